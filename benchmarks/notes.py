@@ -21,7 +21,7 @@ import textwrap
 
 import measure
 
-_FIGURE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
+FIGURE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 
 
 def note(name, rows):
@@ -58,7 +58,7 @@ def wrapped(paragraph):
 
 def filled(text, rows):
     """`text` with its figures computed from `rows`."""
-    return _FIGURE.sub(lambda found: figure(found[1], rows), text)
+    return FIGURE.sub(lambda found: figure(found[1], rows), text)
 
 
 def figure(expression, rows):
@@ -102,7 +102,7 @@ def filled_from_files(text):
         number = value(found[1])
         return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
-    text = _FIGURE.sub(shown, text.strip())
+    text = FIGURE.sub(shown, text.strip())
     return "\n\n".join(map(wrapped, text.split("\n\n")))
 
 

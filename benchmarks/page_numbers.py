@@ -1,10 +1,12 @@
-"""Ties the numbers of README and of the guides to committed results.
+"""Ties the numbers of README, guides and results pages to their sources.
 
     python benchmarks/page_numbers.py [PAGE ...]
+    python benchmarks/page_numbers.py --entries [PAGE ...]
 
-lists the numbers of pages that nothing stands for yet. docs/numbers.json has,
-for each page, sentences with a place for each number and the cells that fill
-them (the expressions of `notes.py`, after the name of a results file):
+lists the numbers that nothing stands for yet; with `--entries`, as lines to
+paste into docs/numbers.json and to complete. For README and guides that file
+has sentences with a place for each number and the cells that fill them (the
+expressions of `notes.py`, after the name of a results file):
 
     "figures": {
       "a step takes {:.0f} ms": ["step_time_large median_ms: method=lsh"],
@@ -12,22 +14,42 @@ them (the expressions of `notes.py`, after the name of a results file):
     },
     "exempt": {"samples 1 % of the classes": "a default of the layer"}
 
+report.py makes the other pages of sources, where expressions stand in the text.
+The numbers of a source outside of expressions are exempt, or a paper prints
+them: "text" is the paper's file in ../shared/papers, and "paper" has phrases
+of the source whose numbers the paper prints, and where:
+
+    "text": "002_hierarchical_softmax.txt",
+    "paper": {"a learning rate of 0.25": "Table I"}
+
+A table needs no phrases: in a column or a row whose first cell begins with
+"paper", all numbers are the paper's. Each of these numbers must be in the
+paper's text, where that folder is there.
+
 A sentence that is no longer on its page, and a number that nothing stands for,
 fail tests/project/test_numbers.py. Each results file says by which command, on
 which machine and when it was measured.
 """
 
+import argparse
+import glob
 import json
 import os
 import re
 import string
-import sys
 
 import measure
 import notes
 
 ROOT = os.path.dirname(measure.FOLDER)
 TABLE = os.path.join(ROOT, "docs", "numbers.json")
+PAPERS = os.path.join(os.path.dirname(ROOT), "shared", "papers")
+#: Texts that report.py makes pages of.
+SOURCES = (
+    "benchmarks/papers/*.md",
+    "benchmarks/pages/answers/*.md",
+    "benchmarks/results/**/*.md",
+)
 
 _NUMBER = r"(?<![\w.,])[-+]?\d+(?:,\d{3})*(?:\.\d+)?"
 _UNIT = r"(?:%|(?:ms|s|GB|MB|seconds?|minutes?|hours?|points?|times)\b)"
@@ -35,6 +57,8 @@ _UNIT = r"(?:%|(?:ms|s|GB|MB|seconds?|minutes?|hours?|points?|times)\b)"
 _MEASURED = re.compile(rf"{_NUMBER}(?:\s?{_UNIT})|(?<![\w.])0\.\d\d+\b")
 _CELL = re.compile(_NUMBER)
 _HEADER = re.compile(rf"(?:^|[\s,(]){_UNIT}")
+_OF_PAPER = re.compile(r"\W*(?:the )?paper\b", re.I)
+_PRINTED = re.compile(r"(?<![\w.])(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?!\w)")
 # A table that a command computes has a test of its own (docs/scale.md).
 _COMPUTED = r"<!-- table: \w+ -->.*?<!-- end -->"
 _CODE = re.compile(
@@ -66,57 +90,161 @@ def pattern(template, expressions=()):
 def numbers_of(text):
     """Spans of the numbers that need a source.
 
-    Code, links and computed tables need none.
+    Code, links, computed tables and expressions need none.
     """
-    text = _CODE.sub(lambda found: " " * len(found[0]), text)
+    text = _without_code(text)
     spans = {match.span() for match in _MEASURED.finditer(text)}
-    return sorted(spans | set(_cells(text)))
+    for header, _, cell, start in _cells(text):
+        if _HEADER.search(header) and (match := _CELL.search(cell)):
+            spans.add((match.start() + start, match.end() + start))
+    return sorted(spans)
+
+
+def _without_code(text):
+    for kind in (_CODE, notes.FIGURE):
+        text = kind.sub(lambda found: " " * len(found[0]), text)
+    return text
 
 
 def _cells(text):
-    """Spans of numbers in columns whose header is a unit."""
-    start, units = 0, None
+    """Of tables: the header, the row's first cell, the cell, its place."""
+    start, headers = 0, None
     for line in text.splitlines(keepends=True):
         cells = line.split("|")
         if not line.lstrip().startswith("|"):
-            units = None
-        elif units is None:
-            units = [bool(_HEADER.search(cell)) for cell in cells]
+            headers = None
+        elif headers is None:
+            headers = cells
         else:
             at = start
-            for cell, wanted in zip(cells, units):
-                if wanted and (match := _CELL.search(cell)):
-                    yield match.start() + at, match.end() + at
+            for header, cell in zip(headers, cells):
+                yield header, cells[1], cell, at
                 at += len(cell) + 1
         start += len(line)
 
 
+def paper_cells(text):
+    """Spans of the cells that a table says are the paper's."""
+    for header, first, cell, start in _cells(_without_code(text)):
+        if _OF_PAPER.match(header) or _OF_PAPER.match(first):
+            yield start, start + len(cell)
+
+
+def printed_numbers(text):
+    """Numbers of a paper: `1,000` is 1000, and `.5` is 0.5."""
+    found = {_plain(match[0]) for match in _PRINTED.finditer(text)}
+    # In "10,100,1000" commas are between numbers.
+    return found | {_plain(x) for x in re.findall(r"\d+(?:\.\d+)?", text)}
+
+
+def _plain(number):
+    number = number.replace(",", "")
+    return "0" + number if number.startswith(".") else number
+
+
+def paper_text(entry):
+    """The text of the paper that an entry names, None where there is none."""
+    path = os.path.join(PAPERS, entry.get("text", ""))
+    if not os.path.isfile(path):
+        return None
+    with open(path, encoding="utf8") as f:
+        return f.read()
+
+
 def check(text, entry):
-    """What is wrong with a page, a list of sentences.
+    """What is wrong with a page or a source, a list of sentences.
 
     Args:
         text: str, the page.
-        entry: dict, the page's part of docs/numbers.json.
+        entry: dict, its part of docs/numbers.json.
     """
-    wrong, covered = [], []
+    wrong, exempt, of_paper = _covered(text, entry)
+    if "text" in entry and (paper := paper_text(entry)) is not None:
+        printed = printed_numbers(paper)
+        wrong += [
+            _line("the paper does not print", text, *span)
+            for span in _uncovered(_numbers_within(text, of_paper), exempt)
+            if _plain(text[slice(*span)]) not in printed
+        ]
+    return wrong + [
+        _line("no source for", text, *span)
+        for span in _uncovered(numbers_of(text), exempt + of_paper)
+    ]
+
+
+def _covered(text, entry):
+    """Sentences that are not there; spans that have a source; the paper's."""
+    wrong, covered, of_paper = [], [], []
     sentences = [
-        (pattern(*one), filled(*one))
+        (pattern(*one), filled(*one), covered)
         for one in entry.get("figures", {}).items()
     ]
-    for sentence in entry.get("exempt", {}):
-        plain = sentence.replace("{", "{{").replace("}", "}}")
-        sentences.append((pattern(plain), sentence))
-    for wanted, sentence in sentences:
+    for kind, spans in (("exempt", covered), ("paper", of_paper)):
+        for sentence in entry.get(kind, ()):
+            plain = sentence.replace("{", "{{").replace("}", "}}")
+            sentences.append((pattern(plain), sentence, spans))
+    for wanted, sentence, spans in sentences:
         found = [match.span() for match in re.finditer(wanted, text)]
-        covered += found
+        spans += found
         if not found:
             wrong.append(f"The page does not say: {sentence!r}")
-    for begin, end in numbers_of(text):
-        if not any(a <= begin and end <= b for a, b in covered):
-            line = text[: begin + 1].count("\n") + 1
-            around = " ".join(text[max(begin - 40, 0) : end + 20].split())
-            wrong.append(f"Line {line}: no source for {around!r}")
-    return wrong
+    if "text" in entry:
+        of_paper += paper_cells(text)
+    return wrong, covered, of_paper
+
+
+def _numbers_within(text, spans):
+    plain = _without_code(text)
+    found = {
+        match.span()
+        for begin, end in spans
+        for match in _PRINTED.finditer(plain, begin, end)
+    }
+    return sorted(found)
+
+
+def _uncovered(numbers, spans):
+    return [
+        (begin, end)
+        for begin, end in numbers
+        if not any(a <= begin and end <= b for a, b in spans)
+    ]
+
+
+def _line(told, text, begin, end):
+    line = text[: begin + 1].count("\n") + 1
+    around = " ".join(text[max(begin - 40, 0) : end + 20].split())
+    return f"Line {line}: {told} {text[begin:end]!r} in {around!r}"
+
+
+def entries(text, entry):
+    """What `entry` lacks, for a person to complete.
+
+    A phrase of the text for each number without a source: "paper" where the
+    paper has all its numbers somewhere, else "exempt". The place in the paper
+    and the reason are empty, which tests refuse. A number of ours may become
+    an expression instead.
+    """
+    paper = paper_text(entry)
+    printed = set() if paper is None else printed_numbers(paper)
+    _, exempt, of_paper = _covered(text, entry)
+    missing = {}
+    for begin, end in _uncovered(numbers_of(text), exempt + of_paper):
+        phrase = _phrase(text, begin, end)
+        numbers = map(_plain, _PRINTED.findall(phrase))
+        kind = "paper" if printed.issuperset(numbers) else "exempt"
+        missing.setdefault(kind, {})[phrase] = ""
+    return missing
+
+
+def _phrase(text, begin, end):
+    """Some words of the line or of the table's row around a number."""
+    is_cell = text[: begin + 1].rpartition("\n")[2].startswith("|")
+    before = r"[^\n{}]*$" if is_cell else r"(?:[^\s|{}]+[ \n]){0,4}[^\s|{}]*$"
+    after = "" if is_cell else r"[^\s|{}]*(?:[ \n][^\s|{}]+){0,2}"
+    begin = re.search(before, text[:begin]).start()
+    end += re.match(after, text[end:]).end()
+    return " ".join(text[begin:end].split())
 
 
 def load():
@@ -129,12 +257,34 @@ def read(page):
         return f.read()
 
 
-def main(pages):
+def sources():
+    """Paths of the sources from the root, sorted."""
+    found = [glob.glob(x, root_dir=ROOT, recursive=True) for x in SOURCES]
+    return sorted(sum(found, []))
+
+
+def pages():
+    """`{path: entry}` of all pages and sources."""
     table = load()
-    for page in pages or table["pages"]:
-        for line in check(read(page), table["pages"].get(page, {})):
-            print(f"{page}: {line}")
+    found = {path: table["sources"].get(path, {}) for path in sources()}
+    return table["pages"] | found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", nargs="*", metavar="page")
+    parser.add_argument("--entries", action="store_true")
+    args = parser.parse_args()
+    known = pages()
+    for page in args.pages or known:
+        text, entry = read(page), known[page]
+        if not args.entries:
+            for line in check(text, entry):
+                print(f"{page}: {line}")
+        elif missing := entries(text, entry):
+            told = json.dumps({page: missing}, indent=1, ensure_ascii=False)
+            print(told[2:-2] + ",")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,6 +1,7 @@
 """Counts how long and how plain the sentences of guides and docstrings are.
 
-    python docs/sentences.py               # guides and docstrings, with bounds
+    python docs/sentences.py               # guides and docstrings, with bounds;
+                                           # private docstrings, too
     python docs/sentences.py FOLDER ...    # all docstrings of other packages
 
 Prints the counts and the twenty worst sentences of each part. Exits with 1
@@ -186,15 +187,17 @@ def every_docstring() -> dict[str, str]:
     return public_docstrings() | public_docstrings("tfxclass_text")
 
 
-def all_docstrings(folder: str) -> dict[str, str]:
-    """Docstrings of all public classes and functions below a folder."""
+def all_docstrings(folder: str | pathlib.Path) -> dict[str, str]:
+    """Docstrings of all modules, classes and functions below a folder."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = {}
     for path in sorted(pathlib.Path(folder).rglob("*.py")):
         if "test" in path.name:
             continue
-        for node in ast.parse(path.read_text(encoding="utf8")).body:
-            name = f"{path}:{getattr(node, 'name', '')}"
-            found |= docstrings_of(node, name)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+            if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+                line = getattr(node, "lineno", 1)
+                found[f"{path}:{line}"] = text
     return found
 
 
@@ -266,6 +269,10 @@ def main(folders: list[str]) -> int:
         report("guides", guide_sentences()),
         report("docstrings", docstring_sentences(every_docstring())),
     ]
+    # Private ones are for readers of the code.
+    for folder in ("tfxclass", "tfxclass_text", "tfxclass_serve"):
+        found = docstring_sentences(all_docstrings(ROOT / folder))
+        are_good.append(report(f"all docstrings of {folder}", found))
     return int(not all(are_good))
 
 

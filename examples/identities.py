@@ -54,13 +54,13 @@ def make_encoder(shape):
     return keras.Sequential([*layers, keras.layers.UnitNormalization()])
 
 
-def train(images, identities, epochs, margin=0.2):
+def train(images, identities, epochs):
     """`(model, encoder)`; the encoder gives the features."""
     encoder, count = make_encoder(images.shape[1:]), 1 + max(identities)
     head = tfxclass.layers.SampledSoftmax(
         count,
         num_sampled=min(512, count),
-        similarity=tfxclass.layers.Cosine(scale=24.0, margin=margin),
+        similarity=tfxclass.layers.Cosine(scale=24.0),
     )
     model = keras.Sequential([encoder, head])
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)

@@ -16,10 +16,10 @@ from tfxclass.rows import class_matrix
 from tfxclass.rows.rounded_initializer import CONSTANTS
 from tfxclass.rows.rounded_initializer import Rounded
 
-# What Keras' initializers hold beside the matrix that they fill: the drawn
+# What Keras' initializers hold next to the matrix that they fill: the drawn
 # numbers and the scaled ones; constants become the matrix (measured).
 _DRAWN_COPIES = 2
-# What Keras' optimizers hold beside a dense gradient: the two terms of a
+# What Keras' optimizers hold next to a dense gradient: the two terms of a
 # moment's step (measured); plain SGD scales the gradient in place.
 _UPDATE_COPIES = 2
 
@@ -170,7 +170,7 @@ def _slots_of(optimizer, dtype="float32", are_class_rows=True):
 
 
 def _slot_bytes(optimizer, weight):
-    """Of slots as large as a weight, and of those with a number a row."""
+    """Bytes of slots as large as a weight, and of slots with a number a row."""
     are_class_rows = weight.is_rows and len(weight.shape) == 2
     slots, shape = _slots_of(optimizer, weight.dtype, are_class_rows)
     sizes = {shape: weight.size, shape[:1]: weight.shape[0]}

@@ -26,8 +26,8 @@ _MARKS = {
 def is_one_line(name: str) -> bool:
     """Whether every reader of a UTF-8 file reads the name as one line.
 
-    Empty names, line breaks (those of Unicode, too), NULs, lone surrogates and
-    a byte order mark at the beginning are read otherwise, or cannot be written.
+    Empty names, line breaks (also of Unicode), NULs, lone surrogates and a byte
+    order mark at the beginning are read otherwise, or cannot be written.
     """
     if name.splitlines() != [name] or "\0" in name or name.startswith(MARK):
         return False

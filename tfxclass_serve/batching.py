@@ -14,7 +14,7 @@ from tfxclass_serve.errors import invalid
 
 
 class Batching(typing.NamedTuple):
-    """Settings, as those of TensorFlow Serving.
+    """Settings, named as in TensorFlow Serving.
 
     Attributes:
         allowed_batch_sizes: rising ints; the last is the greatest batch.

@@ -49,7 +49,7 @@ class Source(typing.NamedTuple):
     latest: int | None = 1
 
     def wanted(self, there):
-        """Those of the versions `there` that are wanted, a set of ints."""
+        """The versions among `there` that are wanted, a set of ints."""
         if self.versions is not None:
             return set(there) & self.versions
         first = 0 if self.latest is None else -self.latest
@@ -80,7 +80,7 @@ def versions_in(path):
 
 
 def discover(folder):
-    """Sources in a folder of models, or in that of one; dict by name."""
+    """Sources in a folder of models, or of one model; dict by name."""
     folder = os.path.abspath(folder)
     if versions_in(folder):
         return {os.path.basename(folder): Source(folder)}

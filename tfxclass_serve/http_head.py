@@ -1,7 +1,7 @@
 """Heads of HTTP requests, read strictly.
 
 What two readers may understand in two ways is refused: by such requests one
-client slips its own between those of another.
+client slips its own between the requests of another.
 """
 
 import re

@@ -43,7 +43,7 @@ def predict_inputs(document, infos):
         infos: dict of TensorInfo by input name.
 
     Returns:
-        Dict of arrays, and whether the format is that of `instances`.
+        Dict of arrays, and whether the format is `instances`.
     """
     if "instances" in document and "inputs" in document:
         raise invalid(

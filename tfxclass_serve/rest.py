@@ -23,7 +23,7 @@ class RestServer(HttpServer):
         models: `Models`.
         metrics: `Metrics`.
         address: `(host, port)`; port 0 is any that is free.
-        **limits: those of `HttpServer`.
+        **limits: of `HttpServer`.
     """
 
     def __init__(self, models, metrics, address, **limits):

@@ -27,7 +27,7 @@ class Server:
         poll_seconds: how often folders are looked at.
         batching: `Batching`, or None.
         settle_seconds: for which no file of a new version has changed.
-        **limits: those of `HttpServer`.
+        **limits: of `HttpServer`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The mean direction of each label's rows, as linear weights beside others."""
+"""The mean direction of each label's rows, as linear weights next to others."""
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from tfxclass_text.sparse_rows import LabeledRows
 def centroids(data: LabeledRows) -> SparseWeights:
     """The sum of each label's rows, scaled to norm 1; biases are 0.
 
-    A label of one or two rows has a centroid that is as good as those of
-    others, where a margin has hardly moved from -1: together they rank rare
+    A label of one or two rows has a centroid that is as good as the centroids
+    of others, where a margin has hardly moved from -1: together they rank rare
     labels better (Rocchio's classifier, 1971).
     """
     rows, labels, num_features, num_labels = data

@@ -115,7 +115,7 @@ class Gates(NamedTuple):
     group_of: np.ndarray
 
     def log_probabilities(self, slope: float) -> np.ndarray:
-        """Of each label's group, float32 `[rows, labels]`.
+        """The log probability of each label's group, float32 `[rows, labels]`.
 
         Args:
             slope: float, of the labels' margins.
@@ -352,7 +352,8 @@ def tag_thresholds(
 ) -> np.ndarray:
     """Each label's least probability, for the greatest micro-F1 together.
 
-    Those of few rows are near the one that is best for all.
+    The thresholds of labels with few rows are near the one that is best for
+    all.
 
     Args:
         probabilities: float32 `[rows, labels]`, held out.

@@ -7,8 +7,8 @@ import numpy as np
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import from_pairs
 
-# Beginnings of a level: so many times those of the level before at least, and
-# at most this share of the names.
+# Beginnings of a level: at least so many times as in the level before, and at
+# most this share of the names.
 _MIN_GROWTH, _MAX_SHARE = 2, 0.7
 _LONGEST = 32
 # By so much, labels that begin alike are closer in cosine than others.
@@ -44,7 +44,7 @@ def are_related(
     """Whether labels whose names begin alike have rows that are alike.
 
     Numbers that were given one after the other begin alike, too, and mean
-    nothing: their labels are no more alike than those of a random order.
+    nothing: their labels are no more alike than labels in a random order.
 
     Args:
         vectors: float32 `[num_labels, dim]`, of `linear_tree.label_vectors`.

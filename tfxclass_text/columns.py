@@ -274,8 +274,8 @@ def candidates(
         columns: of texts.
         quick: whether more runs of characters are left out, unless a column has
             few words.
-        num_texts: int, of all texts where `columns` are of some; by default
-            those of `columns`.
+        num_texts: int, of all texts where `columns` are of some; by default the
+            texts of `columns`.
     """
     num_texts = size(columns) if num_texts is None else num_texts
     short = [name for name, texts in columns.items() if _is_short(texts)]
@@ -321,7 +321,7 @@ def _own_field(name, *options, **others):
 def embedding_fields(columns: Columns) -> list[Field] | None:
     """What embeddings are learned from, or None: what the classifiers read.
 
-    Of short columns these are words and characters. An embedding of a pair of
+    For short columns these are words and characters. An embedding of a pair of
     words that few texts have would tell little.
 
     Args:

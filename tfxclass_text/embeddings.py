@@ -118,7 +118,7 @@ def _head(data, seed, **options):
         return FullSoftmax(data.num_labels, **options)
     sampler, num_sampled = "uniform", _NUM_SAMPLED
     if 2 * _labels_of_batch(data) > _NUM_SAMPLED:
-        # Texts have several labels: those of a batch are enough. Frequent ones
+        # Texts have several labels: a batch has enough of them. Frequent ones
         # are pushed down, but the linear scores know them well.
         sampler = BatchSampler(correct_negatives=False, seed=seed)
         num_sampled = None
@@ -136,7 +136,7 @@ def train(
 ) -> TextEmbedding:
     """A trained `TextEmbedding`, by a softmax of cosines.
 
-    Of over 1,024 labels, a step computes a sample.
+    With over 1,024 labels, a step computes a sample.
 
     A text with several labels has each of them with the same probability.
 

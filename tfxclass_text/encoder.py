@@ -1,4 +1,4 @@
-"""A dense encoder of texts beside linear scores: its training, its logits."""
+"""A dense encoder of texts, added to linear scores: training and logits."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def check(encoder: Any, names: list[str]) -> None:
 
 
 def _input_names(encoder):
-    """Of a functional model; None of a layer that takes what it is given."""
+    """Names of a functional model's inputs; None for other layers."""
     inputs = getattr(encoder, "inputs", None)
     return None if not inputs else [x.name for x in inputs]
 
@@ -57,7 +57,8 @@ def features(
     Args:
         encoder: Keras model or layer. One with one input is given the column of
             its name, or else all columns, a space between them; a model with
-            several those of their names; a model without fixed inputs a dict.
+            several the columns of their names; a model without fixed inputs a
+            dict.
         inputs: dict of string tensors `[batch]` by column.
 
     Raises:

@@ -182,9 +182,9 @@ def learn(
         counts: float32 `[pairs]`; only read for the kind `"values"`.
 
     Returns:
-        A `Vocabulary`; idf is log((texts + 1) / (texts with the term + 1)) +
-        1, as scikit-learn's. Of the kind `"values"` it is the same number for
-        all terms, which makes the mean squared norm of the texts 1.
+        A `Vocabulary`; idf is log((texts + 1) / (texts with the term + 1)) + 1,
+        as scikit-learn's. For the kind `"values"` it is the same number for all
+        terms, which makes the mean squared norm of the texts 1.
     """
     distinct, texts = np.unique(hashes, return_counts=True)
     squares = 0.0
@@ -234,7 +234,7 @@ def weigh(
 
     Returns:
         `(rows, ids, values)`: values (1 + log count) idf, each row's of norm
-        `field.weight`; terms outside the vocabulary are left out. Of the kind
+        `field.weight`; terms outside the vocabulary are left out. For the kind
         `"values"`, they are value * idf * `field.weight`.
     """
     if not len(vocabulary.hashes):

@@ -56,7 +56,7 @@ def remember(
     first: int,
     pending: list[tuple[np.ndarray, np.ndarray]],
 ) -> Memory:
-    """The sample of the texts so far and those of `data`.
+    """The sample of the texts so far and the texts of `data`.
 
     Args:
         memory: `Memory` of the texts so far, or None.
@@ -227,7 +227,7 @@ class _Weights:
         found = sparse_linear.weights_of(layer)
         lengths = np.zeros(num_features, np.int64)
         old_lengths = np.diff(found.splits)
-        # Their order is the same: so is that of the entries.
+        # Their order is the same, and so is the order of the entries.
         lengths[feature_place] = old_lengths[: len(feature_place)]
         splits = np.concatenate([[0], np.cumsum(lengths)])
         added = num_labels - layer.num_labels

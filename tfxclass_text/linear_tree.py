@@ -320,7 +320,7 @@ def dense_blocks(
 
     Args:
         weights: `SparseWeights`.
-        size: int, most columns of a block; by default those of 128 MB.
+        size: int, most columns of a block; by default as many as 128 MB hold.
     """
     lengths = np.diff(weights.splits)
     if size is None:
@@ -362,13 +362,13 @@ def reorder(weights: SparseWeights, order: np.ndarray) -> SparseWeights:
 
 
 def join(one: SparseWeights, other: SparseWeights) -> SparseWeights:
-    """The columns of `one`, then those of `other`."""
+    """The columns of `one`, then the columns of `other`."""
     splits = one.splits + other.splits
     columns = np.empty(splits[-1], np.int32)
     values = np.empty(splits[-1], np.float32)
     for first in range(0, len(splits) - 1, _FEATURES):
         last = min(first + _FEATURES, len(splits) - 1)
-        # A feature's entries of `one`, then those of `other`.
+        # A feature's entries of `one`, then the ones of `other`.
         before = other.splits[first:last], one.splits[first + 1 : last + 1]
         for part, offset, added in zip(
             (one, other), before, (0, len(one.biases)), strict=True

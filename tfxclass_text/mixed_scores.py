@@ -1,4 +1,4 @@
-"""Probabilities of a linear classifier, with a network's logits beside."""
+"""Probabilities of a linear classifier, with a network's logits added."""
 
 import itertools
 from typing import Any

@@ -12,7 +12,7 @@ from tfxclass_text.near_texts import cosines_with
 from tfxclass_text.near_texts import directions
 from tfxclass_text.sparse_rows import LabeledRows
 
-#: Texts that vote, and what their votes weigh beside a probability of 1.
+#: Texts that vote, and what their votes weigh next to a probability of 1.
 NEIGHBORS, WEIGHT = 30, 0.1
 #: Shares of the votes to choose from.
 SHARES = tuple(w / (1 + w) for w in (0.05, WEIGHT, 0.2, 0.4, 0.8))

@@ -25,8 +25,8 @@ from tfxclass_text.linear_ops import sparse_scores
 # longer lists are dense rows, the longest first, while these take little.
 _DENSE_SHARE = 1 / 40
 _MAX_DENSE_BYTES = 1 << 28
-# Of the margin of a group, in the logit of its probability: that of layers
-# that were saved without one.
+# Of the margin of a group, in the logit of its probability: for layers that
+# were saved without one.
 _GROUP_SLOPE = 3.0
 # A model is called with columns alone.
 _COMPILED = contextvars.ContextVar("compiled", default=False)

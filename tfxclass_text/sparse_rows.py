@@ -32,7 +32,7 @@ class SparseRows(NamedTuple):
 
     def with_ids(self, ids: np.ndarray) -> "SparseRows":
         """The same rows with other ids."""
-        # `_replace` counts the fields by len(), which is that of the rows.
+        # `_replace` counts the fields by len(), which counts the rows.
         return SparseRows(self.splits, ids, self.values)
 
     def take(self, rows: np.ndarray) -> "SparseRows":
@@ -148,7 +148,7 @@ def side_by_side(
 
 
 def stack(one: SparseRows, other: SparseRows) -> SparseRows:
-    """The rows of `one`, then those of `other`."""
+    """The rows of `one`, then the rows of `other`."""
     return SparseRows(
         np.concatenate([one.splits, one.splits[-1] + other.splits[1:]]),
         np.concatenate([one.ids, other.ids]),

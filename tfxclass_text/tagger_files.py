@@ -137,7 +137,7 @@ def _description(tagger, model, memory):
 
 
 def _encoder_name(tagger):
-    """Of the layer in the model; None where no encoder helped."""
+    """The name of the layer in the model; None where no encoder helped."""
     is_used = bool(tagger.summary.get("encoder_passes"))
     return tagger.encoder.name if is_used else None
 

@@ -74,7 +74,7 @@ class Cost(NamedTuple):
 def linear(
     data: LabeledRows, num_groups: int, num_epochs: int, loss: str
 ) -> Cost:
-    """Of the linear classifiers, on all texts.
+    """The cost of the linear classifiers, on all texts.
 
     Args:
         data: `LabeledRows`.
@@ -93,7 +93,7 @@ def _learning(data, num_groups, num_epochs, loss):
 
 
 def trials(data: LabeledRows, tried: Trials, loss: str) -> Cost:
-    """Of the trials of fields, C and the number of passes.
+    """The cost of the trials of fields, C and the number of passes.
 
     Args:
         data: `LabeledRows`, all texts.
@@ -127,7 +127,7 @@ def kernel(data: LabeledRows, count: int) -> float:
 def mixed_in(
     data: LabeledRows, embedded: LabeledRows, plan: Plan, num_held: int
 ) -> Cost:
-    """Of the scores that are mixed in, if held-out texts gain by them.
+    """The cost of the scores that are mixed in, if held-out texts gain.
 
     Args:
         data: `LabeledRows`, terms and labels of all texts.

@@ -23,8 +23,7 @@ def rows(path: str, columns: Sequence[str]) -> Iterator[Row]:
 
     Args:
         path: str.
-        columns: name of the column of the texts, and that of the tags, or
-            none.
+        columns: names of the columns of the texts and of the tags, or none.
     """
     text, *tags = columns
     number = 0
@@ -69,5 +68,5 @@ def _words(ids, values):
     ids, values = ids[values != 0], values[values != 0]
     if _are_counts(values):
         return [f"f{i}" for i in np.repeat(ids, values.astype(np.int64))]
-    # NumPy writes the digits that a float32 has, Python those of a double.
+    # NumPy writes the digits that a float32 has, Python a double's.
     return [f"f{i}:{value}" for i, value in zip(ids, values.astype(str))]

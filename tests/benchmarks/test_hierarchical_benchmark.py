@@ -110,6 +110,33 @@ def test_rates_of_the_paper_and_ours():
     assert paper_settings.rate_of("hs huffman", 10_000) == 0.1
 
 
+def test_rows_that_are_there_stay(tmp_path, monkeypatch):
+    """Their cache may be on another machine, which measured them."""
+    job = paper_settings.Job("generated", 5, 3, ("fastText hs", "softmax"))
+    old = {"set": "generated", "n": 5, "method": "softmax", "epoch": 3, "f1": 1}
+    data = data_lib.generated(5)
+    scores = dict.fromkeys(paper_settings.COLUMNS[3:], 0.5)
+    for method in job.methods:
+        path = tmp_path / "paper-a" / f"{method}, 0.25, final.json"
+        path.parent.mkdir(exist_ok=True)
+        told = {"method": method, "rate": 0.25}
+        told["curve"] = [{"epoch": 3, **scores}]
+        path.write_text(json.dumps(told))
+    monkeypatch.setattr(paper_settings, "JOBS", {"a": job})
+    monkeypatch.setattr(data_lib, "load", lambda *args: data)
+    monkeypatch.setattr(paper_settings.measure, "finished", lambda name: [old])
+    saved = []
+    monkeypatch.setattr(
+        paper_settings.measure, "save", lambda name, rows: saved.extend(rows)
+    )
+    paper_settings.main(["--tables", "--cache", str(tmp_path)])
+    new, kept = saved
+    assert kept == old and new["method"] == "fastText hs"
+    # Rows have one or two labels of five.
+    assert 1.5 < new["labels"] < 2 and new["k"] == data.k == 2
+    assert new["measured"]["machine"]
+
+
 def test_a_row_in_the_format_of_fasttext(tmp_path):
     rows = data_lib.make_rows([[3, 1, 3], [2]], [[0, 4], [1]])
     peer.write_text(tmp_path / "train", rows, with_labels=True)

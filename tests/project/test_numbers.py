@@ -1,5 +1,6 @@
-"""Numbers of README and of the guides come from committed results."""
+"""Numbers on pages come from committed results, or a paper prints them."""
 
+import json
 import sys
 
 import pytest
@@ -24,31 +25,57 @@ def page_numbers():
             sys.modules.pop(name, None)
 
 
-def test_numbers_are_those_of_the_results(page_numbers):
+def test_each_number_has_a_source(page_numbers):
+    """Where it fails: python benchmarks/page_numbers.py --entries."""
+    left_out = page_numbers.load().get("not covered", {})
+    assert all(left_out.values())
     wrong = {
         page: page_numbers.check(page_numbers.read(page), entry)
-        for page, entry in page_numbers.load()["pages"].items()
+        for page, entry in page_numbers.pages().items()
+        if page not in left_out
     }
     assert not {page: lines for page, lines in wrong.items() if lines}
 
 
-def test_every_page_is_in_the_table(page_numbers):
-    """A page is covered, or is listed as not covered.
+def test_the_texts_of_the_papers_are_read(page_numbers):
+    """Else numbers of papers are only looked for in the table."""
+    if not (ROOT.parent / "shared" / "papers").is_dir():
+        pytest.skip("no texts of papers: ../shared/papers does not exist")
+    for path in (ROOT / "benchmarks" / "papers").glob("*.md"):
+        entry = page_numbers.pages()[str(path.relative_to(ROOT))]
+        assert page_numbers.paper_text(entry), path
 
-    Pages about papers are made of results by benchmarks/report.py.
+
+def test_every_page_is_covered(page_numbers):
+    """By the table, or it is made of a source that is checked.
+
+    tests/benchmarks/test_results.py checks that report.py makes these pages.
     """
     table = page_numbers.load()
-    pages = {"README.md"}
-    for path in (ROOT / "docs").glob("*.md"):
-        pages.add(str(path.relative_to(ROOT)))
-    listed = [*table["pages"], *table["not covered"]]
-    assert sorted(listed) == sorted(pages)
+    guides = (ROOT / "docs").glob("*.md")
+    pages = {"README.md", *(f"docs/{path.name}" for path in guides)}
+    assert sorted(table["pages"]) == sorted(pages)
+    sources = page_numbers.sources()
+    assert table["sources"].keys() <= set(sources)
+    for folder in ("benchmarks/papers", "benchmarks/pages/answers"):
+        for path in (ROOT / folder).glob("*.md"):
+            assert f"{folder}/{path.name}" in sources
+    made = {path.name for path in (ROOT / "docs" / "papers").glob("*.md")}
+    assert made == {
+        path.name for path in (ROOT / "benchmarks" / "papers").glob("*.md")
+    }
 
 
 def test_exemptions_have_reasons(page_numbers):
-    for page, entry in page_numbers.load()["pages"].items():
-        assert entry.keys() <= {"figures", "exempt"}, page
-        assert all(entry.get("exempt", {}).values()), page
+    table = page_numbers.load()
+    for kinds, pages in (
+        ({"figures", "exempt"}, table["pages"]),
+        ({"text", "exempt", "paper"}, table["sources"]),
+    ):
+        for page, entry in pages.items():
+            assert entry.keys() <= kinds, page
+            for kind in ("exempt", "paper"):
+                assert all(entry.get(kind, {}).values()), page
 
 
 PAGE = """
@@ -104,3 +131,64 @@ def test_halves_may_be_rounded_either_way(page_numbers, monkeypatch):
 def test_results_name_their_command(page_numbers):
     with pytest.raises(ValueError, match="No results file for 'no'"):
         page_numbers.notes.value("no ms: method=a")
+
+
+SOURCE = """
+At n = 10 it loses {{x ms: method=a}} %, a rate of 0.25 (Table I), and 3 %.
+
+| n | paper, F1 | ours | F1, % |
+| --- | --- | --- | --- |
+| 1,000 | .47 (51 min) | {{x f1: n=10}} | 46.1 |
+| paper | 0.54 | | 77.7 |
+"""
+PAPER = "rate 0.25, n=10,100,1000; F1 0.47 and 0.54 in 51 min; 0.777"
+
+
+@pytest.fixture
+def paper(page_numbers, tmp_path, monkeypatch):
+    """An entry whose paper is `PAPER`."""
+    monkeypatch.setattr(page_numbers, "PAPERS", str(tmp_path))
+    (tmp_path / "paper.txt").write_text(PAPER)
+    return {
+        "text": "paper.txt",
+        "paper": {"a rate of 0.25": "Table I"},
+        "exempt": {"and 3 %": "a bound", "| 46.1": "ours"},
+    }
+
+
+def test_numbers_of_a_paper(page_numbers, paper):
+    (told,) = page_numbers.check(SOURCE, paper)
+    assert told.startswith("Line 7: the paper does not print '77.7' in ")
+
+
+@pytest.mark.parametrize(
+    "right, wrong",
+    [
+        ("0.25", "0.26"),
+        (".47", ".48"),
+        ("51 min", "52 min"),
+        ("0.54", "0.55"),
+        ("3 %", "4 %"),
+        ("46.1", "46.2"),
+    ],
+)
+def test_a_changed_number_is_found(page_numbers, paper, right, wrong):
+    before = page_numbers.check(SOURCE, paper)
+    after = page_numbers.check(SOURCE.replace(right, wrong), paper)
+    assert len(after) > len(before)
+
+
+def test_without_the_text_of_the_paper(page_numbers, paper):
+    """Its numbers still need an entry or a column."""
+    del paper["paper"]
+    told = page_numbers.check(SOURCE, {**paper, "text": "none.txt"})
+    assert len(told) == 1 and "0.25" in told[0]
+
+
+def test_entries_to_paste(page_numbers, paper):
+    entry = {"text": paper["text"]}
+    found = page_numbers.entries(SOURCE, entry)
+    assert found["paper"] == {"%, a rate of 0.25 (Table I),": ""}
+    assert list(found["exempt"]) == ["0.25 (Table I), and 3 %.", "| 46.1"]
+    entry |= json.loads(json.dumps(found))
+    assert page_numbers.entries(SOURCE, entry) == {}

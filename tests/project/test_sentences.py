@@ -73,6 +73,13 @@ def test_public_names_are_read_without_an_import(sentences):
     assert not any("._" in name for name in found)
 
 
+def test_private_docstrings_are_read(sentences, tmp_path):
+    code = '"""The module."""\n\n\ndef _f():\n    """Those of f."""\n'
+    (tmp_path / "a.py").write_text(code)
+    found = sentences.all_docstrings(tmp_path)
+    assert list(found.values()) == ["The module.", "Those of f."]
+
+
 def test_bounds(sentences, capsys):
     short = [sentences.Sentence("page", "It is short and plain enough.")]
     assert sentences.report("guides", short)

@@ -26,8 +26,8 @@ class Split(NamedTuple):
 
     Attributes:
         batches: function without arguments that returns training batches,
-            without an end. Those of arrays begin anew in the same order; those
-            of a dataset go on.
+            without an end. Batches of arrays begin anew in the same order;
+            batches of a dataset go on.
         held_out: list of batches `(x, y)` that judge a learning rate.
         rows: int, how many rows are held out; 0 where the data has so few rows
             that `held_out` is a training batch.

@@ -123,7 +123,7 @@ class RateSearch:
         tell: function of a message that returns a context manager.
 
     Attributes:
-        trials: list of `RateTrial`, those of the first round first.
+        trials: list of `RateTrial`, the first round first.
         start: float, the held-out loss before training.
         was_cut: bool, whether candidates were left out for lack of time.
     """

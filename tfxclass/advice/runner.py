@@ -22,7 +22,7 @@ class State(NamedTuple):
     """Weights of a model, lists of arrays.
 
     Attributes:
-        encoder: those of the encoder.
+        encoder: the weights of the encoder.
         rows: class vectors, and biases where the head has them.
     """
 

@@ -38,8 +38,8 @@ def best_thresholds(
     changes, and then is the greatest). Macro-F1 is a sum over labels.
 
     A label of few rows tells too little of its own: its log odds are averaged
-    with those of the one threshold that is best for all pairs together, which
-    counts as much as `shrinkage` rows with the label.
+    with the log odds of the one threshold that is best for all pairs together,
+    which counts as much as `shrinkage` rows with the label.
 
     Args:
         pairs: `Pairs`.

@@ -1,6 +1,6 @@
 """Independent labels: a binary loss for each class, summed over all of them.
 
-The loss of a label is `penalty(-logit)`, that of any other class
+The loss of a label is `penalty(-logit)`, and any other class has
 `penalty(logit)`: both losses are symmetric.
 """
 

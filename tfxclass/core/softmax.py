@@ -1,8 +1,8 @@
 """Softmax cross-entropy that reads the logits once.
 
 `softmax_cross_entropy` takes logits that fit in memory (an active set);
-`tfxclass.rows.loss` streams those of all classes, with the same terms at the
-targets.
+`tfxclass.rows.loss` streams the logits of all classes, with the same terms at
+the targets.
 """
 
 import tensorflow as tf

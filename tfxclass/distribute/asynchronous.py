@@ -99,8 +99,8 @@ class AsynchronousSteps(Steps):
         with model.distribute_strategy.scope():
             #: Updates so far, of all workers.
             self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
-            # Steps by their staleness; the last: that much or more (those of
-            # a lost worker may count twice).
+            # Steps by their staleness; the last: that much or more (steps
+            # of a lost worker may count twice).
             self._staleness = tf.Variable(
                 tf.zeros([max_staleness + 1], tf.int64), trainable=False
             )

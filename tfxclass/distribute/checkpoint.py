@@ -27,9 +27,9 @@ class Checkpoint:
 
     A state is the model with its optimizer, samplers and indexes
     (`save_weights`), what Keras leaves out of that (states of random
-    generators, metrics), and the position in the data. It is written beside
-    the others and renamed when it is complete: a job that is killed while it
-    writes goes on from the one before.
+    generators, metrics), and the position in the data. It is written into the
+    same folder as the others and renamed when it is complete: a job that is
+    killed while it writes goes on from the one before.
 
     Args:
         folder: str.

@@ -2,7 +2,7 @@
 
 The export is loaded by `_c_loader.py` in a process of its own, through the C
 API of TensorFlow's library: the loader that TensorFlow Serving uses. Its build
-has TensorFlow Text's ops, too. The file is that of `tfxclass_serve`, which is a
+has TensorFlow Text's ops, too. The file belongs to `tfxclass_serve`, which is a
 distribution of its own: a link here, a copy where tfxclass is installed.
 """
 

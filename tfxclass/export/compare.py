@@ -178,7 +178,7 @@ def check(
     Ids are equal but where rounding alone may order two classes either way.
 
     Args:
-        answers: dict of arrays, those of `expected` and, with names,
+        answers: dict of arrays, as `expected` has them and, with names,
             `labels` (bytes objects).
         expected: `Expected`.
         names: list of str, the names of the classes, or None.

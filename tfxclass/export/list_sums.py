@@ -31,9 +31,9 @@ class Seen(NamedTuple):
 class ListSums(tf.Module):
     """Statistics of a list whose class vectors are not read.
 
-    Where the logits of a list are normally distributed, the log of their
-    mean exponential is their mean and half their variance. That of a query q
-    is taken for `factor * variance * q.q`, the variance of a list's numbers
+    Where the logits of a list are normally distributed, the log of their mean
+    exponential is their mean and half their variance. The variance for a query
+    q is taken for `factor * variance * q.q`, the variance of a list's numbers
     about its mean row, the factor one for all lists.
 
     Args:

@@ -1,6 +1,6 @@
 """The nodes of an ONNX model behind its encoder: the search, and its filters.
 
-The filters are those of `tfxclass.inference.filters`.
+The filters are defined in `tfxclass.inference.filters`.
 """
 
 from typing import Any
@@ -171,7 +171,7 @@ def _without(nodes, head, queries, rows, k):
     logits, scores = (
         _padded(nodes, x, k, 0, "float32") for x in (logits, scores)
     )
-    # A column more: those of the padding are out, too.
+    # A column more: the ids of the padding are out, too.
     excluded = _padded(nodes, excluded, 1, -1)
     same = nodes.add(
         "Equal",

@@ -74,7 +74,7 @@ class Reference:
 
         Args:
             signature: `Signature`.
-            ids: those of a filter, if it is one.
+            ids: the ids of a filter, if it is one.
             options: of `compare.expect`.
         """
         return compare.expect(
@@ -124,8 +124,8 @@ class Signature(NamedTuple):
     Attributes:
         name: str.
         answer: function of a search, features `[..., dim]` and, where it is a
-            filter, ids `[batch, p]`. It returns a dict of `scores` and,
-            unless they are those of all classes, `ids`; or of `features`.
+            filter, ids `[batch, p]`. It returns a dict of `scores` and, unless
+            they cover all classes, `ids`; or of `features`.
         activation: function of the search: the activation of the scores, None
             of logits and features.
         max_excluded: int, ids that a request may exclude.

@@ -79,7 +79,7 @@ def vectors(
     names = labels_lib.of_head(labels, head)
     (served,) = head.export_weights()
     ids = _answers(head, served)
-    # That of removed classes alone is zero for the others.
+    # A bias of removed classes alone is zero for the others.
     bias = None if head.bias is None else served.bias
     with new_folder(path) as folder:
         shape = _write_rows(

@@ -32,7 +32,7 @@ def check_can_change(model: keras.Model) -> None:
 
 
 def _optimizers(model):
-    """Lists an optimizer, the ones within it, and those of its groups."""
+    """Lists an optimizer, the ones within it, and the ones of its groups."""
     pending, found = [getattr(model, "optimizer", None)], []
     while pending:
         optimizer = pending.pop()

@@ -116,7 +116,7 @@ class ClassGrowth:
 
 
 def _set_rows(weight, values, ids, means, rows):
-    """Rows of a weight, of those of the classes `ids` that have data."""
+    """Rows of a weight, for the classes of `ids` that have data."""
     is_here = (ids >= weight.first) & (ids < weight.first + weight.size)
     is_here &= means.counts > 0
     values[ids[is_here] - weight.first] = rows[is_here]

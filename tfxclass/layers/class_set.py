@@ -42,7 +42,7 @@ class ClassWeight(NamedTuple):
 
 
 def live_ids(ids: tf.Tensor, removed: Sequence[int]) -> tf.Tensor:
-    """Ids, int64 of any shape, with -1 for those of removed classes.
+    """Ids, int64 of any shape, with -1 for removed classes.
 
     Args:
         ids: int64.

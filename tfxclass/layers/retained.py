@@ -131,7 +131,7 @@ class Retained(NamedTuple):
     ) -> tf.Tensor:
         """Logits of classes `[batch, q]` with stock ops alone.
 
-        Of samples of masks, taken from those of all classes.
+        Samples of masks are taken from the logits of all classes.
         """
         here = self.here()
         if self.predict_samples is not None:

@@ -383,8 +383,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         with head_weights.loading_into(self):
             super().load_own_variables(store)
         names = [x for x in store.keys() if x.startswith(_SAMPLER)]
-        # Those of another number of shards are of other classes: the indexes
-        # are built again, from the rows.
+        # Samplers of another number of shards are of other classes: the
+        # indexes are built again, from the rows.
         if names and int(store["sampler_shards"][()]) == self.shards.count:
             self._samplers.set_state(
                 {x.removeprefix(_SAMPLER): store[x] for x in names}

@@ -5,8 +5,8 @@ A step has logits of classes, of rho and of r. Masks and losses have the shape
 time.
 
 `rho` are retain probabilities, given by their logits; a mask z multiplies the
-exponential of a class's logit. Equations are those of the first version of the
-paper (Lee et al., "DropMax: Adaptive Stochastic Softmax").
+exponential of a class's logit. Equations have the numbers of the first version
+of the paper (Lee et al., "DropMax: Adaptive Stochastic Softmax").
 """
 
 import math
@@ -85,8 +85,8 @@ def training_loss(
 ) -> tf.Tensor:
     """Cross-entropy of the masked softmax and the regularisers.
 
-    Holds no matrix of the shape of the logits but those of `rows` and their
-    gradients.
+    Holds no matrix of the shape of the logits but the matrices of `rows` and
+    their gradients.
 
     Args:
         masking: `Masking`.
@@ -346,9 +346,9 @@ def stationary_logits(
         kl_weight (rho - q) + entropy_weight rho (1 - rho) p = 0,
         auxiliary_weight sigmoid(r) + kl_weight q (1 - q) r = 0.
 
-    Of several solutions it is the one that gradient descent reaches from
-    zeros, the greatest in p and in r: with p and r on the left sides, either
-    right side rises with the other unknown, and short steps only fall.
+    If there are several solutions, it is the one that gradient descent reaches
+    from zeros, the greatest in p and in r: with p and r on the left sides,
+    either right side rises with the other unknown, and short steps only fall.
 
     Args:
         kl_weight, auxiliary_weight, entropy_weight: floats >= 0.

@@ -31,12 +31,12 @@ def in_row_blocks(
 
     Args:
         name: str, the loss, for the message of second-order gradients.
-        loss_of: function of a block: int64 scalar, its first row; then those
-            rows of `matrices` and of `beside`; returns float32 `[rows]`. Its
-            variables, and what else it reads, get no gradient.
+        loss_of: function of a block: int64 scalar, its first row; then the
+            block's rows of `matrices` and of `beside`; returns float32
+            `[rows]`. Its variables, and what else it reads, get no gradient.
         matrices: float32 tensors `[batch, n]`, which get gradients.
-        beside: tensors without gradients; rows are taken of those of rank 2,
-            others are given as they are.
+        beside: tensors without gradients; of a matrix the block's rows are
+            taken, others are given as they are.
         copies: int, how often `loss_of` repeats a matrix; blocks are smaller by
             as much.
 

@@ -1,4 +1,4 @@
-"""Targets of a distillation: a teacher's best classes beside the labels.
+"""Targets of a distillation: a teacher's best classes, with the labels.
 
 Keras hands a loss one tensor of labels. So a class of a teacher travels in it
 as one int64, its id in the lower 32 bits and its probability, as float32, in

@@ -115,7 +115,7 @@ class ClassCounts(RankingMetric):
     Args:
         head: the head, or its name.
         k: int.
-        num_classes: int; that of `head` where it is one.
+        num_classes: int; taken from `head` where it is one.
         name: name of the metric; `<prefix>_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
     """

@@ -1,7 +1,7 @@
 """Metrics of answers that are there already, in NumPy.
 
 `Tagger.evaluate` and benchmarks use them: they take the best k classes of each
-row. While a head is trained or evaluated by Keras, its metrics are those of the
+row. While a head is trained or evaluated by Keras, its metrics come from the
 other files of this folder.
 """
 
@@ -29,9 +29,9 @@ class RankingScores:
     - `precision_at_k`: h(k) / k;
     - `recall_at_k`: h(k) / n;
     - `r_precision_at_k`: h(k) / min(k, n);
-    - `ndcg_at_k`: gains 1 / log2(rank + 1), over those of the best ranking;
+    - `ndcg_at_k`: gains 1 / log2(rank + 1), over the gains of the best ranking;
     - `psp_at_k`, with propensities: the sum of 1 / propensity of the labels
-      found over all rows, divided by that of the best ranking;
+      found over all rows, divided by the sum of the best ranking;
     - `coverage_at_k`: share of the classes among the labels that were found
       in a row at least once;
     - `mean_reciprocal_rank`: 1 / rank of the first label, 0 past the greatest

@@ -56,7 +56,7 @@ def multiplies_bfloat16() -> bool:
 class ClassGradient(NamedTuple):
     """The inputs from which the gradient of a kernel is computed.
 
-    That of a logit is factor * (softmax - uniform), at the targets
+    The gradient of a logit is factor * (softmax - uniform), at the targets
     target_grads - factor * uniform.
 
     Attributes:

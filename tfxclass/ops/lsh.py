@@ -92,8 +92,8 @@ class LSHTables(RefreshingIndex):
 
     A table has as many buckets as a code has values, but at most 2^18 and about
     16 for each class. Codes of more bits are hashed to these buckets, so that
-    different codes may share a bucket: those of 18 bits (`"dwta"` with K = 6)
-    do with 2^13 classes or fewer.
+    different codes may share a bucket: codes of 18 bits (`"dwta"` with K = 6)
+    do so with 2^13 classes or fewer.
 
     Args:
         num_hashes, num_tables, hash, bin_size: as for `hash_codes`.

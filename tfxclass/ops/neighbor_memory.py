@@ -42,8 +42,8 @@ def recall(
     Returns:
         `(asked, known)`, int64: `[num_asked]` rows whose labels were searched
         for longest ago; `[n, 2 * width + tables * places]`: each label's
-        neighbours, those of one of them, each step another one's, and the
-        labels that the row's buckets held; -1 is padding.
+        neighbors, the neighbors of one of these (in each step another one), and
+        the labels that the row's buckets held; -1 is padding.
 
     Raises:
         InvalidArgumentError: shapes that do not go together, labels of 2^31
@@ -80,9 +80,9 @@ def rank(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The best of what is known and was found for each row; it is kept, too.
 
-    Of what is kept for a label one neighbour, each step another one, gets the
-    label as its own, in its last place if all are taken: what is near is so in
-    both directions.
+    One of the neighbors kept for a label, in each step another one, gets the
+    label as its own neighbor, in its last place if all are taken: what is near
+    is so in both directions.
 
     Args:
         memory, labels, step: of `recall`.

@@ -1,4 +1,4 @@
-"""Ops beside the variables that they read.
+"""Ops on the device of the variables that they read.
 
 A variable may lie in another place than the step that uses it: in the memory
 of the host, or of a parameter server. A gather there sends the ids to the
@@ -89,7 +89,7 @@ def warn_once(reason: str) -> None:
 def of_index(variable: Variable, has_gpu_ops: bool) -> str | None:
     """Name of the device of an index of the rows of `variable`.
 
-    Beside them where its ops run there, else on a CPU of their machine.
+    It is their own device where its ops run there, else a CPU of their machine.
     """
     if has_gpu_ops and library.cuda_version() is not None:
         return device_of(variable)

@@ -13,7 +13,7 @@ def zeros_variable(
 ) -> tf.Variable:
     """A variable of zeros, whose memory is its own.
 
-    Of a tensor that is held elsewhere, too, the first write makes a copy.
+    If a tensor is held elsewhere, too, the first write makes a copy of it.
     """
     return tf.Variable(
         lambda: tf.zeros(shape, dtype), trainable=False, name=name

@@ -16,7 +16,7 @@ def assign_means(
     """Gives each replica the mean of all; in cross-replica context.
 
     Args:
-        strategy: that of the variables.
+        strategy: the strategy of the variables.
         whole: list of variables that cross as they are.
         rows: list of `(touched, variables)`, where `touched`, bool [num_rows],
             are the rows of them in which replicas may differ. Those that some

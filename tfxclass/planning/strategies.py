@@ -1,6 +1,6 @@
 """What a training step needs by each strategy: memory, bytes and work.
 
-Bytes are those of what tfxclass sends: see `samplers/replicas.py` and
+Bytes count what tfxclass sends: see `samplers/replicas.py` and
 `shards/exchange.py`. With N machines a ring all-gather of blocks of s bytes
 sends (N - 1) s from each machine in N - 1 messages one after the other, an
 all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,

@@ -41,9 +41,9 @@ def add_duals(
         rows: `Rows`.
         top_k: int, probabilities kept of a row; None keeps all.
         drawn: `Drawn`: P is estimated from the labels of all rows and these
-            classes. Those that are no label stand for the others, so each
-            row's sum of exponentials is estimated without bias
-            (`UniformSampler`). Not beside `top_k`.
+            classes. Those that are no label stand for the others, so each row's
+            sum of exponentials is estimated without bias (`UniformSampler`).
+            Not together with `top_k`.
 
     Raises:
         FloatingPointError: NaN or infinite logits, with their first row; then

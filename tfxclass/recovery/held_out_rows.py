@@ -14,10 +14,10 @@ SHARE = 0.1
 class HeldOutRows:
     """A uniform sample of at most a tenth of the rows seen so far.
 
-    Each row has a random key in [0, 1), from the seed and its place; those of
-    the least keys are kept: at most `most`, and none from 0.1 on. So the
-    sample does not depend on how the data are sorted, nor on a restart.
-    Between two calls of `surplus` there are up to twice as many.
+    Each row has a random key in [0, 1), from the seed and its place; the rows
+    with the least keys are kept: at most `most`, and none from 0.1 on. So the
+    sample does not depend on how the data are sorted, nor on a restart. Between
+    two calls of `surplus` there are up to twice as many.
 
     Args:
         most: int, rows.

@@ -131,7 +131,7 @@ def _bias_at(part, local):
 
 
 def _fold(stats, blocks, part, direction, steps):
-    """Adds all classes of `blocks`, without a bias, and that of `part`."""
+    """Adds all classes of `blocks`, without a bias, and the bias of `part`."""
     no_labels = tf.fill([blocks.batch, 1], tf.constant(-1, tf.int64))
     no_delta = tf.zeros([blocks.batch, 1])
     size = int(blocks.size)

@@ -22,8 +22,8 @@ from tfxclass.rows import blocks
 from tfxclass.types import Path
 
 _SUFFIX = "_recovered"
-# Class matrices in full width: the sums, the result and that of the new head,
-# two at a time, and a copy of the latter while it is written (measured).
+# Class matrices in full width: the sums, the result and the new head's, two at
+# a time, and a copy of the last one while it is written (measured).
 _MATRICES = 3
 
 

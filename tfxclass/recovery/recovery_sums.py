@@ -34,8 +34,8 @@ class RecoverySums:
             normalised, so that a row touches k classes; None keeps all.
         num_sampled: int, estimate probabilities from the labels of a batch and
             so many classes, drawn anew for each batch; None computes all. The
-            pass then costs what a step of a `SampledSoftmax` does, whatever
-            the number of classes. Not beside `top_k`.
+            pass then costs what a step of a `SampledSoftmax` does, whatever the
+            number of classes. Not together with `top_k`.
         seed: int, of what is drawn.
 
     Attributes:

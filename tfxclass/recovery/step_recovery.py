@@ -16,8 +16,8 @@ from tfxclass.recovery.line_search import losses_of
 from tfxclass.recovery.recovery_sums import RecoverySums
 from tfxclass.recovery.rows import Rows
 
-# Rows that the search is made on and those of its first part: that many, fewer
-# where there are more classes.
+# Rows that the search is made on, and the rows of its first part: that many,
+# fewer where there are more classes.
 _HELD_OUT, _COARSE = range(1024, 4096), range(128, 1024)
 _LOGITS, _COARSE_LOGITS = 2**30, 2**27
 # In mean eigenvalues of S, and in 1 / num_classes.

@@ -37,10 +37,10 @@ class ExactPart:
         queries: float32 `[batch, dim]`.
         rows: `ClassRows` of tensors.
         targets: `Targets` of the batch of all.
-        columns: int64 `[batch, p]`, which row of `rows` is that of each
-            target, -1 where none is.
+        columns: int64 `[batch, p]`, the row of each target in `rows`, -1 where
+            none is.
         margin: function of the target logits, or None.
-        uniform: float, mass of each class beside that of the targets.
+        uniform: float, mass of each class in addition to the targets.
         is_recorded: bool, whether gradients will be asked for.
 
     Attributes:

@@ -48,11 +48,12 @@ def cross_entropy(
 ) -> tf.Tensor:
     """Cross-entropy over the classes of all parts; float32 `[batch]`.
 
-    Of a sample, logits are less their log expected counts.
+    If the classes are a sample, their log expected counts are subtracted from
+    logits.
 
     Args:
         parts, targets, columns, exchange, margin: of `streamed_loss`.
-        uniform: float, mass of each class beside that of the targets.
+        uniform: float, mass of each class in addition to the targets.
     """
     parts = [(x, _corrected(rows)) for x, rows in parts]
     return streamed_loss(
@@ -70,8 +71,8 @@ def one_vs_rest(
 ) -> tf.Tensor:
     """Sum of binary losses over the classes of all parts; float32 `[batch]`.
 
-    Of a sample, those of classes that are no labels are divided by the
-    expected counts.
+    If the classes are a sample, the losses of classes that are no labels are
+    divided by the expected counts.
 
     Args:
         parts, targets, columns, exchange, margin: of `streamed_loss`.
@@ -118,18 +119,18 @@ def streamed_loss(
 ) -> tf.Tensor:
     """A loss over the classes of all parts; float32 `[batch]`.
 
-    In a replica, queries and parts are its own: each part's numbers, some
-    bytes a row and shard, are computed for the batch of all and cross, and the
-    gradients of the queries are summed; those of the rows stay where the rows
-    are.
+    In a replica, queries and parts are its own: each part's numbers, some bytes
+    a row and shard, are computed for the batch of all and cross, and the
+    gradients of the queries are summed; the gradients of the rows stay where
+    the rows are.
 
     Args:
         kind: what computes a part.
         parts: list of `(queries, ClassRows)`, float32 `[batch, width_i]`; all
             have biases or none has. Rows are read as they are.
         targets: `Targets` of the batch of all.
-        columns: list of int64 `[batch of all, p]`: which row of each part is
-            that of each target, -1 where none is; by default that of its id.
+        columns: list of int64 `[batch of all, p]`: the row of each target in
+            each part, -1 where none is; by default the row of its id.
         exchange: a batch of `tfxclass.shards`.
         margin: function of the target logits, or None.
         **options: of `kind`.

@@ -77,7 +77,7 @@ class Rounded(keras.initializers.Initializer):
         if not isinstance(drawn, keras.initializers.VarianceScaling):
             config = {**drawn.get_config(), "seed": seed}
             return type(drawn).from_config(config)
-        # It divides by the fans of a block, not by those of all rows.
+        # It divides by the fans of a block, not by the fans of all rows.
         part = _fans((count, *shape[1:]), drawn.mode) / _fans(shape, drawn.mode)
         return keras.initializers.VarianceScaling(
             drawn.scale * part, drawn.mode, drawn.distribution, seed

@@ -22,7 +22,7 @@ class SoftmaxPart:
         logits: float32 `[batch, p]`, of the targets.
         targets: `Targets` whose ids are rows of the part, -1 for others.
         margin: function of the target logits, or None.
-        uniform: float, mass of each class beside that of the targets.
+        uniform: float, mass of each class in addition to the targets.
     """
 
     def __init__(

@@ -18,14 +18,14 @@ from tfxclass.types import Variable
 #: Queries of a probe, and the best classes of each that an index should find.
 NUM_PROBES = 16
 NUM_BEST = 10
-#: What refreshes and probes may take, beside the time of a step; refreshes less
-#: where the index is not all that finds neighbours.
+#: What refreshes and probes may add to the time of a step; refreshes less where
+#: the index is not all that finds neighbours.
 REFRESH_SHARE = 0.25
 REFRESH_SHARE_BESIDE_CACHE = 0.05
 PROBE_SHARE = 0.02
 #: An index is old at so many times the step at which it was begun.
 OLD_AGE = 2
-#: What a probe takes beside what it takes for each class.
+#: What a probe takes in addition to its time for each class.
 PROBE_NANOSECONDS = 1e6
 _MOST_STEPS = 5000
 #: The interval of an index that is never refreshed by the clock.

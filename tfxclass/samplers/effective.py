@@ -39,7 +39,7 @@ def effective_classes(
     num_best: Scalar = 1,
     max_queries: int | None = None,
 ) -> Effective:
-    """Of how many classes the negatives' mass is, exactly, in one pass.
+    """The exact effective number of the negatives' classes, in one pass.
 
     Args:
         queries: float32 `[n, dim]`.

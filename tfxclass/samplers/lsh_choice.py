@@ -127,10 +127,10 @@ def _candidate_log_scores(
 ) -> tf.Tensor:
     """The logs of the probability that a batch gives each candidate, summed.
 
-    Of a softmax over a row's labels and the candidates. The gradient of a
-    class is as large as what its rows give it, so a class counts as it moves:
-    a row that is sure of its labels gives little, however near the class, and
-    one without labels nothing.
+    The probabilities are a softmax over a row's labels and the candidates. The
+    gradient of a class is as large as what its rows give it, so a class counts
+    as it moves: a row that is sure of its labels gives little, however near the
+    class, and one without labels nothing.
 
     Args:
         queries: float32 `[batch, dim]`, logits are `queries . rows`.

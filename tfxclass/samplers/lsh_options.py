@@ -22,11 +22,11 @@ def functions_of(
 ) -> tuple[int, int]:
     """`(num_hashes, num_tables)`, chosen where they are not given.
 
-    A query visits L N / 2^bits ids beside K L products. Fewer bits tell
-    near classes better from far ones, whatever the batch is (votes rank
-    what its queries find), so there are as few as the visits allow: about
-    twice the classes that a step computes for a row. L is the paper's 50
-    where hashing then costs no more than those products.
+    A query visits L N / 2^bits ids and takes K L products. Fewer bits tell near
+    classes better from far ones, whatever the batch is (votes rank what its
+    queries find), so there are as few as the visits allow: about twice the
+    classes that a step computes for a row. L is the paper's 50 where hashing
+    then costs no more than those products.
     """
     if sampler.num_tables is not None:
         num_tables = sampler.num_tables

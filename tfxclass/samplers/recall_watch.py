@@ -73,8 +73,9 @@ def recall_of(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`(recall, variance)` of a probe, float32 scalars.
 
-    The variance is that between the queries, whose hits come together, and at
-    least that of independent hits with a prior that is never 0 or 1.
+    The variance is measured between the queries, whose hits come together, and
+    is at least the variance of independent hits with a prior that is never 0 or
+    1.
 
     Args:
         hits: int32 `[queries]`, classes that the index found.

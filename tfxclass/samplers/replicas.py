@@ -29,11 +29,11 @@ def sample_for_replicas(
 ) -> Sample:
     """`sampler.sample` and `update`, once a step.
 
-    The replicas' parts of the batch are brought together (features and
-    labels: small beside the rows), sampled once a worker, and each replica
-    gets the same classes. So a step on several devices or workers is that on
-    one, an index is refreshed once a worker, and alike in all of them, and
-    the replicas touch the same rows.
+    The replicas' parts of the batch are brought together (features and labels:
+    small compared with the rows), sampled once a worker, and each replica gets
+    the same classes. So a step on several devices or workers is that on one, an
+    index is refreshed once a worker, and alike in all of them, and the replicas
+    touch the same rows.
 
     Between the averages of `LocalSGD` the replicas are no one model: each
     draws by itself, for its part of the batch and by its own rows. A sampler
@@ -41,7 +41,7 @@ def sample_for_replicas(
     replica: there a worker's replicas are sampled for at once, and no features
     cross to other workers.
 
-    Args and returns are those of `Sampler.sample`, in a replica.
+    Args and returns as `Sampler.sample`, in a replica.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:

@@ -14,9 +14,9 @@ def new_rows(
     """Rows of new classes, from their features and the rows of the others.
 
     What all features have in common tells no class from another one, and
-    trained rows do not answer to it. So a new row is what the mean of its class
-    has beside the mean of the other rows of the data, added to the mean of the
-    other class rows.
+    trained rows do not answer to it. So a new row is the mean of its class less
+    the mean of the other rows of the data, added to the mean of the other class
+    rows.
 
     Where the data show enough classes, it is as strong as those: logits on
     features of other classes deviate as much. Trained rows are partly where

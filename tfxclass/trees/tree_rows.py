@@ -8,7 +8,7 @@ from tfxclass.trees.class_means import directions
 from tfxclass.trees.class_means import median_norm
 from tfxclass.trees.new_rows import new_rows
 
-# Of a row that is as strong as those of a flat head. Rows of a node are learned
+# Of a row that is as strong as a row of a flat head. Rows of a node are learned
 # from the features of its classes alone, so a whole one wins too often: 9 of
 # 100 old answers were lost where the half loses none and finds 5 in 6 of the
 # new classes that the whole one finds.
@@ -25,9 +25,9 @@ def rows_to_new(
 ) -> np.ndarray:
     """The vectors that lead to new leaves and to the old one.
 
-    In a node with a row for each child a new one is made as that of a new
-    class among the classes (`new_rows`), but half as strong: it is the mean of
-    the node's rows and what tells the class from all others. Where two children
+    In a node with a row for each child a new one is made as for a new class
+    among the classes (`new_rows`), but half as strong: it is the mean of the
+    node's rows and what tells the class from all others. Where two children
     have one row, it is what tells the one from the other.
 
     Args:

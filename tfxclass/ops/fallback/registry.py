@@ -210,7 +210,7 @@ def on_host(
 
     Args:
         function: takes the `inputs` as arrays; returns a tuple of arrays.
-        types: those of the results.
+        types: the types of the results.
         inputs: tensors.
         shapes: of the results, None for what is not known.
     """

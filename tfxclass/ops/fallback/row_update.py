@@ -200,7 +200,7 @@ def _lazy(kind, given):
 
 
 def _of_classes(kind, given):
-    """A step of all rows with the gradient of a softmax; that of the bias."""
+    """A step of all rows by a softmax gradient; returns the bias gradient."""
     rows = _Rows(kind, given)
     check_shape("ids", tf.convert_to_tensor(given["ids"], tf.int64), [None])
     reshaped("step", tf.convert_to_tensor(given["step"], tf.int64), [])

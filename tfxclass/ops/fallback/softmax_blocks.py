@@ -182,8 +182,8 @@ def sparsemax_threshold(
 def _simplex_threshold(z):
     """The tau of each row whose max(z - tau, 0) sum to 1; the greatest z is 0.
 
-    That of the greatest z alone is exact if it leaves one of them out, and too
-    low otherwise. Rows with a NaN have any tau.
+    The tau of the greatest z alone is exact if it leaves one of them out, and
+    too low otherwise. Rows with a NaN have any tau.
     """
     z = tf.where(tf.math.is_nan(z), tf.constant(float("-inf"), z.dtype), z)
     most = tf.minimum(tf.shape(z)[1], _SUPPORT)
