@@ -14,7 +14,7 @@ import numpy as np
 from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.data import XCFile
-from tfxclass_text import choice
+from tfxclass_text import trials
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import from_pairs
@@ -42,10 +42,12 @@ def main(names):
 def held_out(path):
     """Probabilities and labels of a tenth of the rows, `[rows, labels]`."""
     data = read(path)
-    train, held = choice.split(len(data.rows), 0.1, 2000, 0)
+    train, held = trials.split(len(data.rows), 0.1, 2000, 0)
     held = data.take(held)
-    trial = choice.try_out(data.take(train), held.rows, held.labels, False, 0.5)
-    slope, intercept = choice.fit_sigmoid(trial.margins, trial.truth)
+    trial = trials.run_trial(
+        data.take(train), held.rows, held.labels, False, 0.5
+    )
+    slope, intercept = trials.fit_sigmoid(trial.margins, trial.truth)
     return 1 / (1 + np.exp(-(slope * trial.margins + intercept))), trial.truth
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from tfxclass.types import Columns
 from tfxclass.types import Config
-from tfxclass_text import choice
 from tfxclass_text import embeddings
 from tfxclass_text import encoder as encoder_lib
 from tfxclass_text import kernel_ridge
@@ -17,6 +16,7 @@ from tfxclass_text import mixed_scores
 from tfxclass_text import near_texts
 from tfxclass_text import neighbors
 from tfxclass_text import perceptron
+from tfxclass_text import trials
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
 
@@ -42,7 +42,7 @@ class ValidationSplit(NamedTuple):
         embedded: `LabeledRows`, the terms that embeddings are learned from, of
             the same texts as `learned`.
         held_embedded: `SparseRows`, such terms of the held-out texts.
-        trial: `choice.Trial`, the linear scores of those.
+        trial: `trials.Trial`, the linear scores of those.
         size: int, of all texts, which the final scores are learned from.
         texts: function without arguments: columns and labels of the texts that
             are learned from, and of the held-out ones.
@@ -52,7 +52,7 @@ class ValidationSplit(NamedTuple):
     held: SparseRows
     embedded: LabeledRows
     held_embedded: SparseRows
-    trial: choice.Trial
+    trial: trials.Trial
     size: int
     texts: Callable[[], list[tuple[Columns, SparseRows]]]
 
@@ -298,7 +298,7 @@ class Ensemble:
         )
         self.report.append((name, round(float(after.mean()), 4)))
         self.tagger.detail(f"{name}: {before.mean():.4f} to {after.mean():.4f}")
-        is_clear = choice.clear_gain(after, before) >= choice.MIN_GAIN
+        is_clear = trials.clear_gain(after, before) >= trials.MIN_GAIN
         return wanted is not None or is_clear
 
     def layers(self, data: LabeledRows) -> list[Callable[..., Any]]:
@@ -371,7 +371,7 @@ def scores(
         truth: bool, `[rows, labels]`.
         single_label: whether a row has one label.
     """
-    measure = choice.reciprocal_ranks if single_label else choice.row_precisions
+    measure = trials.reciprocal_ranks if single_label else trials.row_precisions
     return measure(answers, truth)
 
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from tfxclass_text import choice
 from tfxclass_text import columns as columns_lib
 from tfxclass_text import corpus as corpus_lib
 from tfxclass_text import fields as fields_lib
 from tfxclass_text import linear_tree
 from tfxclass_text import sparse_linear
 from tfxclass_text import term_counts
+from tfxclass_text import trials
 from tfxclass_text.centroids import prune
 from tfxclass_text.centroids import sum_weights
 from tfxclass_text.corpus import Corpus
@@ -137,7 +137,7 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     counts += np.bincount(labels.ids, minlength=len(tags))
     weights.begin_new(place, counts, size, summary["loss"])
     options = {
-        **choice.loss_options(summary["loss"], summary["c"]),
+        **trials.loss_options(summary["loss"], summary["c"]),
         "num_epochs": summary["passes"],
         "seed": tagger.seed + size,
     }
@@ -211,7 +211,7 @@ def _calibrate(layer, old, single_label, summary):
         layer.slope.assign(old.slope)
         layer.intercept.assign(old.intercept)
     elif summary["loss"] == "squared_hinge":
-        layer.slope.assign(choice.SLOPE)
+        layer.slope.assign(trials.SLOPE)
 
 
 class _Weights:

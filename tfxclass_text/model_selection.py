@@ -7,22 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 from tfxclass.types import Columns
-from tfxclass_text import choice
 from tfxclass_text import code_levels
 from tfxclass_text import columns as columns_lib
 from tfxclass_text import likelihood
 from tfxclass_text import linear_tree
 from tfxclass_text import training_cost
+from tfxclass_text import trials
 from tfxclass_text import tried_labels
 from tfxclass_text.columns import take_both
 from tfxclass_text.corpus import Corpus
 from tfxclass_text.ensemble import Ensemble
 from tfxclass_text.ensemble import ValidationSplit
-from tfxclass_text.featured import Featured
 from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.term_table import TermTable
 
 
 class Preset(NamedTuple):
@@ -74,14 +74,14 @@ class Embedded(NamedTuple):
     Attributes:
         fields: list of `Field`.
         is_own: whether the classifiers read other fields.
-        featured: `Featured`, the texts.
+        featured: `TermTable`, the texts.
         labels: `SparseRows`, their labels.
         num_labels: int.
     """
 
     fields: list[Field]
     is_own: bool
-    featured: Featured
+    featured: TermTable
     labels: SparseRows
     num_labels: int
 
@@ -111,7 +111,7 @@ class ModelSelection:
         self.tagger, self.corpus, self.labels = tagger, corpus, labels
         self.single_label, self.held = single_label, held
         self.c = 0.5 if tagger.c is None else tagger.c
-        self.slope, self.intercept = choice.SLOPE, 0.0
+        self.slope, self.intercept = trials.SLOPE, 0.0
         self.loss = "squared_hinge"
         self.threshold = 0.5
         self.share, self.parent_weight, self.report = 0.0, 0.0, []
@@ -145,7 +145,7 @@ class ModelSelection:
         sets = self._candidates()
         read = [*sets, self.embedding_fields or []]
         every = list(dict.fromkeys(field for part in read for field in part))
-        featured = Featured(every, self.corpus, self._lighter)
+        featured = TermTable(every, self.corpus, self._lighter)
         if not any(len(x.hashes) for x in featured.vocabularies_of(sets[0])):
             self.embedding_fields = None
         self._choose_loss(featured, sets)
@@ -178,8 +178,8 @@ class ModelSelection:
         if self.ensemble.embedded is not None:
             self.embedded = self._embedded(featured, fields)
         self._say_result(answers, trial)
-        self.threshold = choice.best_threshold(answers, trial.truth)
-        self.thresholds = choice.tag_thresholds(
+        self.threshold = trials.best_threshold(answers, trial.truth)
+        self.thresholds = trials.tag_thresholds(
             answers, trial.truth, trial.labels, len(self.tagger.tags),
             self.threshold,
         )  # fmt: skip
@@ -202,7 +202,7 @@ class ModelSelection:
                 len(self._values_of_c()), self.is_tuned, num_rows,
                 len(self.some), num_held, self.num_groups,
             )  # fmt: skip
-            cost = cost.then(training_cost.trials(data, tried, self.loss))
+            cost = cost.then(training_cost.of_trials(data, tried, self.loss))
         if num_held and self.ensemble.is_wanted:
             embedded = self._embedded(featured, sets[0]).data()
             plan = self.ensemble.plan(data, embedded, len(rows), len(self.some))
@@ -230,7 +230,7 @@ class ModelSelection:
             return [list(self.tagger.fields)]
         # The least that a trial of all labels takes.
         least = linear_tree.seconds_of(
-            _FEW_TERMS * len(self.labels), len(self.tagger.tags), choice.EPOCHS
+            _FEW_TERMS * len(self.labels), len(self.tagger.tags), trials.EPOCHS
         )
         most = tried_labels.MAX_SECONDS
         is_slow = self.tagger.effort == "fast" and _CHARS_COST * least > most
@@ -283,7 +283,7 @@ class ModelSelection:
                 best = trial, sets[0], c
         for fields in sets[1:]:
             trial = self._try(featured, fields, best[2], *split)
-            if trial.gain(best[0]) >= choice.MIN_GAIN:
+            if trial.gain(best[0]) >= trials.MIN_GAIN:
                 best = trial, fields, best[2]
         return best
 
@@ -344,17 +344,17 @@ class ModelSelection:
         """More passes over the texts while held-out ones gain, or fewer."""
         if not self.is_tuned:
             return trial
-        passes = choice.EPOCHS
+        passes = trials.EPOCHS
         for factor in (2, 0.5):
             while 2 <= passes * factor <= _MAX_EPOCHS:
                 tried = int(passes * factor)
                 other = self._try(*split, num_epochs=tried)
-                if other.gain(trial) < choice.MIN_GAIN:
+                if other.gain(trial) < trials.MIN_GAIN:
                     break
                 trial, passes = other, tried
-            if passes != choice.EPOCHS:
+            if passes != trials.EPOCHS:
                 break
-        self.epochs = max(self.epochs * passes // choice.EPOCHS, 1)
+        self.epochs = max(self.epochs * passes // trials.EPOCHS, 1)
         return trial
 
     def _parts(self, featured):
@@ -381,7 +381,7 @@ class ModelSelection:
         """
         size = len(self.tagger.tags)
         seconds = [
-            linear_tree.seconds(featured.join(fields)[1], size, choice.EPOCHS)
+            linear_tree.seconds(featured.join(fields)[1], size, trials.EPOCHS)
             for fields in sets
         ]
         slowest = max(seconds)
@@ -421,7 +421,7 @@ class ModelSelection:
     def _split(self):
         """`(training rows, held-out rows)` of the texts, int arrays."""
         size = len(self.labels)
-        return choice.split(size, 0.1, _MAX_HELD, self.tagger.seed)
+        return trials.split(size, 0.1, _MAX_HELD, self.tagger.seed)
 
     def _values_of_c(self):
         if self.tagger.c is not None:
@@ -431,13 +431,13 @@ class ModelSelection:
 
     def _try(
         self, featured, fields, c, train, held, held_labels,
-        num_epochs=choice.EPOCHS,
+        num_epochs=trials.EPOCHS,
     ):  # fmt: skip
         _, rows, num_features, _ = featured.join(fields)
         data = LabeledRows(
             rows, self.labels, num_features, len(self.tagger.tags)
         )
-        trial = choice.try_out(
+        trial = trials.run_trial(
             data, featured.join_held(fields, held), held_labels,
             self.single_label, c, num_epochs, self.parents, self.some,
             self.loss, train, self.num_groups,
@@ -455,7 +455,7 @@ class ModelSelection:
                 trial.margins, trial.truth, self.slope
             )
         else:
-            fit = choice.fit_sigmoid(trial.margins, trial.truth, trial.gates)
+            fit = trials.fit_sigmoid(trial.margins, trial.truth, trial.gates)
             self.slope, self.intercept = fit
 
     def _texts(self):

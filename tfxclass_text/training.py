@@ -7,10 +7,10 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from tfxclass_text import choice
 from tfxclass_text import encoder as encoder_lib
 from tfxclass_text import linear_tree
 from tfxclass_text import sparse_linear
+from tfxclass_text import trials
 from tfxclass_text.centroids import add
 from tfxclass_text.centroids import centroids
 from tfxclass_text.centroids import scaled
@@ -50,7 +50,7 @@ def train(tagger: Any, data: LabeledRows, selection: ModelSelection) -> Trained:
     activation = "softmax" if selection.single_label else "sigmoid"
     layer = sparse_linear.from_weights(
         weights, size, activation, group_of, parents, name="tags",
-        group_slope=choice.GROUP_SHARE * selection.slope,
+        group_slope=trials.GROUP_SHARE * selection.slope,
     )  # fmt: skip
     layer.slope.assign(selection.slope)
     layer.intercept.assign(selection.intercept)
@@ -83,7 +83,7 @@ def _linear_weights(tagger, data, selection):
         )
     tagger.detail(f"training {size} tags on {len(data.rows)} texts")
     options = {
-        **choice.loss_options(selection.loss, selection.c),
+        **trials.loss_options(selection.loss, selection.c),
         "num_epochs": epochs, "seed": tagger.seed,
         "threshold": tagger.weight_threshold,
     }  # fmt: skip
@@ -94,7 +94,7 @@ def _linear_weights(tagger, data, selection):
             means = linear_tree.join(means, _no_columns(means, groups))
         weights = add(weights, means, selection.share)
     if selection.parents is not None and selection.parent_weight:
-        upper = choice.train_parents(data, selection.parents, **options)
+        upper = trials.train_parents(data, selection.parents, **options)
         weights = linear_tree.join(
             weights, scaled(upper, selection.parent_weight)
         )

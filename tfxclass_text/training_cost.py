@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from tfxclass_text import choice
 from tfxclass_text import embeddings
 from tfxclass_text import linear_tree
 from tfxclass_text import perceptron
+from tfxclass_text import trials
 from tfxclass_text.ensemble import Plan
 from tfxclass_text.sparse_rows import LabeledRows
 
@@ -19,7 +19,7 @@ _SCORE, _DENSE_WEIGHT = 3e-7, 1e-9
 _PRODUCT, _KERNEL_TERM = 2e-11, 3e-9
 # Where the number of passes is chosen: trials with 8 and with 2 passes, and
 # one more with another C.
-_TUNED_PASSES = 10 + choice.EPOCHS
+_TUNED_PASSES = 10 + trials.EPOCHS
 # Seconds to build the layers and to trace their functions (measured).
 _BUILD = 1.0
 # What is mixed in is trained again on all texts. That happens or it does not.
@@ -92,7 +92,7 @@ def _learning(data, num_groups, num_epochs, loss):
     return Cost(factor * seconds, gigabytes)
 
 
-def trials(data: LabeledRows, tried: Trials, loss: str) -> Cost:
+def of_trials(data: LabeledRows, tried: Trials, loss: str) -> Cost:
     """The cost of the trials of fields, C and the number of passes.
 
     Args:
@@ -101,7 +101,7 @@ def trials(data: LabeledRows, tried: Trials, loss: str) -> Cost:
         loss: `"squared_hinge"` or `"logistic"`.
     """
     count = tried.num_fields + tried.num_c - 1
-    passes = choice.EPOCHS * count
+    passes = trials.EPOCHS * count
     if tried.is_tuned:
         passes, count = passes + _TUNED_PASSES, count + 3
     part = tried.num_labels / data.num_labels

@@ -13,7 +13,7 @@ from tfxclass import samplers
 from tfxclass.ops import neighbor_memory
 from tfxclass.samplers import indexed
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.candidates import part_of
+from tfxclass.samplers.candidates import candidate_count
 
 CLASSES, DIM, BATCH, WIDTH = 300, 8, 16, 4
 
@@ -371,8 +371,8 @@ def test_a_step_has_neighbours_of_all_rows(share, least):
 
 @given(st.integers(0, 2**40), st.sampled_from([0.0]) | st.floats(1e-6, 1.0))
 def test_a_part_of_places_is_the_same_of_a_tensor(count, fraction):
-    of_tensor = part_of(tf.constant(count, tf.int64), fraction)
-    assert part_of(count, fraction) == of_tensor
+    of_tensor = candidate_count(tf.constant(count, tf.int64), fraction)
+    assert candidate_count(count, fraction) == of_tensor
 
 
 @pytest.mark.parametrize("fraction", [0.25, 0.99, 1.0])

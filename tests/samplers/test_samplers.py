@@ -18,8 +18,8 @@ from tests.support.cases import quick
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
+from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import neighbors_a_row
-from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.replicas import finite
 from tfxclass.samplers.shards import ShardSamplers
 
@@ -177,8 +177,10 @@ def test_products_of_huge_features_are_finite():
 def test_candidates_leave_one_class_for_the_fill(fraction):
     """The number of classes may be known in a step only."""
     for count in range(30):
-        part = int(part_of(count, fraction))
-        in_step = part_of(tf.constant(count, tf.int64), tf.constant(fraction))
+        part = int(candidate_count(count, fraction))
+        in_step = candidate_count(
+            tf.constant(count, tf.int64), tf.constant(fraction)
+        )
         assert part == in_step
         assert part == min(np.ceil(fraction * count), max(count - 1, 0)) or (
             fraction == 1 and part == count

@@ -8,10 +8,10 @@ import tensorflow as tf
 from tests.text.test_tagger_choices import random_rows
 from tfxclass_text import Field
 from tfxclass_text import Tagger
-from tfxclass_text import choice
 from tfxclass_text import code_levels
 from tfxclass_text import sparse_linear
 from tfxclass_text import tagger_onnx
+from tfxclass_text import trials
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.sparse_rows import from_pairs
 
@@ -97,7 +97,7 @@ def test_learned_where_held_out_texts_gain(tmp_path):
     tagger.fit(texts, codes)
     layer = tagger.model.get_layer("tags")
     assert (
-        tagger.summary["parent_weight"] in choice._PARENT_WEIGHTS
+        tagger.summary["parent_weight"] in trials._PARENT_WEIGHTS
         and layer.levels == 2
     )
     # No kind is told: the family is right.

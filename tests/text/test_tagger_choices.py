@@ -12,13 +12,13 @@ from tests.text.test_tagger import TEXTS
 from tests.text.test_tagger import quiet
 from tfxclass_text import Field
 from tfxclass_text import Tagger
-from tfxclass_text import choice
 from tfxclass_text import columns as columns_lib
 from tfxclass_text import linear_tree
 from tfxclass_text import near_texts
 from tfxclass_text import neighbors
 from tfxclass_text import sparse_linear
 from tfxclass_text import training_cost
+from tfxclass_text import trials
 from tfxclass_text import tried_labels
 from tfxclass_text.ensemble import Plan
 from tfxclass_text.ensemble import best_share
@@ -142,11 +142,11 @@ def test_thresholds_of_tags_that_were_not_tried():
     random = np.random.default_rng(0)
     truth = random.random((200, 3)) < 0.3
     p = np.clip(0.4 * truth + 0.6 * random.random(truth.shape), 0, 1)
-    found = choice.tag_thresholds(p, truth, np.array([4, 0, 2]), 6, 0.77)
+    found = trials.tag_thresholds(p, truth, np.array([4, 0, 2]), 6, 0.77)
     np.testing.assert_allclose(found[[1, 3, 5]], 0.77)
     answers = p >= found[[4, 0, 2]]
     both = 2 * (answers & truth).sum() / (answers.sum() + truth.sum())
-    one = p >= choice.best_threshold(p, truth)
+    one = p >= trials.best_threshold(p, truth)
     # Shrunk, so not the best of these rows themselves.
     assert both > 2 * (one & truth).sum() / (one.sum() + truth.sum()) - 0.01
 
@@ -298,7 +298,7 @@ def test_a_tree_is_judged_as_it_answers():
     data = LabeledRows(rows, labels, 30, 40)
     among, held = np.arange(250), np.arange(250, 300)
     for single in (True, False):
-        trial = choice.try_out(
+        trial = trials.run_trial(
             data, rows.take(held), labels.take(held), single, 0.5,
             among=among, num_groups=8,
         )  # fmt: skip
@@ -307,7 +307,7 @@ def test_a_tree_is_judged_as_it_answers():
         )
         layer = sparse_linear.from_weights(
             weights, 40, "softmax" if single else "sigmoid", groups,
-            group_slope=choice.GROUP_SHARE * 2.0,
+            group_slope=trials.GROUP_SHARE * 2.0,
         )  # fmt: skip
         layer.slope.assign(2.0)
         layer.intercept.assign(-0.5)
@@ -340,14 +340,14 @@ def test_labels_to_try(one):
 def test_equal_margins_are_no_hit():
     truth = np.eye(5, dtype=bool)
     np.testing.assert_allclose(
-        choice.reciprocal_ranks(np.zeros((5, 5)), truth), 1 / 3
+        trials.reciprocal_ranks(np.zeros((5, 5)), truth), 1 / 3
     )
-    assert (choice.reciprocal_ranks(truth + 0.0, truth) == 1).all()
+    assert (trials.reciprocal_ranks(truth + 0.0, truth) == 1).all()
     both = np.array([[True, True, False]])
-    assert choice.reciprocal_ranks(np.zeros((1, 3)), both) == 1 / 1.5
+    assert trials.reciprocal_ranks(np.zeros((1, 3)), both) == 1 / 1.5
     ordered = np.array([[0.9, 0.5, 0.7], [0.0, 0.0, 0.0]])
     truth = np.array([[True, True, False], [False, False, False]])
-    found = choice.row_precisions(ordered, truth)
+    found = trials.row_precisions(ordered, truth)
     np.testing.assert_allclose(found, [(1 + 2 / 3) / 2])
 
 
@@ -356,9 +356,9 @@ def test_noise_is_no_gain():
     before = random.random(400)
     noise = 0.3 * random.standard_normal(400)
     noise += 0.01 - noise.mean()
-    assert choice.clear_gain(before + noise, before) < 0
-    assert choice.clear_gain(before + noise + 0.05, before) > 0.03
-    assert choice.clear_gain(before[:1] + 1, before[:1]) == 0
+    assert trials.clear_gain(before + noise, before) < 0
+    assert trials.clear_gain(before + noise + 0.05, before) > 0.03
+    assert trials.clear_gain(before[:1] + 1, before[:1]) == 0
 
 
 HAN = "\u6771\u4eac\u90fd\u5e02\u7acb\u56f3\u66f8\u9928"
@@ -509,9 +509,9 @@ def test_the_estimate_grows_with_what_is_trained():
     labels = from_pairs(400, *np.nonzero(has))
     data = LabeledRows(rows, labels, 15, 90)
     tried = training_cost.Trials(1, 1, False, 400, 90, 40, 1)
-    plain = training_cost.trials(data, tried, "squared_hinge")
+    plain = training_cost.of_trials(data, tried, "squared_hinge")
     tuned = tried._replace(num_c=3, is_tuned=True)
-    both = training_cost.trials(data, tuned, "squared_hinge")
+    both = training_cost.of_trials(data, tuned, "squared_hinge")
     assert both.seconds > 3 * plain.seconds
     nothing = Plan(0, 0, (0, 0), (0, 0))
     costs = [

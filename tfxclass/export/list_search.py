@@ -133,12 +133,12 @@ class ListSearch(tf.Module):
         """`top_k` of queries, float32 `[batch, dim]`."""
         ids, logits, seen = self.read(queries, k)
         if self.activation is None:
-            return search.answers(ids, logits)
+            return search.mask_missing(ids, logits)
         head = self._head()
         total = None if self.sums is None else self.sums.total(seen)
         logits = head.answer_scale * logits
         scores = head.objective.probabilities(logits, total)
-        return search.answers(ids, scores)
+        return search.mask_missing(ids, scores)
 
     def read(
         self, queries: tf.Tensor, k: int

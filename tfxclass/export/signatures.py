@@ -181,7 +181,7 @@ def best_classes(
         else:
             # One row of ids is for all questions, as the default is.
             shape = [tf.shape(features)[0], tf.shape(ids[0])[1]]
-            found = filters.answer(
+            found = filters.filtered_top_k(
                 search.head,
                 features,
                 tf.broadcast_to(ids[0], shape),
@@ -232,7 +232,7 @@ def signatures_of(
         found.append(boosted_classes(k, boost))
     # The Classify API has one list of classes for an example.
     is_flat = len(encoder.outputs[0].shape) == 2
-    if is_flat and features_of(encoder.inputs) is not None:
+    if is_flat and example_spec(encoder.inputs) is not None:
         found.append(best._replace(name=CLASSIFY))
     return found
 
@@ -288,7 +288,7 @@ class SavedSignatures(tf.Module):
 
     def _function(self, encoder, signature):
         specs = [spec_of(x) for x in encoder.inputs]
-        count, features = len(specs), features_of(encoder.inputs)
+        count, features = len(specs), example_spec(encoder.inputs)
         if signature.name in filters.INPUTS:
             name = filters.INPUTS[signature.name]
             specs.append(tf.TensorSpec([None, None], tf.int64, name=name))
@@ -331,7 +331,7 @@ def encode(encoder: keras.Model, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
     return encoder(inputs, training=False)
 
 
-def features_of(
+def example_spec(
     inputs: Sequence[keras.KerasTensor],
 ) -> dict[str, tuple] | None:
     """Features of a tf.Example by input name; None where there are none.

@@ -11,7 +11,7 @@ from tfxclass.checks import as_names
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.data.batches import Batches
-from tfxclass.growth import carry as carry_lib
+from tfxclass.growth import transfer_state
 from tfxclass.growth.feature_means import class_means
 from tfxclass.growth.model_with_head import scope_of
 from tfxclass.growth.model_with_head import with_head
@@ -126,7 +126,7 @@ def add_classes(
     change = ClassUpdate(
         num_classes, added, _NO_IDS, _names(head, labels, added)
     )
-    carry_lib.check_can_change(model)
+    transfer_state.check_can_change(model)
     _check_features(head, class_features, data)
     means = None
     if data is not None:
@@ -190,7 +190,9 @@ def changed(
     with scope_of(model):
         after = _head_of(type(head), head.changed_config(change))
         other = with_head(model, after)
-        carry_lib.carry(model, other, (head, after), change, means)
+        transfer_state.transfer_state(
+            model, other, (head, after), change, means
+        )
     return other
 
 

@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_ids
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.growth import carry as carry_lib
+from tfxclass.growth import transfer_state
 from tfxclass.growth.add_classes import changed
 from tfxclass.inference.graph import encoder_of
 
@@ -44,7 +44,7 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
     """
     _, _, head = encoder_of(model)
     removed = _checked(ids, head)
-    carry_lib.check_can_change(model)
+    transfer_state.check_can_change(model)
     change = ClassUpdate(head.num_classes, np.zeros(0, np.int64), removed)
     return changed(model, head, change)
 

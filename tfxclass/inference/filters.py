@@ -13,7 +13,7 @@ from tfxclass.core.flat_features import unflatten
 from tfxclass.core.targets import require
 from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.rows.search import answers
+from tfxclass.rows.search import mask_missing
 from tfxclass.rows.search import nan_last
 from tfxclass.types import Array
 
@@ -92,7 +92,7 @@ def check_free(
         )
 
 
-def answer(
+def filtered_top_k(
     head: OutputHead,
     features: tf.Tensor,
     ids: Array,
@@ -198,7 +198,7 @@ def boosted(
     ids = tf.concat([best, ids], axis=1)
     changed = tf.where(ids >= 0, nan_last(changed), float("-inf"))
     _, order = tf.math.top_k(changed, k)
-    found = answers(
+    found = mask_missing(
         *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, values))
     )
     return tuple(unflatten(x, features) for x in found)
@@ -338,6 +338,6 @@ def among(
     scores = head.activate(logits) if head.activation else logits
     ids = tf.where(is_class, ids, -1)
     _, order = tf.math.top_k(nan_last(logits), k)
-    return answers(
+    return mask_missing(
         *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, scores))
     )

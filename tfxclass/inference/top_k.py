@@ -113,7 +113,7 @@ class FilteredTopK(TopK):
     def call(
         self, features: tf.Tensor, ids: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        found = filters.answer(
+        found = filters.filtered_top_k(
             self.head,
             features,
             ids,

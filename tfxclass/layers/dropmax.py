@@ -17,7 +17,7 @@ from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
-from tfxclass.layers.head_answers import sorted_scores
+from tfxclass.layers.head_search import sorted_scores
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.retained import Retained
@@ -378,7 +378,7 @@ class DropMax(SavedRandom, SampledHead):
         residual = None
         if self.mode == "posterior":
             residual = self._affine(queries, self.posterior, ids)
-        logits = options.shape(logits, ids, self.num_classes)
+        logits = options.adjust_logits(logits, ids, self.num_classes)
         if sample is not None:
             logits -= sample.log_expected_count
         losses = dropmax.training_loss(

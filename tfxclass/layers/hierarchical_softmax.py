@@ -333,8 +333,8 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             ids = tf.where(logs >= least, ids, -1)
             logs = tf.where(logs >= least, logs, float("-inf"))
         if self.activation is not None:
-            return search.answers(ids, tf.exp(logs))
-        ids, logs = search.answers(ids, logs)
+            return search.mask_missing(ids, tf.exp(logs))
+        ids, logs = search.mask_missing(ids, logs)
         # The logarithm of a probability of 0.
         return ids, tf.where(ids >= 0, logs, float("-inf"))
 

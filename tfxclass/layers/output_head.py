@@ -20,8 +20,8 @@ from tfxclass.core.forward import Step
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import class_set
-from tfxclass.layers import head_answers
 from tfxclass.layers import head_config
+from tfxclass.layers import head_search
 from tfxclass.layers import head_step
 from tfxclass.layers import head_weights
 from tfxclass.layers import public_names
@@ -413,19 +413,19 @@ class OutputHead(keras.layers.Layer):
             is NaN, for example because features are NaN, the id is -1 and the
             score 0.
         """
-        return head_answers.top_k(self, features, k)
+        return head_search.top_k(self, features, k)
 
     @do_not_convert
     def export_top_k(
         self, features: Array, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` with TensorFlow's own ops only (see `head_answers`)."""
-        return head_answers.export_top_k(self, features, k, weights)
+        """`top_k` with TensorFlow's own ops only (see `head_search`)."""
+        return head_search.export_top_k(self, features, k, weights)
 
     @do_not_convert
     def export_scores(self, features: Array, weights: Any = None) -> tf.Tensor:
         """Scores of all classes with TensorFlow's own ops only."""
-        return head_answers.export_scores(self, features, weights)
+        return head_search.export_scores(self, features, weights)
 
     # What a head is made of. Features here are float32 `[rows, dim]`.
 

@@ -22,8 +22,8 @@ from tfxclass.rows import servable_ops
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.class_rows import in_blocks
-from tfxclass.shards.exchange import SINGLE_REPLICA
-from tfxclass.shards.exchange import Batch
+from tfxclass.shards.exchange import NO_EXCHANGE
+from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -93,9 +93,9 @@ class PartitionedHead(OutputHead):
                 found.append(ClassWeight(f"offsets_{i}", *found[-1][1:3]))
         return found
 
-    def exchange(self, features: tf.Tensor) -> Batch:
+    def exchange(self, features: tf.Tensor) -> ReplicaGroup:
         """Communication between the replicas (see `tfxclass.shards`)."""
-        return SINGLE_REPLICA
+        return NO_EXCHANGE
 
     def parts(self, features: tf.Tensor) -> list[tuple[tf.Tensor, ClassRows]]:
         """Lists `(queries, ClassRows)`: together they give all logits."""

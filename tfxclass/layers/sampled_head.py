@@ -197,7 +197,7 @@ class SampledHead(ClassHead):
                 with_negatives(targets),
                 self.kernel,
             )
-        return sample.of_labels(self.num_negatives)
+        return sample.without_negatives(self.num_negatives)
 
     def sampled_rows(
         self, sample: Sample

@@ -27,7 +27,7 @@ from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.shards import ShardSamplers
 from tfxclass.saved_random import SavedRandom
-from tfxclass.shards.exchange import Batch
+from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.shards.state import SavedShards
 from tfxclass.types import Config
 from tfxclass.types import Shape
@@ -223,7 +223,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
         return self.shards.add(add, spec.shape, spec.initializer)
 
-    def exchange(self, features: tf.Tensor) -> Batch:
+    def exchange(self, features: tf.Tensor) -> ReplicaGroup:
         return shards_lib.batch_of(self.shards, features)
 
     def class_rows(self) -> list[ClassRows]:

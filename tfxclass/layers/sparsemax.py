@@ -9,7 +9,7 @@ from tfxclass.core.targets import Targets
 from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.layers.head_answers import sorted_scores
+from tfxclass.layers.head_search import sorted_scores
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss

@@ -20,8 +20,8 @@ from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.rows import loss
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.shards.exchange import SINGLE_REPLICA
-from tfxclass.shards.exchange import Batch
+from tfxclass.shards.exchange import NO_EXCHANGE
+from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Margin
 
 # A list of `(queries, ClassRows)`.
@@ -65,14 +65,16 @@ class Softmax:
             of the rows' losses `[rows]`, without penalties.
         """
         targets, row_weights = options.apply_class_weights(targets, num_classes)
-        return targets, lambda losses: options.finish(losses, row_weights)
+        return targets, lambda losses: options.weight_losses(
+            losses, row_weights
+        )
 
     def streamed(
         self,
         parts: Parts,
         targets: Targets,
         columns: Sequence[tf.Tensor] | None = None,
-        exchange: Batch = SINGLE_REPLICA,
+        exchange: ReplicaGroup = NO_EXCHANGE,
         margin: Margin | None = None,
         options: LossOptions | None = None,
         num_classes: int | None = None,
@@ -121,7 +123,7 @@ class Softmax:
         ranked, corrected = logits, logits - sample.log_expected_count
         columns = Targets(sample.positions, targets.weights)
         if options is not None:
-            logits = options.shape(logits, sample.ids, num_classes)
+            logits = options.adjust_logits(logits, sample.ids, num_classes)
             corrected = logits - sample.log_expected_count
         losses = softmax_cross_entropy(corrected, columns, margin)
         if options is not None:
@@ -173,7 +175,7 @@ class OneVsRest:
         self, options: LossOptions, targets: Targets, num_classes: int
     ) -> tuple[Targets, Finish]:
         """As in `Softmax`, but only the loss of a label is weighted."""
-        masses = options.masses(targets, num_classes)
+        masses = options.label_weights(targets, num_classes)
         return Targets(targets.ids, masses), lambda losses: losses
 
     def streamed(
@@ -181,7 +183,7 @@ class OneVsRest:
         parts: Parts,
         targets: Targets,
         columns: Sequence[tf.Tensor] | None = None,
-        exchange: Batch = SINGLE_REPLICA,
+        exchange: ReplicaGroup = NO_EXCHANGE,
         margin: Margin | None = None,
         options: LossOptions | None = None,
         num_classes: int | None = None,
@@ -215,7 +217,7 @@ class OneVsRest:
         columns = Targets(sample.positions, targets.weights)
         ranked = logits
         if options is not None:
-            logits = options.shape(logits, sample.ids, num_classes)
+            logits = options.adjust_logits(logits, sample.ids, num_classes)
         losses = one_vs_rest_loss(
             logits,
             columns,

@@ -264,7 +264,7 @@ class LossOptions:
             `(targets, row_weights)`: `Targets` whose weights sum to 1 -
             `label_smoothing`, and float32 `[batch, 1]`, for `finish`.
         """
-        weights = self.masses(targets, num_classes)
+        weights = self.label_weights(targets, num_classes)
         of_rows = tf.ones_like(weights[:, :1])
         if self._of_classes("weights", num_classes) is not None:
             of_rows = tf.reduce_sum(weights, axis=1, keepdims=True)
@@ -272,7 +272,7 @@ class LossOptions:
         weights *= 1 - self.label_smoothing
         return Targets(targets.ids, weights), of_rows
 
-    def masses(self, targets: Targets, num_classes: int) -> tf.Tensor:
+    def label_weights(self, targets: Targets, num_classes: int) -> tf.Tensor:
         """Weights of `Targets` times their class weights, `[batch, p]`."""
         ids, weights = targets.ids, targets.weights
         table = self._of_classes("weights", num_classes)
@@ -280,11 +280,13 @@ class LossOptions:
             return weights
         return weights * tf.gather(table, tf.maximum(ids, 0))
 
-    def finish(self, losses: tf.Tensor, row_weights: tf.Tensor) -> tf.Tensor:
+    def weight_losses(
+        self, losses: tf.Tensor, row_weights: tf.Tensor
+    ) -> tf.Tensor:
         """Losses `[batch]` from cross-entropies and weights `[batch, 1]`."""
         return finished(losses, row_weights, self.focal_gamma)
 
-    def shape(
+    def adjust_logits(
         self, logits: tf.Tensor, ids: tf.Tensor | None, num_classes: int
     ) -> tf.Tensor:
         """Adjusts `logits` `[batch, n]` of classes `ids` `[n]` for training.

@@ -181,7 +181,7 @@ class HeadAdam(LazyAdam):
             return super()._update_rows(variable, ids, grads, learning_rate)
         storage = self._storage(index)
         if isinstance(grads, ClassGradient):
-            scale = _label_scale(matrix, grads)
+            scale = _target_gradient_scale(matrix, grads)
         else:
             grads = tf.cast(grads, storage.slot_dtype)
             wide = tf.float64 if grads.dtype == tf.float64 else tf.float32
@@ -279,7 +279,7 @@ def _read(handle, dtype):
     return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
-def _label_scale(matrix, gradient):
+def _target_gradient_scale(matrix, gradient):
     """`gradient_scale` of the labels' class vectors in an exact loss.
 
     The gradient of all class vectors is computed later, class by class. Here

@@ -28,7 +28,7 @@ _ATTRIBUTE = "_tfxclass_class_gradient"
 _READERS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 
 
-class Watch:
+class WriteGuard:
     """The ops that have used a variable so far, in the graph being traced."""
 
     def __init__(self, variable: Variable) -> None:
@@ -56,27 +56,27 @@ class DeferredGradient:
 
     Attributes:
         gradient: `ClassGradient`.
-        watch: `Watch` of the kernel.
+        watch: `WriteGuard` of the kernel.
         of_bias: the tensor that is the gradient of the bias, or None.
         after: list of tensors: once these are there, nothing reads the kernel.
         is_taken: bool.
     """
 
     gradient: ClassGradient
-    watch: Watch
+    watch: WriteGuard
     of_bias: tf.Tensor | None
     after: list[tf.Tensor]
     is_taken: bool = False
 
 
-def watch(variable: Any) -> Watch | None:
-    """A `Watch`, or None where no gradient can be deferred."""
+def watch(variable: Any) -> WriteGuard | None:
+    """A `WriteGuard`, or None where no gradient can be deferred."""
     is_variable = isinstance(variable, (keras.Variable, tf.Variable))
     if not is_variable or tf.distribute.has_strategy():
         return None
     if tf.executing_eagerly() or not hasattr(_current_graph(), "capture"):
         return None
-    return Watch(variable)
+    return WriteGuard(variable)
 
 
 def attach(gradient: tf.Tensor, deferred: DeferredGradient) -> None:

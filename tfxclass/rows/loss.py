@@ -33,8 +33,8 @@ from tfxclass.rows.one_vs_rest_part import OneVsRestPart
 from tfxclass.rows.read import whole
 from tfxclass.rows.softmax_part import SoftmaxPart
 from tfxclass.rows.uniform_part import UniformPart
-from tfxclass.shards.exchange import SINGLE_REPLICA
-from tfxclass.shards.exchange import Batch
+from tfxclass.shards.exchange import NO_EXCHANGE
+from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Margin
 
 
@@ -42,7 +42,7 @@ def cross_entropy(
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
-    exchange: Batch = SINGLE_REPLICA,
+    exchange: ReplicaGroup = NO_EXCHANGE,
     margin: Margin | None = None,
     uniform: float = 0.0,
 ) -> tf.Tensor:
@@ -66,7 +66,7 @@ def one_vs_rest(
     targets: Targets,
     binary: Binary,
     columns: Sequence[tf.Tensor] | None = None,
-    exchange: Batch = SINGLE_REPLICA,
+    exchange: ReplicaGroup = NO_EXCHANGE,
     margin: Margin | None = None,
 ) -> tf.Tensor:
     """Sum of binary losses over the classes of all parts; float32 `[batch]`.
@@ -86,7 +86,7 @@ def one_vs_rest(
 def sum_of_logits(
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
-    exchange: Batch = SINGLE_REPLICA,
+    exchange: ReplicaGroup = NO_EXCHANGE,
 ) -> tf.Tensor:
     """The sum of the logits of all classes, estimated; float32 `[batch]`.
 
@@ -113,7 +113,7 @@ def streamed_loss(
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
-    exchange: Batch = SINGLE_REPLICA,
+    exchange: ReplicaGroup = NO_EXCHANGE,
     margin: Margin | None = None,
     **options: float | Binary,
 ) -> tf.Tensor:
@@ -156,8 +156,8 @@ def streamed_loss(
     @custom_gradient
     def loss_of(*inputs):
         # Out of sight of an eager tape, which would keep every block.
-        unseen = _there(tf.stop_gradient, inputs, given)
-        queries, kernels, biases = _cut(unseen, len(parts))
+        unseen = _on_rows_device(tf.stop_gradient, inputs, given)
+        queries, kernels, biases = _split_inputs(unseen, len(parts))
         found = [
             make_part(
                 exchange.gather(x),
@@ -183,11 +183,11 @@ def streamed_loss(
             of_queries = [exchange.reduce_scatter(x) for x in of_queries]
             of_biases = [x for x in of_biases if x is not None]
             grads = [*of_queries, *of_kernels, *of_biases]
-            first_rows = _there(lambda x: x[:1], inputs, given)
+            first_rows = _on_rows_device(lambda x: x[:1], inputs, given)
             grads = first_order.gradients(
                 "The streamed loss", grads, first_rows
             )
-            _promise(found, watches, grads, losses_of_all)
+            _attach_deferred_gradients(found, watches, grads, losses_of_all)
             return grads
 
         return exchange.own(losses), grad
@@ -207,10 +207,10 @@ def _watch(rows):
     return class_gradients.watch(rows.kernel)
 
 
-def _promise(parts, watches, grads, losses):
+def _attach_deferred_gradients(parts, watches, grads, losses):
     """Tells optimizers that gradients of kernels can be had class by class."""
     count = len(parts)
-    _, of_kernels, of_biases = _cut(grads, count)
+    _, of_kernels, of_biases = _split_inputs(grads, count)
     # Losses and queries' gradients read the kernels: writers wait for both.
     after = [*losses, *grads[:count]]
     for part, watch, kernel, bias in zip(parts, watches, of_kernels, of_biases):
@@ -227,7 +227,7 @@ def _common_device(parts):
     return devices.pop() if len(devices) == 1 else None
 
 
-def _there(function, inputs, parts):
+def _on_rows_device(function, inputs, parts):
     """`function` of each input, computed where its part's rows lie."""
     devices = [rows.device for rows in parts]
     # Queries, kernels and, if there are, biases.
@@ -239,7 +239,7 @@ def _there(function, inputs, parts):
     return found
 
 
-def _cut(inputs, count):
+def _split_inputs(inputs, count):
     """Queries, kernels and biases, or as many None, of `count` parts."""
     biases = inputs[2 * count :] or [None] * count
     return inputs[:count], inputs[count : 2 * count], biases

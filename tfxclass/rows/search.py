@@ -123,7 +123,9 @@ def nan_last(logits: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.math.is_nan(logits), lowest, logits)
 
 
-def answers(ids: tf.Tensor, scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def mask_missing(
+    ids: tf.Tensor, scores: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """`(ids, scores)` with id -1 and score 0 where there is no answer.
 
     There is none where no class was found, or where its score is NaN.

@@ -9,9 +9,9 @@ from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import neighbor_cache
+from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import check_neighbor_fraction
 from tfxclass.samplers.candidates import neighbors_a_row
-from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.candidates import sample_with_candidates
 from tfxclass.samplers.drift import NUM_PROBES
 from tfxclass.samplers.drift import PROBE_NANOSECONDS
@@ -298,7 +298,7 @@ class AutoSampler(IndexedSampler):
     def candidate_budget(self, num_sampled: Scalar) -> tf.Tensor:
         """How many similar classes to look for, int64 scalar."""
         # A constant times the choice, instead of eight ops.
-        chosen = part_of(num_sampled, self.neighbor_fraction)
+        chosen = candidate_count(num_sampled, self.neighbor_fraction)
         return chosen * tf.cast(self._state("choice"), tf.int64)
 
     def _neighbors(self, queries, target_ids, kernel, budget):

@@ -97,7 +97,7 @@ class CandidateSampler(Sampler):
             queries,
             target_ids,
             kernel,
-            part_of(num_sampled, self.neighbor_fraction),
+            candidate_count(num_sampled, self.neighbor_fraction),
         )
         return sample_with_candidates(
             self, target_ids, num_sampled, found, self.neighbor_fraction
@@ -155,14 +155,14 @@ def sample_with_candidates(
     )
 
 
-def left_by(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:
+def free_slots(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:
     """How many classes distinct labels leave to sample, int64 scalar."""
     ids = tf.unique(tf.reshape(target_ids, [-1])).y
     labels = tf.reduce_sum(tf.cast(ids >= 0, tf.int64))
     return tf.maximum(tf.cast(num_sampled, tf.int64) - labels, 0)
 
 
-def part_of(count: Scalar, fraction: Scalar) -> tf.Tensor:
+def candidate_count(count: Scalar, fraction: Scalar) -> tf.Tensor:
     """That fraction of a number of classes, int64 scalar.
 
     Below 1 it leaves one for the fill: without any the sum is no estimate.

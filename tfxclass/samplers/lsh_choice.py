@@ -8,9 +8,9 @@ import tensorflow as tf
 from tfxclass.ops import placement
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.rows import products
-from tfxclass.samplers.candidates import left_by
+from tfxclass.samplers.candidates import candidate_count
+from tfxclass.samplers.candidates import free_slots
 from tfxclass.samplers.candidates import oversampling
-from tfxclass.samplers.candidates import part_of
 from tfxclass.samplers.sample_size import count_labels
 from tfxclass.types import Variable
 
@@ -39,8 +39,8 @@ def choose_classes(
         asked, valid: what its `hashed_queries` returned.
         queries, target_ids, kernel: of `Sampler.sample`.
     """
-    room = left_by(target_ids, _size(sampler, target_ids))
-    budget = part_of(room, sampler.neighbor_fraction)
+    room = free_slots(target_ids, _size(sampler, target_ids))
+    budget = candidate_count(room, sampler.neighbor_fraction)
     propose = _from_votes
     if sampler.neighbor_cache is not None:
         propose = _from_cache
@@ -75,7 +75,9 @@ def _from_votes(
     """`(found, ids, scores)`: tables are read for all rows."""
     times, pool = _times(sampler), budget
     if times > 1:  # the logits decide, of no fewer for many labels
-        most = part_of(_size(sampler, target_ids), sampler.neighbor_fraction)
+        most = candidate_count(
+            _size(sampler, target_ids), sampler.neighbor_fraction
+        )
         pool = times * tf.minimum(room, most)
     found = _query(sampler, asked, valid, target_ids, pool)
     ids = found.candidates

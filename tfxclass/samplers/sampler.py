@@ -59,7 +59,7 @@ class Sample(NamedTuple):
             inverse if self.mask is None else tf.where(self.mask, inverse, 0.0)
         )
 
-    def of_labels(self, num_negatives: int) -> "Sample":
+    def without_negatives(self, num_negatives: int) -> "Sample":
         """A copy without the columns of hard negatives."""
         if not num_negatives:
             return self

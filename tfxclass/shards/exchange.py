@@ -1,6 +1,6 @@
 """What the replicas tell each other in a step on shards.
 
-A `Batch` is the batch of all replicas as one of them sees it. Under
+A `ReplicaGroup` is the batch of all replicas as one of them sees it. Under
 `MirroredStrategy` what is exchanged are plain tensors, copied between devices
 where they are used; so an output that nobody reads is pruned with all that led
 to it. With several workers they are collectives, which always run.
@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfxclass.shards.shards import Shards
 
 
-def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "Batch":
-    """A `Batch` for tensors of the size of `rows`, `[batch, ...]`.
+def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "ReplicaGroup":
+    """A `ReplicaGroup` for tensors of the size of `rows`, `[batch, ...]`.
 
     Without `rows` it only gathers.
 
@@ -21,7 +21,7 @@ def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "Batch":
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
-        return Batch(shards)
+        return ReplicaGroup(shards)
     if context.strategy is not shards.strategy:
         raise ValueError(
             "`strategy` must be the one in whose scope the model was built: "
@@ -35,7 +35,7 @@ def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "Batch":
     return kind(shards, context, rows)
 
 
-class Batch:
+class ReplicaGroup:
     """The batch outside of a replica, where all shards are at hand.
 
     Attributes:
@@ -74,10 +74,10 @@ class Batch:
 
 
 #: For a head that is not sharded.
-SINGLE_REPLICA = Batch(None)
+NO_EXCHANGE = ReplicaGroup(None)
 
 
-class _ReplicaBatch(Batch):
+class _ReplicaBatch(ReplicaGroup):
     def __init__(
         self,
         shards: Shards,

@@ -15,7 +15,7 @@ from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import side_by_side
 
 
-class Featured:
+class TermTable:
     """Features of the texts, by field; joined as they are asked for.
 
     Args:

@@ -43,7 +43,7 @@ def _optimizers(model):
     return found
 
 
-def carry(
+def transfer_state(
     old: keras.Model,
     new: keras.Model,
     heads: tuple[OutputHead, OutputHead],

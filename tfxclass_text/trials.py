@@ -133,7 +133,7 @@ def split(
     return np.sort(order[held:]), np.sort(order[:held])
 
 
-def try_out(
+def run_trial(
     data: LabeledRows,
     held: SparseRows,
     held_labels: SparseRows,
@@ -214,7 +214,7 @@ def try_out(
 
 
 def _try_tree(data, held, held_labels, single_label, num_groups, options):
-    """`try_out` with a label tree."""
+    """`run_trial` with a label tree."""
     among = options.pop("among")
     learned = data if among is None else data.take(among)
     weights, group_of = linear_tree.train_linear(

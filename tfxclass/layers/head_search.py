@@ -22,7 +22,7 @@ def top_k(
     """The exact best classes of each example (see `OutputHead.top_k`)."""
     k = check_k(k, head.num_answers)
     features = head.as_features(features)
-    found = search.answers(*head.best(flatten(features), k))
+    found = search.mask_missing(*head.best(flatten(features), k))
     return tuple(unflatten(x, features) for x in found)
 
 
@@ -45,7 +45,7 @@ def export_top_k(
     weights = head.export_weights() if weights is None else weights
     features = head.as_features(features)
     found = head.servable_best(flatten(features), k, weights)
-    found = search.answers(*found)
+    found = search.mask_missing(*found)
     return tuple(unflatten(x, features) for x in found)
 
 
