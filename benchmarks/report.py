@@ -99,7 +99,6 @@ TITLES = {
     "verification_small": "Recovery: embedding quality, every third verse",
     "verses": "Accuracy on verses: 31,077 classes, another translation kept",
     "small_rows": "Half-size rows and compact slots: accuracy",
-    "catch_up": "Lazy Adam with skipped steps applied later: accuracy",
     "dropmax": "DropMax: the paper's table, on data that can be had",
     "dropmax_retained": "DropMax: which classes are retained",
     "long_tail/eurlex57k": "Losses for long tails: EU law, 4,271 labels",
@@ -121,11 +120,6 @@ TITLES = {
     "comparison/groups": "Classes in groups: selection and uniform draws",
     "comparison/groups_lsh": "Classes in groups: the LSH paper's rule",
     "comparison/groups_sweeps": "Classes in groups: trees, tables, rebuilds",
-    "comparison/groups_optimizers": (
-        "Classes in groups: optimizers of class rows"
-    ),
-    "comparison/row_moves": "Classes in groups: how far a step moves rows",
-    "comparison/text_optimizers": "Text: optimizers of class rows",
     "comparison/groups_constant": "What a constant of AutoSampler would cost",
     "glyphs": "Characters as classes: CJK fonts of Debian, some kept",
     "glyphs_shared": "Characters as classes: one second moment for all rows",

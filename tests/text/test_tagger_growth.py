@@ -163,9 +163,6 @@ def test_refused():
         tagger.partial_fit({"title": ["a"]}, ["x"])
     with pytest.raises(ValueError, match="must have a text"):
         tagger.partial_fit([], [])
-    tagger._memory = None
-    with pytest.raises(ValueError, match="without `partial_fit`"):
-        tagger.partial_fit(TEXTS, TAGS)
 
 
 def test_passes_learn_what_lists_do():
