@@ -104,6 +104,6 @@ def test_scripts(name, tmp_path, monkeypatch):
 
 def test_retained_classes(tmp_path, titles):
     with open(os.path.join(RESULTS, "dropmax_retained.json")) as f:
-        rows = json.load(f)["rows"]
-    dropmax_figures.draw_retained(rows, str(tmp_path / "retained.png"))
-    assert titles[0].startswith("Adaptive DropMax errs least, 3.5 %, with the")
+        record = json.load(f)
+    dropmax_figures.draw_retained(record, str(tmp_path / "retained.png"))
+    assert titles[0].startswith("Of rows that the softmax gets wrong, DropMax")
