@@ -264,7 +264,6 @@ def tabulate(args):
     many seeds; delete it to start over.
     """
     from benchmarks import dropmax_figures
-    from benchmarks import dropmax_jobs
 
     rows = rows_of(args)
     if not rows:
@@ -278,9 +277,8 @@ def tabulate(args):
     rows = [{"measured": told, **row} for row in rows]
     if not args.smoke:
         rows = _with_earlier(rows, path)
-    curves = curves_of(args) or (dropmax_jobs.read(path) or {}).get("curves")
-    measure.write(path, {**told, "curves": curves, "rows": rows})
-    dropmax_figures.draw_all(args.out, curves)
+    measure.write(path, {**told, "rows": rows})
+    dropmax_figures.draw_all(args.out, curves_of(args))
 
 
 def main(argv=None):

@@ -58,14 +58,14 @@ def draw_curves(curves, path):
     figure_style.save(figure, path, title)
 
 
-def draw_retained(record, path):
-    """The paper's figure 4, (a) to (d), of dropmax_retained.json.
+def draw_retained(shown, row, path):
+    """The paper's figure 4, (a) to (d).
 
     Args:
-        record: dict, of the file.
+        shown: dict, of `dropmax_retained.figure_of`.
+        row: dict, of dropmax_retained.json.
         path: str, of the figure.
     """
-    shown, row = record["figure"], record["rows"][0]
     figure, axes = figure_style.new_figure(rows=4, height=3.4)
     random = np.random.default_rng(0)
     hard = np.array(shown["hard"]["retained"])
@@ -90,8 +90,8 @@ def draw_retained(record, path):
         axis.set(xlabel="class", xticks=range(10))
     title = (
         "Of rows that the softmax gets wrong, DropMax retains its answer with "
-        f"{row['hard: confused']:.2f}, and the eight others with "
-        f"{row['hard: rest']:.2f}"
+        f"{row['hard confused']:.2f}, and the eight others with "
+        f"{row['hard rest']:.2f}"
     )
     figure_style.save(figure, path, title)
 

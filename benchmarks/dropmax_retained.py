@@ -21,6 +21,7 @@ import os
 import numpy as np
 
 from benchmarks import dropmax
+from benchmarks import dropmax_figures
 from benchmarks import measure
 
 CACHE = os.path.join(measure.CACHE, "dropmax_retained")
@@ -95,15 +96,15 @@ def hard_rows(retained, guesses, labels):
     is_rest = ~(is_label | is_guess)
     return {
         "hard rows": int(hard.sum()),
-        "hard: label": float(retained[hard][is_label[hard]].mean()),
-        "hard: confused": float(retained[hard][is_guess[hard]].mean()),
-        "hard: rest": float(retained[hard][is_rest[hard]].mean()),
+        "hard label": float(retained[hard][is_label[hard]].mean()),
+        "hard confused": float(retained[hard][is_guess[hard]].mean()),
+        "hard rest": float(retained[hard][is_rest[hard]].mean()),
         "confused is greatest_%": 100
         * float(np.mean(rivals.argmax(axis=1) == guesses[hard])),
-        "hard: least class": float(of_classes.min()),
-        "hard: greatest class": float(of_classes.max()),
-        "easy: label": float(retained[~hard][is_label[~hard]].mean()),
-        "easy: others": float(retained[~hard][~is_label[~hard]].mean()),
+        "hard least class": float(of_classes.min()),
+        "hard greatest class": float(of_classes.max()),
+        "easy label": float(retained[~hard][is_label[~hard]].mean()),
+        "easy others": float(retained[~hard][~is_label[~hard]].mean()),
     }
 
 
@@ -184,16 +185,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--cached", action="store_true")
-    parser.add_argument("--figures", action="store_true", help="only draw")
     args = parser.parse_args()
-    if args.figures:
-        draw()
-        return
     read = dropmax.SETS["mnist_1k"].read
     data = {seed: read(args, seed) for seed in SEEDS}
     labels = data[SEEDS[0]].test[1]
     bases = [trained(data, "base", None, seed) for seed in SEEDS]
-    rows, figure = [], None
+    rows = []
     for method, weight in ROWS:
         about = {"method": method, "lambda": weight or "own"}
         seeds = [
@@ -207,21 +204,15 @@ def main():
         found = [trained(data, method, weight, seed) for seed in seeds]
         of_seeds = [bases[i] for i in seeds]
         rows.append({**about, **row_of(found, of_seeds, labels)})
-        figure = figure or figure_of(found, of_seeds, labels)
         print(rows[-1], flush=True)
+        if (method, weight) == ROWS[0]:
+            dropmax_figures.draw_retained(
+                figure_of(found, of_seeds, labels),
+                rows[-1],
+                os.path.join(measure.RESULTS, "dropmax_retained.png"),
+            )
     command = "python -m benchmarks.dropmax_retained"
-    measure.save("dropmax_retained", rows, command=command, figure=figure)
-    draw()
-
-
-def draw():
-    """The figure of the committed numbers."""
-    from benchmarks import dropmax_figures
-    from benchmarks import dropmax_jobs
-
-    path = os.path.join(measure.RESULTS, "dropmax_retained")
-    record = dropmax_jobs.read(path + ".json")
-    dropmax_figures.draw_retained(record, path + ".png")
+    measure.save("dropmax_retained", rows, command=command)
 
 
 if __name__ == "__main__":
