@@ -17,6 +17,23 @@ LABELS, WORDS = 100, 4_000  # of EURLEX57K
 VERSES, HELD_VERSES = 10_000, 2_000
 
 
+class Recipe(NamedTuple):
+    """How a network is trained.
+
+    Attributes:
+        batch: int.
+        rate: float, Adam's first learning rate.
+        rate_falls: whether it falls to a tenth after a third of the steps, and
+            to a hundredth after two thirds.
+        dropout: float, of the hidden layer of a network of images.
+    """
+
+    batch: int = 50
+    rate: float = 1e-3
+    rate_falls: bool = True
+    dropout: float = 0.0
+
+
 class DataSet(NamedTuple):
     """`(x, y)` for each part; y are int64 class ids."""
 

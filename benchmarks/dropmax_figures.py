@@ -1,103 +1,103 @@
-"""Figures of the DropMax tables: the paper's 3, and 4 in numbers."""
+"""Figures of the DropMax tables: the paper's 2, 3 and 4."""
 
 import os
 
 import numpy as np
 
-from benchmarks import dropmax
 from benchmarks import figure_style
+from benchmarks import measure
 
-_LABELS = {
-    "base": "softmax",
-    "sparsemax": "sparsemax",
-    "attention": "attention",
-    "adaptive": "adaptive DropMax",
-    "posterior": "posterior DropMax",
-}
-_COLORS = {
-    "base": "black",
-    "sparsemax": "tab:gray",
-    "attention": "tab:green",
-    "adaptive": "tab:blue",
-    "posterior": "tab:orange",
-}
-_SETS = {
-    "mnist_1k": "1,000 images",
-    "mnist_5k": "5,000 images",
-    "mnist_55k": "55,000 images",
-    "mnist_55k_long": "55,000 images, 6,000 steps",
-    "mnist_55k_paper": "55,000 images, 20,000 steps",
-    "eurlex": "EU law",
-}
+EPSILON = 1e-20
 
 
-def draw_curves(args):
-    """dropmax_convergence.png: error on validation rows against steps."""
-    names = dropmax.shown_sets(args)
-    figure, axes = figure_style.new_figure(rows=len(names), height=3.8)
-    titles = []
-    for axis, name in zip(axes, names):
-        ends = {}
-        for method in dropmax.curves_of(name):
-            rows = dropmax.load(args, name, method)
-            if not rows:
-                continue
-            found, label = rows[0][-1], _LABELS.get(method, method)
-            steps = [point["step"] for point in found[0]["curve"]]
-            errors = np.median(
-                [[p["error"] for p in r["curve"]] for r in found], axis=0
-            )
-            ends[label] = errors[-1]
-            axis.plot(steps, errors, label=label, color=_COLORS.get(method))
-        title = _SETS.get(name, name)
-        axis.set(xlabel="training step", ylabel="validation error in percent")
-        axis.locator_params(axis="x", nbins=5)
-        if len(names) > 1:
-            axis.set_title(title)
-        axis.legend()
-        if ends:
-            titles.append(_conclusion(title, ends))
-    path = os.path.join(args.out, "dropmax_convergence.png")
-    figure_style.save(figure, path, "; ".join(titles[:2]))
+def draw_contours(path):
+    """The paper's figure 2: softmax and DropMax of three classes in a plane.
+
+    Each point draws its own masks, as equation 3 has them.
+    """
+    random = np.random.default_rng(0)
+    side = np.linspace(-3, 3, 160)
+    points = np.stack(np.meshgrid(side, side), axis=-1)
+    angles = np.pi / 2 + np.arange(3) * 2 * np.pi / 3
+    exponentials = np.exp(points @ np.stack([np.cos(angles), np.sin(angles)]))
+    figure, axes = figure_style.new_figure(rows=3, height=3.4)
+    for axis, retain in zip(axes, ((1, 1, 1), (1, 0.6, 0.6), (0.6, 0.6, 0.6))):
+        masks = random.uniform(size=exponentials.shape) < retain
+        masked = masks * exponentials + EPSILON
+        p = masked[..., 0] / masked.sum(axis=-1)
+        shown = axis.contourf(side, side, p, np.linspace(0, 1, 11))
+        figure.colorbar(shown, ax=axis, label="p of the upper class")
+        axis.set_title(f"retained with {retain}")
+    title = "Dropped classes blur the border between two classes"
+    figure_style.save(figure, path, title)
 
 
-def _conclusion(title, ends):
-    """What the errors at the end say, in percent by method."""
-    best, worst = min(ends, key=ends.get), max(ends, key=ends.get)
-    gap = ends[worst] - ends[best]
-    if gap < 0.3:
-        return f"{title}: all end within {gap:.2f} points of each other"
-    return f"{title}: {best} ends lowest, {ends[best]:.2f} %"
-
-
-def draw_retained(rows, path):
-    """Retain probabilities and errors by the weight of the entropy.
+def draw_curves(curves, path):
+    """The paper's figure 3: cross-entropy of training and of test rows.
 
     Args:
-        rows: list of dicts, of dropmax_retained.json.
+        curves: dict of lists of points by method.
         path: str, of the figure.
     """
-    rows = [row for row in rows if row["method"] == "adaptive"]
-    weights = [
-        "1" if r["lambda"] == "own" else f"{r['lambda']:g}" for r in rows
-    ]
-    figure, (above, below) = figure_style.new_figure(rows=2, height=3.2)
-    least, most = ([row[key] for row in rows] for key in ("least", "most"))
-    spans = [high - low for low, high in zip(least, most)]
-    above.bar(weights, spans, 0.3, least, label="other classes")
-    label = [row["of the label"] for row in rows]
-    above.plot(weights, label, "D", color="tab:orange", label="the label")
-    above.set(ylabel="retain probability", ylim=(0, 1.05))
-    above.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
-    errors = [row["error_%"] for row in rows]
-    below.plot(weights, errors, "o-", color="tab:red")
-    below.set(ylabel="test error in percent", ylim=(0, 1.2 * max(errors)))
-    for one in (above, below):
-        one.set(xlabel="weight of the entropy (1 by default)")
-    best = min(rows, key=lambda row: row["error_%"])
+    figure, (axis,) = figure_style.new_figure()
+    names = {"base": "softmax", "adaptive": "adaptive DropMax"}
+    for method, color in (("base", "black"), ("adaptive", "tab:blue")):
+        points = curves[method]
+        steps = [point["step"] for point in points]
+        for part, style in (("train", "--"), ("test", "-")):
+            losses = [point[part] for point in points]
+            label = f"{names[method]}, {part}"
+            axis.plot(steps, losses, style, color=color, label=label)
+    axis.set(xlabel="training step", ylabel="cross-entropy", yscale="log")
+    axis.legend()
+    ends = [curves[method][-1]["test"] for method in names]
     title = (
-        f"Adaptive DropMax errs least, {min(errors):.1f} %, with "
-        f"{'the default' if best['lambda'] == 'own' else 'another'} weight: "
-        "other classes are retained about alike"
+        f"1,000 images: cross-entropy of test rows ends at {ends[0]:.2f} with "
+        f"the softmax, at {ends[1]:.2f} with adaptive DropMax"
     )
     figure_style.save(figure, path, title)
+
+
+def draw_retained(shown, row, path):
+    """The paper's figure 4, (a) to (d).
+
+    Args:
+        shown: dict, of `dropmax_retained.figure_of`.
+        row: dict, of dropmax_retained.json.
+        path: str, of the figure.
+    """
+    figure, axes = figure_style.new_figure(rows=4, height=3.4)
+    random = np.random.default_rng(0)
+    hard = np.array(shown["hard"]["retained"])
+    masks = random.uniform(size=hard.shape) < hard
+    for axis, name, values, title in (
+        (axes[0], "easy", shown["easy"]["retained"], "(a) easy rows"),
+        (axes[1], "hard", hard, "(b) hard rows; x: answer of the softmax"),
+        (axes[2], "hard", masks, "(c) masks drawn for (b)"),
+    ):
+        image = axis.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+        figure.colorbar(image, ax=axis)
+        labels = shown[name]["labels"]
+        axis.set_yticks(range(len(labels)), labels)
+        axis.set(title=title, ylabel="class of the row")
+        axis.grid(False)
+        if name == "hard":
+            guesses = shown[name]["guesses"]
+            axis.plot(guesses, range(len(guesses)), "x", color="tab:red")
+    axes[3].bar(range(10), shown["mean of hard"])
+    axes[3].set(title="(d) mean of hard rows", ylabel="retain probability")
+    for axis in axes:
+        axis.set(xlabel="class", xticks=range(10))
+    title = (
+        "Of rows that the softmax gets wrong, DropMax retains its answer with "
+        f"{row['hard confused']:.2f}, and the eight others with "
+        f"{row['hard rest']:.2f}"
+    )
+    figure_style.save(figure, path, title)
+
+
+def draw_all(folder=measure.RESULTS, curves=None):
+    """Those of dropmax.json: figure 2, and figure 3 if there are curves."""
+    draw_contours(os.path.join(folder, "dropmax_contours.png"))
+    if curves:
+        draw_curves(curves, os.path.join(folder, "dropmax_convergence.png"))

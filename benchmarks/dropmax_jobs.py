@@ -11,10 +11,8 @@ import json
 import os
 from typing import NamedTuple
 
+from benchmarks import dropmax
 from benchmarks import dropmax_methods
-
-#: Decays that are tried, the usual one first.
-L2 = (1e-4, 0.0, 1e-5, 1e-3)
 
 
 class Setting(NamedTuple):
@@ -38,7 +36,7 @@ def usual(method):
     """The `Setting` of a method that nothing chose."""
     # An embedding has no weight decay.
     is_embedded = method in dropmax_methods.SAMPLED_METHODS
-    return Setting(0.0 if is_embedded else L2[0])
+    return Setting(0.0 if is_embedded else dropmax.USUAL_L2)
 
 
 def settings_of(args, name, steps, method):
@@ -51,7 +49,7 @@ def settings_of(args, name, steps, method):
     errors = _errors(args, name, steps, method, settings)
     if first.l2 and len(errors) == len(settings):
         best = min(errors, key=errors.get)
-        settings += [best._replace(l2=l2) for l2 in L2 if l2 != first.l2]
+        settings += [best._replace(l2=l2) for l2 in dropmax.SETS[name].l2]
     return settings
 
 

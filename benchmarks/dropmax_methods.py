@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass.core.forward import Step
-from tfxclass.core.targets import places_of
 from tfxclass.losses import dropmax
 from tfxclass.rows import products
 from tfxclass.rows import read
@@ -22,9 +21,9 @@ WIDTH = 128  # of the embeddings of words
 class RowSampledSoftmax(layers.FullSoftmax):
     """Sampled softmax as the paper compares it: classes drawn for each row.
 
-    A share of the classes is drawn with replacement by Q, the label is always
-    in, and logits are corrected by log Q. Q is uniform, or the softmax of a
-    layer of its own on the same features, learned beside.
+    Other classes than the label are drawn without replacement by Q, as many as
+    a share of all. The label is always in, and logits are corrected by log Q.
+    Q is uniform, or the softmax of a layer of its own on the same features.
 
     Args:
         num_classes: int, number of classes.
@@ -55,15 +54,17 @@ class RowSampledSoftmax(layers.FullSoftmax):
         else:
             log_q = tf.zeros_like(logits) - tf.math.log(float(self.num_classes))
             learning = 0.0
-        num_drawn = max(1, round(self.share * self.num_classes))
         seed = tf.cast(self.random.next(), tf.int32)
-        drawn = tf.random.stateless_categorical(log_q, num_drawn, seed)
-        chosen = tf.reduce_max(tf.one_hot(drawn, self.num_classes), axis=1) > 0
-        _, at = places_of(targets.ids)
-        chosen = tf.tensor_scatter_nd_update(
-            chosen, at, tf.ones_like(at[:, 0], tf.bool)
+        draws = dropmax.uniform(tf.shape(logits), seed)
+        # The greatest sums with Gumbel noise are draws without replacement.
+        ranks = log_q - tf.math.log(-tf.math.log(draws))
+        target = dropmax.is_target(logits, targets.ids)
+        ranks = tf.where(target, float("inf"), ranks)
+        count = 1 + round(self.share * self.num_classes)
+        best = tf.math.top_k(ranks, min(count, self.num_classes)).values
+        corrected = tf.where(
+            ranks >= best[:, -1:], logits - log_q, float("-inf")
         )
-        corrected = tf.where(chosen, logits - log_q, float("-inf"))
         return Step(_cross_entropy(corrected, targets) + learning)
 
 
@@ -136,7 +137,7 @@ METHODS = {
     },
     "sampled learned": _plain(RowSampledSoftmax, learned=True),
     "sparsemax": _plain(layers.Sparsemax),
-    "attention": _dropmax("attention", None, 0.01, 0.1),
+    "attention": _dropmax("attention", None, 0.1, 0.01, 0.001),
     "attention, cross-entropy alone": _plain(
         layers.DropMax,
         mode="attention",
@@ -151,7 +152,7 @@ METHODS = {
         for p in SHARES
     },
     "random 0.5 with target term": _plain(RandomWithTargetTerm),
-    "adaptive": _dropmax("adaptive", None, 3.0, 10.0),
+    "adaptive": _dropmax("adaptive", None, 0.1, 0.01, 0.001),
     "posterior": _dropmax("posterior", None, 1.0, 5.0),
 }
 
@@ -169,6 +170,9 @@ SAMPLED_METHODS = {
         f"{name} sampled": _with_sampler(METHODS[name])
         for name in ("attention", "adaptive", "posterior")
     },
+    "attention, cross-entropy alone, sampled": _with_sampler(
+        METHODS["attention, cross-entropy alone"]
+    ),
 }
 
 
@@ -182,16 +186,15 @@ def names():
     return [*METHODS, *SAMPLED_METHODS]
 
 
-def network_of(x):
-    """A function of l2: the layers below the head, for rows `x`."""
-    kind = lenet if x.ndim > 2 else words
-    if x.dtype == np.int32:
-        kind = embedded
-    return lambda l2: kind(x, l2)
+def network_of(x, l2, dropout):
+    """The layers below the head, for rows `x`."""
+    if x.ndim > 2:
+        return lenet(x, l2, dropout)
+    return (embedded if x.dtype == np.int32 else words)(x, l2)
 
 
-def lenet(x, l2):
-    """Convolutions of 20 and 50, and 500 features, as the authors' code."""
+def lenet(x, l2, dropout):
+    """Convolutions of 20 and 50, and 500 features."""
     decay = {"kernel_regularizer": keras.regularizers.L2(l2 / 2)}
     return [
         keras.Input(x.shape[1:]),
@@ -201,6 +204,7 @@ def lenet(x, l2):
         keras.layers.MaxPooling2D(),
         keras.layers.Flatten(),
         keras.layers.Dense(500, activation="relu", **decay),
+        keras.layers.Dropout(dropout, seed=0),
     ]
 
 

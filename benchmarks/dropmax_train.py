@@ -8,28 +8,33 @@ import tensorflow as tf
 
 import tfxclass
 from benchmarks import dropmax_methods
+from benchmarks.dropmax_data import Recipe
 
 POINTS, BINS = 12, 15
 SAMPLES = 100  # masks of equation 17
 MOST_DRAWN = 1_000  # classes for which equation 17 is computed
-CURVE_ROWS = 2_000
+CURVE_ROWS = 1_000
 EVALUATED = 500  # rows of a batch
 
 
-def make_model(method, setting, data, seed, steps, rate=1e-3):
+def make_model(method, setting, data, seed, steps, recipe=Recipe()):
     keras.utils.set_random_seed(seed)
-    network = dropmax_methods.network_of(data.train[0])
+    network = dropmax_methods.network_of(
+        data.train[0], setting.l2, recipe.dropout
+    )
     head = dropmax_methods.method(method).make(
         data.num_classes, seed, setting.entropy_weight
     )
-    model = keras.Sequential([*network(setting.l2), head])
-    schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
-        [steps // 3, 2 * steps // 3], [rate, rate / 10, rate / 100]
-    )
+    model = keras.Sequential([*network, head])
+    rate = recipe.rate
+    if recipe.rate_falls:
+        rate = keras.optimizers.schedules.PiecewiseConstantDecay(
+            [steps // 3, 2 * steps // 3], [rate, rate / 10, rate / 100]
+        )
     # With a sampler, a step moves the rows that it draws.
     is_sampled = getattr(head, "sampler", None) is not None
     kind = tfxclass.optimizers.LazyAdam if is_sampled else keras.optimizers.Adam
-    model.compile(kind(schedule), loss=head.loss)
+    model.compile(kind(rate), loss=head.loss)
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -102,69 +107,51 @@ def _in_batches(function, rows):
 
 
 def scores(probabilities, labels):
-    """Error in percent, and expected calibration error."""
+    """Error in percent, cross-entropy, and expected calibration error."""
     best = probabilities.argmax(axis=1)
     confidence = probabilities.max(axis=1)
     hits = best == labels
+    of_labels = probabilities[np.arange(len(labels)), labels]
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     gaps = np.bincount(bins, confidence - hits, BINS)
     return {
         "error": 100 * float(np.mean(~hits)),
+        "loss": float(-np.log(of_labels + 1e-20).mean()),
         "ece": float(np.abs(gaps).sum() / len(labels)),
     }
 
 
-def train(method, setting, data, seed, steps, batch=50, rate=1e-3):
-    """A job's result: scores of either equation, curve, mean rho."""
-    model = make_model(method, setting, data, seed, steps, rate)
+def train(method, setting, data, seed, steps, recipe=Recipe()):
+    """`(result, model)`: scores of either equation and the curve; trained."""
+    model = make_model(method, setting, data, seed, steps, recipe)
     judge = Judge(model, method, data.num_classes)
     take = steps_on(model, *data.train)
     per_epoch = max(1, steps // POINTS)
     random = np.random.default_rng(seed)
     curve, done, cpu = [], 0, 0.0
-    few = [part[:CURVE_ROWS] for part in data.validation]
+    few = {
+        name: [array[:: max(1, len(array) // CURVE_ROWS)] for array in part]
+        for name, part in (("train", data.train), ("test", data.test))
+    }
     while done < steps:
-        order = _order(random, len(data.train[1]), per_epoch * batch)
+        order = _order(random, len(data.train[1]), per_epoch * recipe.batch)
         begin = time.process_time()
-        take(tf.constant(order.reshape(per_epoch, batch)))
+        take(tf.constant(order.reshape(per_epoch, recipe.batch)))
         cpu += time.process_time() - begin
         done += per_epoch
-        curve.append({"step": done, **judge.scores(few, ["18"])["18"]})
+        losses = {
+            name: judge.scores(rows, ["18"])["18"]["loss"]
+            for name, rows in few.items()
+        }
+        curve.append({"step": done, **losses})
     result = {"cpu_s": cpu, "curve": curve, "scores": {}}
     for part in ("validation", "test"):
         for name, found in judge.scores(getattr(data, part)).items():
             result["scores"][f"{part} {name}"] = found
-    if method in ("attention", "adaptive", "posterior"):
-        result["retain"] = mean_retain(model, data)
-    if method == "base":
-        result["probabilities"] = class_means(model.predict_on_batch, data)
-    return result
+    return result, model
 
 
 def _order(random, count, wanted):
     """`wanted` rows, each as often as any other but by one."""
     passes = [random.permutation(count) for _ in range(-(-wanted // count))]
     return np.concatenate(passes)[:wanted]
-
-
-def mean_retain(model, data):
-    """Mean rho of the commonest classes, a row for each class of test rows."""
-    both = tfxclass.retain_probabilities(model)
-    return class_means(lambda x: both.predict(x, verbose=0)[1], data)
-
-
-def class_means(answers, data, most=10):
-    """Means over test rows of a class, `[classes, classes]` as lists.
-
-    Args:
-        answers: function of rows; float `[rows, num_classes]`.
-        data: `DataSet`.
-        most: int, classes, the commonest.
-    """
-    x, y = data.test
-    common = np.argsort(-np.bincount(y), kind="stable")[:most]
-    common.sort()
-    few = np.concatenate([np.flatnonzero(y == c)[:100] for c in common])
-    found = np.asarray(answers(x[few]))
-    rows = [found[y[few] == c].mean(axis=0)[common] for c in common]
-    return np.array(rows).astype(float).round(4).tolist()

@@ -176,7 +176,8 @@ NOT_RUN = {
 # Parts of a table's figures, a figure each.
 PARTS = {
     "mb": "Against what a replica sent",
-    "convergence": "Error on validation rows against training steps",
+    "convergence": "Cross-entropy against training steps (figure 3)",
+    "contours": "Three classes in a plane (figure 2)",
     "curves": "Precision at 1 against time and against iterations",
     "num_sampled": "Against the number of active classes",
     "overlap": "Against the overlap with the optimal selection",

@@ -1,14 +1,15 @@
 """Figures are drawn from committed rows, and their titles fit."""
 
 import importlib
-import json
 import os
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
 from benchmarks import dropmax_figures
+from benchmarks import dropmax_retained
 from benchmarks import figure_style
 from benchmarks import glyphs
 from benchmarks import measure
@@ -103,7 +104,15 @@ def test_scripts(name, tmp_path, monkeypatch):
 
 
 def test_retained_classes(tmp_path, titles):
-    with open(os.path.join(RESULTS, "dropmax_retained.json")) as f:
-        rows = json.load(f)["rows"]
-    dropmax_figures.draw_retained(rows, str(tmp_path / "retained.png"))
-    assert titles[0].startswith("Adaptive DropMax errs least, 3.5 %, with the")
+    """Every second row is hard: the plain softmax gives the next class."""
+    labels = np.repeat(np.arange(10), 2)
+    plain = np.eye(10)[(labels + np.tile([0, 1], 10)) % 10]
+    retained = 0.3 + 0.5 * plain
+    results, bases = ([{"answers": x.tolist()}] for x in (retained, plain))
+    shown = dropmax_retained.figure_of(results, bases, labels)
+    assert shown["hard"]["labels"] == shown["easy"]["guesses"] == [*range(10)]
+    row = dropmax_retained.hard_rows(retained, plain.argmax(axis=1), labels)
+    dropmax_figures.draw_retained(shown, row, str(tmp_path / "retained.png"))
+    assert titles[0].endswith(
+        "answer with 0.80, and the eight others with 0.30"
+    )
