@@ -4,9 +4,8 @@
 
 Each job is one head trained on one setting (classes, group size, negatives)
 for so many steps, in a process of its own, with one second moment of Adam's for
-all class rows (`groups_optimizers.py` has others); a job that has a result,
-under benchmarks/cache/groups, is not run again. Into
-benchmarks/results/comparison:
+all class rows; a job that has a result, under benchmarks/cache/groups, is not
+run again. Into benchmarks/results/comparison:
 
     groups.csv            every point of every learning curve
     groups.json           how each job ends, as report.py shows it
