@@ -192,3 +192,8 @@ def test_entries_to_paste(page_numbers, paper):
     assert list(found["exempt"]) == ["0.25 (Table I), and 3 %.", "| 46.1"]
     entry |= json.loads(json.dumps(found))
     assert page_numbers.entries(SOURCE, entry) == {}
+
+
+def test_how_papers_print_numbers(page_numbers):
+    found = page_numbers.printed_numbers("$20k$ steps, 1K and 1,500 rows, .5")
+    assert {"20000", "1000", "1500", "0.5"} <= found
