@@ -16,7 +16,7 @@ def draw_contours(path):
     Each point draws its own masks, as equation 3 has them.
     """
     random = np.random.default_rng(0)
-    side = np.linspace(-3, 3, 160)
+    side = np.linspace(-3, 3, 80)
     points = np.stack(np.meshgrid(side, side), axis=-1)
     angles = np.pi / 2 + np.arange(3) * 2 * np.pi / 3
     exponentials = np.exp(points @ np.stack([np.cos(angles), np.sin(angles)]))
