@@ -91,7 +91,8 @@ def summary(module: str, name: str) -> str:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 source = node.module.removeprefix("tfxclass.")
-                if alias.name == name and source != node.module:
+                is_ours = node.module.startswith("tfxclass")
+                if alias.name == name and is_ours:
                     return summary(source, name)
     return ""
 

@@ -90,9 +90,14 @@ def fallback(
                     given[key] = reshaped(key, given[key], *shape)
             return function(**given)
 
-    FALLBACKS[f"tfxclass_{function.__name__}"] = call
-    setattr(ops, f"tfxclass_{function.__name__}", call)
+    register(function.__name__, call)
     return call
+
+
+def register(name: str, call: Callable[..., Any]) -> None:
+    """Makes `call` the fallback of the op `name`, without "tfxclass_"."""
+    FALLBACKS[f"tfxclass_{name}"] = call
+    setattr(ops, f"tfxclass_{name}", call)
 
 
 @contextlib.contextmanager

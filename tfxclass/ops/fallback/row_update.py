@@ -13,12 +13,12 @@ import tensorflow as tf
 from tfxclass import keras_internals
 from tfxclass.ops.fallback import exact_softmax
 from tfxclass.ops.fallback.refused import refusal
-from tfxclass.ops.fallback.registry import FALLBACKS
 from tfxclass.ops.fallback.registry import Ids
 from tfxclass.ops.fallback.registry import InvalidInput
 from tfxclass.ops.fallback.registry import check_ids
 from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
+from tfxclass.ops.fallback.registry import register
 from tfxclass.ops.fallback.registry import require
 from tfxclass.ops.fallback.registry import reshaped
 
@@ -231,7 +231,7 @@ def _register(name, run, kind):
         with tf.name_scope(name):
             return run(kind, given)
 
-    FALLBACKS[f"tfxclass_{name}"] = call
+    register(name, call)
 
 
 for _kind in ("sgd", "adagrad", "adam"):
