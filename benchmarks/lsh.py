@@ -1,14 +1,15 @@
-"""LSH tables: sampling a batch, building and refreshing, and a step with them.
+"""Hash tables: what a sample costs, and how often a class is found.
 
     python benchmarks/lsh.py [num_classes ...]
-    python benchmarks/lsh.py --figures
     python benchmarks/lsh.py --probability
 
-Sampling: `LSHSampler.sample` for 256 queries in 128 dimensions, 6,700 classes
-a step whatever the number of classes, 50 tables; rows and queries are normal.
-A refresh hashes 100,000 touched rows again (half of the rows at most). Steps
-are step_time.py's, at 670,091 classes or the greatest size asked for up to
-that, mean over 1,000 steps with all refreshes.
+Cost: CPU ms of `sampler.sample` on one thread, for 256 queries in 128
+dimensions; class vectors and queries are normal. The rules take turns in one
+process, so that other work on the machine changes their ratios little. Nothing
+is built or probed for drift while time is taken. "paper": a row has its own
+buckets, and no bucket is cut. "ours": buckets keep 128 classes, and the batch
+has 6,700 classes for all rows. The default searches one row in 16, and the
+others have their neighbors from a cache.
 
 `--probability` compares how often tables find a vector with the papers'
 formula 1 - (1 - p^K)^L, where p is measured, too: 64 pairs of normal vectors
@@ -16,92 +17,93 @@ in 128 dimensions at each cosine, 40 draws of the functions.
 """
 
 import json
-import os
+import statistics
 import sys
 import time
 
 import figure_style
 import measure
-import notes
 
-BATCH, DIM, ACTIVE = 256, 128, 6700
-KINDS = {
-    "simhash, K=9": {"hash_family": "simhash", "num_hashes": 9},
-    "sparse_simhash, K=9": {"hash_family": "sparse_simhash", "num_hashes": 9},
-    "dwta, K=6": {"hash_family": "dwta", "num_hashes": 6},
+BATCH, DIM, ACTIVE = 256, 128, 6_700
+PAPER = {
+    "bucket_size": None,
+    "negatives": "sample",
+    "neighbor_fraction": 1.0,
+    "correction": "none",
 }
-LABELS = {
-    "simhash, K=9": "SimHash, 9 functions a table",
-    "sparse_simhash, K=9": "sparse SimHash, 9 functions a table",
-    "dwta, K=6": "DWTA, 6 functions a table",
+SIMHASH = {"num_hashes": 9, "num_tables": 50}
+DWTA = {"hash_family": "dwta", "num_hashes": 6, "num_tables": 400}
+OURS = "ours, the default"
+RULES = {
+    "paper, SimHash K=9 L=50": {**SIMHASH, **PAPER},
+    "paper, DWTA K=6 L=400": {**DWTA, **PAPER},
+    "ours, all rows searched": {**SIMHASH, "query_fraction": 1.0},
+    OURS: SIMHASH,
 }
-COLORS = dict(zip(KINDS, ("tab:purple", "tab:cyan", "tab:olive"), strict=True))
-STEPS = (
-    "keras_dense_adam",
-    "tf_sampled_softmax_adam",
-    "tf_sampled_softmax_sgd",
-    "lsh_simhash_lazy_adam",
-    "lsh_dwta_lazy_adam",
-)
+MAX_DWTA = 20_000  # classes; 400 tables of more would take gigabytes
+DRAWN = {
+    "paper, SimHash K=9 L=50": "the paper's rule",
+    "ours, all rows searched": "ours, all rows searched",
+    OURS: "ours, one row in 16 searched",
+}
 
 
-def seconds(work):
-    """By the clock, and of this process's processors."""
-    clock, processor = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - clock, time.process_time() - processor
-
-
-def make_sampler(kind, num_classes):
-    import tensorflow as tf
-
+def make_sampler(rule, num_classes, kernel):
+    """`(sampler, CPU seconds to build its tables)`."""
     import tfxclass
 
+    is_paper = rule.startswith("paper")
     head = tfxclass.layers.LSHSoftmax(
         num_classes,
-        min(ACTIVE, num_classes),
-        sampler_options=KINDS[kind],
+        num_classes if is_paper else ACTIVE,
+        sampler_options={**RULES[rule], "rebuild_interval": 50},
         kernel_initializer="zeros",
     )
     head.build((None, DIM))
-    random = tf.random.Generator.from_seed(0)
-    for start in range(0, num_classes, 100_000):
-        ids = tf.range(start, min(start + 100_000, num_classes))
-        rows = random.normal([len(ids), DIM])
-        head.kernel.value.scatter_update(tf.IndexedSlices(rows, ids))
-    return head, random
+    sampler, begin = head.sampler, time.process_time()
+    sampler.build_index(kernel)
+    spent = time.process_time() - begin
+    sampler.index.advance = lambda *args, **kwargs: None
+    return sampler, spent
 
 
-def child(kind, num_classes):
+def child(num_classes):
+    """A row for each rule."""
     import tensorflow as tf
 
-    head, random = make_sampler(kind, num_classes)
-    sampler, index = head.sampler, head.sampler.index
-    build = seconds(head.rebuild)
-
-    def refresh():
-        # Begun at step 0 and waited for at step 1.
-        for step in (0, 1):
-            steps = (tf.constant(n, tf.int64) for n in (step, 10**9, 1))
-            index.advance(head.kernel, *steps)
-
-    touched = min(100_000, num_classes // 2)
-    index.mark(tf.range(touched, dtype=tf.int64))
-    refreshed = seconds(refresh)
-    index.advance = lambda *args, **kwargs: None
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    random = tf.random.Generator.from_seed(0)
+    kernel = tf.Variable(random.normal([num_classes, DIM]))
     queries = random.normal([BATCH, DIM])
     labels = random.uniform([BATCH, 1], 0, num_classes, tf.int64)
-    sample = tf.function(lambda: sampler.sample(queries, labels, head.kernel))
-    found = sample().log_expected_count
-    return {
-        "sample_ms": measure.median_ms(sample, 30)["median_ms"],
-        "build_s": build[0],
-        "build_cpu_s": build[1],
-        "refresh_s": refreshed[0],
-        "refresh_cpu_s": refreshed[1],
-        "tables_mb": index.state()["ready"].nbytes / 1e6,
-        "from_tables": int(tf.reduce_sum(tf.cast(found == 0, tf.int64))),
-    }
+    rows, samples = [], {}
+    for rule in RULES:
+        if "DWTA" in rule and num_classes > MAX_DWTA:
+            continue
+        sampler, spent = make_sampler(rule, num_classes, kernel)
+        row = {"classes": num_classes, "rule": rule, "build_cpu_s": spent}
+        row["tables_mb"] = sampler.index.state()["ready"].nbytes / 1e6
+        samples[rule] = tf.function(
+            lambda s=sampler: s.sample(queries, labels, kernel)
+        )
+        mask = samples[rule]().mask
+        row["classes_per_row"] = ACTIVE
+        if mask is not None:
+            row["classes_per_row"] = float(mask.numpy().sum(axis=1).mean())
+        rows.append(row)
+    times = {rule: [] for rule in samples}
+    for _ in range(10 if num_classes < 500_000 else 4):
+        for rule, sample in samples.items():
+            begin = time.process_time()
+            sample()
+            times[rule].append(1e3 * (time.process_time() - begin))
+    for row in rows:
+        own = times[row["rule"]]
+        ratios = [a / b for a, b in zip(own, times[OURS], strict=True)]
+        row["cpu_ms"] = statistics.median(own)
+        row["times_ours"] = statistics.median(ratios)
+    return rows
 
 
 def pairs(cosine, count, random):
@@ -164,54 +166,31 @@ def probabilities():
 def main(sizes):
     rows = []
     for num_classes in sizes:
-        for kind in KINDS:
-            result = measure.in_fresh_process(
-                __file__, "--child", kind, num_classes
-            )
-            rows.append({"classes": num_classes, "what": kind, **result})
-            print(rows[-1], flush=True)
-    largest = max(n for n in sizes if n <= 670_091 or n == min(sizes))
-    script = os.path.join(measure.FOLDER, "step_time.py")
-    for method in STEPS:
-        result = measure.in_fresh_process(script, "--child", method, largest)
-        step = {"step_ms": result.pop("median_ms", "")}
-        rows.append({"classes": largest, "what": method, **step, **result})
-        print(rows[-1], flush=True)
+        rows += measure.in_fresh_process(__file__, "--child", num_classes)
     measure.save("lsh", rows)
-    draw_figure(rows)
-
-
-def draw_figure(rows):
-    """The time to sample against the number of classes: the paper's Fig. 3."""
-
-    def draw(axes):
-        for kind, color in COLORS.items():
-            own = [row for row in rows if row["what"] == kind]
-            sizes = [row["classes"] for row in own]
-            times = [row["sample_ms"] for row in own]
-            axes.plot(sizes, times, "o-", label=LABELS[kind], color=color)
-        axes.set(title=title_of(rows), xscale="log", ylim=(0, 3))
-        figure_style.plain_ticks(axes.xaxis)
-
-    measure.plot("lsh", draw, "number of classes", "ms to sample for a batch")
-
-
-def title_of(rows):
-    """The conclusion of the figure."""
-    times = [row["sample_ms"] for row in rows if row["what"] in KINDS]
-    return (
-        f"Sampling takes {min(times):.1f} to {max(times):.1f} ms,\n"
-        "whatever the number of classes"
+    measure.plot(
+        "lsh",
+        lambda axes: draw(axes, rows),
+        "number of classes",
+        "CPU ms to sample for a batch of 256",
     )
+
+
+def draw(axes, rows):
+    for rule, label in DRAWN.items():
+        own = [row for row in rows if row["rule"] == rule]
+        x, y = ([row[key] for row in own] for key in ("classes", "cpu_ms"))
+        axes.plot(x, y, "o-", label=label)
+    axes.set(xscale="log", yscale="log")
+    axes.set(title="A cut of the buckets keeps the cost of a sample")
+    figure_style.plain_ticks(axes.xaxis)
+    figure_style.plain_ticks(axes.yaxis)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        found = child(sys.argv[2], int(sys.argv[3]))
-        print(json.dumps({**found, "peak_gb": measure.peak_gb()}))
+        print(json.dumps(child(int(sys.argv[2]))))
     elif sys.argv[1:2] == ["--probability"]:
         probabilities()
-    elif sys.argv[1:] == ["--figures"]:
-        draw_figure(notes.results("lsh"))
     else:
-        main([int(n) for n in sys.argv[1:]] or [100_000, 670_091, 2_000_000])
+        main([int(n) for n in sys.argv[1:]] or [20_000, 100_000, 670_091])

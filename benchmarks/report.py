@@ -59,7 +59,7 @@ TITLES = {
     "widening": "Exact answers: float32 from smaller numbers",
     "exact_answers": "Exact answers of exports, by the layout of the rows",
     "reader": "Reading the extreme-classification text format",
-    "lsh": "LSH tables: sampling, refreshing, and a step with them",
+    "lsh": "LSH tables: the cost of a sample",
     "lsh_probability": "LSH tables: how often they find a vector",
     "hierarchical/eurlex57k": (
         "Hierarchical softmax, its trees and fastText: the n most frequent "
@@ -131,6 +131,13 @@ TITLES = {
     ),
     "comparison/eurlex57k_steps_papers": (
         "The papers' own settings in equal steps: EU law"
+    ),
+    "comparison/eurlex57k_lsh": "The LSH paper's rule at its best rate: EU law",
+    "comparison/eurlex57k_steps_lsh": (
+        "The LSH paper's rule in equal steps: EU law"
+    ),
+    "comparison/lsh_adapts": (
+        "How samples of hash tables follow the softmax: EU law"
     ),
     "comparison/word2vec_steps_papers": (
         "The papers' own settings in equal steps: skip-gram"
@@ -276,6 +283,9 @@ PAGES = {
             "comparison/word2vec_steps",
             "comparison/word2vec_steps_papers",
             "comparison/reverse_dictionary_steps",
+            "comparison/eurlex57k_lsh",
+            "comparison/eurlex57k_steps_lsh",
+            "comparison/lsh_adapts",
             "lsh_probability",
             "comparison/groups_lsh",
             "verification",

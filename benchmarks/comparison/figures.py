@@ -46,13 +46,13 @@ def _style(method):
     turn, color = divmod(list(METHODS).index(method), len(colors))
     return {
         "color": figure_style.COLORS.get(_FAMILIES.get(method), colors[color]),
-        "linestyle": ("-", "--", ":")[turn],
-        "marker": (".", "x", "^")[turn],
+        "linestyle": ("-", "--", ":")[turn % 3],
+        "marker": (".", "x", "^")[turn % 3],
         "label": METHODS[method].label,
     }
 
 
-_LABEL = "precision at 1, in percent"
+LABEL = "precision at 1, in percent"
 #: The methods whose curves are drawn; the table has all. Colors by family.
 CURVES = {
     "full": "full",
@@ -75,19 +75,19 @@ def draw_curves(name, runs):
         for method in methods:
             family = CURVES[method]
             one.plot(
-                *_mean_curve(runs.seeds(method), column),
+                *mean_curve(runs.seeds(method), column),
                 marker=".",
                 color=figure_style.COLORS[family],
                 label=figure_style.NAMES[family],
             )
-        one.set(xlabel=title, xscale="log", ylabel=_LABEL)
+        one.set(xlabel=title, xscale="log", ylabel=LABEL)
         figure_style.plain_ticks(one.xaxis)
     # Below the axes, so that it covers no point.
     axes[1].legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return figure, _conclusion(name, runs, methods)
 
 
-def _mean_curve(curves, column):
+def mean_curve(curves, column):
     """`(x, P@1)`, the means of the seeds at each point."""
     points = list(zip(*curves))
     x = [np.mean([point[column] for point in at]) for at in points]
@@ -136,7 +136,7 @@ def draw_sweeps(name, runs, part):
         if (full := runs.final("full")) is not None:
             label = figure_style.NAMES["full"]
             one.axhline(100 * full, color="black", linestyle=":", label=label)
-        one.set(xlabel=sweep.title, ylabel=_LABEL)
+        one.set(xlabel=sweep.title, ylabel=LABEL)
         one.set_xscale("log" if sweep.log else "linear")
         if sweep.log:
             figure_style.plain_ticks(one.xaxis)
@@ -204,7 +204,7 @@ def draw_overlap(name, runs):
         return None
     axes.set(
         xlabel="percent of the best classes in the sample",
-        ylabel=_LABEL,
+        ylabel=LABEL,
     )
     # Below the axes, so that it covers no point.
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)

@@ -52,20 +52,30 @@ class CosineTopKSampler(tfxclass.samplers.TopKSampler):
 
 
 @keras.saving.register_keras_serializable("benchmarks")
-class OwnRandomSampler(RandomSampler):
-    """`RandomSampler` without the labels of other rows as negatives."""
+class RandomOverAllSampler(RandomSampler):
+    """Classes that are drawn uniformly, and a row's own labels.
 
-    def sample(self, *arguments):
-        sample = super().sample(*arguments)
+    `RandomSampler` gives a row the labels of all other rows as negatives. Here
+    a label of other rows is a negative with the chance of any other class.
+    """
+
+    def sample(self, queries, target_ids, kernel):
+        sample = super().sample(queries, target_ids, kernel)
+        labels = _are_labels(sample)
+        num_labels = tf.math.count_nonzero(labels, dtype=tf.int32)
+        drawn = tf.size(labels) - num_labels
+        chance = drawn / (kernel.shape[0] - num_labels)
+        is_drawn = tf.random.uniform(tf.shape(labels), dtype=chance.dtype)
         rows = tf.where(sample.positions >= 0)
         columns = tf.gather_nd(sample.positions, rows)
-        shape = [tf.shape(sample.positions)[0], tf.shape(sample.ids)[0]]
+        shape = [tf.shape(sample.positions)[0], tf.size(labels)]
         own = tf.scatter_nd(
             tf.stack([rows[:, 0], columns], axis=1),
             tf.ones_like(columns),
             tf.cast(shape, tf.int64),
         )
-        return sample._replace(mask=~_are_labels(sample) | (own > 0))
+        is_drawn = ~labels | (is_drawn < chance)
+        return sample._replace(mask=is_drawn | (own > 0))
 
 
 @keras.saving.register_keras_serializable("benchmarks")
@@ -91,13 +101,16 @@ def _every_class(data, set_up):
     return data.num_classes
 
 
-def _num_sampled(data, set_up):
-    return min(set_up.num_sampled, data.num_classes)
+def _more_sampled(factor):
+    """M times a factor; M is the number of classes of a step."""
+
+    def number(data, set_up):
+        return min(int(factor * set_up.num_sampled), data.num_classes)
+
+    return number
 
 
-def _most_sampled(data, set_up):
-    """What adaptive allocation may go up to."""
-    return min(4 * set_up.num_sampled, data.num_classes)
+_num_sampled = _more_sampled(1)
 
 
 def _counts(data, set_up):
@@ -179,7 +192,7 @@ METHODS = {
     ),
     "forest_adaptive": _forest(
         "forest, adaptive (HF-A)",
-        num_sampled=_most_sampled,
+        num_sampled=_more_sampled(4),
         num_candidates=None,
         **_PAPER,
         tau_cp=0.9,
@@ -268,8 +281,19 @@ METHODS = {
         LSHAndLabelsSampler,
         {"scheme": "embedding", **_SIMHASH_PAPER},
     ),
-    "random_own": _sampled(
-        "random, without other rows' labels", OwnRandomSampler
+    "random_over_all": _sampled(
+        "random, uniform over all classes", RandomOverAllSampler
+    ),
+    # M includes the labels of the batch, so a row has far fewer classes.
+    "random_over_all_more": _sampled(
+        "random, uniform over all classes, 1.5 M",
+        RandomOverAllSampler,
+        num_sampled=_more_sampled(1.5),
+    ),
+    "random_over_all_most": _sampled(
+        "random, uniform over all classes, 2.5 M",
+        RandomOverAllSampler,
+        num_sampled=_more_sampled(2.5),
     ),
 }
 

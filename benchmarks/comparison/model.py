@@ -59,6 +59,7 @@ class SampleWatch:
         self._ids = _any_length(tf.int64)
         self._targets = _any_length(tf.int64)
         self._queries = _any_length(tf.float32, 2)
+        self._per_row = tf.Variable(0.0)
         self._sample, self.sampler.sample = self.sampler.sample, self._watched
 
     def _watched(self, queries, target_ids, kernel):
@@ -66,7 +67,12 @@ class SampleWatch:
         self._ids.assign(sample.ids)
         self._targets.assign(tf.reshape(target_ids, [-1]))
         self._queries.assign(queries)
+        self._per_row.assign(_classes_per_row(sample))
         return sample
+
+    def classes_per_row(self):
+        """Mean size of a row's softmax in the last step, or None."""
+        return self.sampler and float(self._per_row)
 
     def overlap(self):
         """Share of the optimal selection that the last step chose, or None.
@@ -85,6 +91,13 @@ class SampleWatch:
         )
         best = np.setdiff1d(best.numpy(), self._targets.numpy())
         return float(np.isin(best, ids).mean()) if len(best) else None
+
+
+def _classes_per_row(sample):
+    if sample.mask is None:
+        return tf.cast(tf.size(sample.ids), tf.float32)
+    counts = tf.math.count_nonzero(sample.mask, axis=1, dtype=tf.float32)
+    return tf.reduce_mean(counts)
 
 
 def _any_length(dtype, rank=1):

@@ -7,7 +7,7 @@ nine training rows in ten; where the best of them is at an edge, more. The rate
 with the best P@1 on the tenth row trains on all rows, with three seeds. Both
 take `--epochs`, in which the rate falls to nothing, for other budgets may have
 other best rates. What has a result, under benchmarks/cache/rates, is not run
-again. Into benchmarks/results/comparison/SET_rates.json.
+again. Into benchmarks/results/comparison/SET_SUFFIX.json.
 """
 
 import argparse
@@ -16,7 +16,9 @@ import statistics
 import sys
 import tempfile
 
+from benchmarks import figure_style
 from benchmarks import measure
+from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
@@ -38,6 +40,15 @@ CHOSEN = (
 )
 FACTORS = (0.5, 1.0, 2.0)  # of the set's own rate
 MOST_RATES = 5
+#: Two rates must do for these, the set's own and twice that.
+TWO_RATES = (
+    "lsh_label_paper",
+    "lsh_dwta_6_paper",
+    "lsh_dwta_5_paper",
+    "random_over_all_more",
+    "random_over_all_most",
+)
+POINTS = 8  # of a curve on the test
 ONE_IN = 10  # training rows, for validation
 
 
@@ -53,17 +64,20 @@ def parse_arguments(argv=None):
     add("--methods", nargs="+", choices=METHODS, default=list(CHOSEN))
     add("--epochs", type=float, default=3.0)
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    add("--kept", action="store_true", help="run nothing, read what is kept")
+    add("--curves", action="store_true", help="draw them, SET_SUFFIX.png")
+    add("--suffix", default="rates", help="of the files' names")
     return parser.parse_args(argv)
 
 
-def job_of(args, method, rate, seed=0):
+def job_of(args, method, rate, seed=0, points=1):
     return jobs_lib.Job(
         args.set,
         method,
         seed=seed,
         epochs=args.epochs,
         optimizer=f"learning_rate={rate:g}",
-        points=1,
+        points=points,
     )
 
 
@@ -75,10 +89,13 @@ def prepare(args, folder):
     return whole, part
 
 
-def search(args, path):
+def search(args, paths):
     """`{method: {rate: P@1 on validation rows}}`."""
     first = sets_lib.SETS[args.set].first_rate
     tried = {method: [f * first for f in FACTORS] for method in args.methods}
+    tried |= {
+        method: [first, 2 * first] for method in tried if method in TWO_RATES
+    }
     folder = os.path.join(CACHE, "search")
     while True:
         jobs = [
@@ -87,14 +104,15 @@ def search(args, path):
             for rate in rates
         ]
         found = {method: {} for method in tried}
-        for job, result in jobs_lib.ends_of(jobs, folder, {args.set: path}):
+        for job, result in jobs_lib.ends_of(jobs, folder, paths):
             rate = sets_lib.options_of(job.optimizer)["learning_rate"]
             reached = result["curve"][-1]["precision@1"]
             found[job.method][rate] = reached
         more = {
             method: rate
             for method, rates in tried.items()
-            if (rate := beyond(found[method])) not in (None, *rates)
+            if method not in TWO_RATES
+            and (rate := beyond(found[method])) not in (None, *rates)
         }
         if not more:
             return found
@@ -120,14 +138,16 @@ def beyond(found):
     return 2 * best if best == max(found) else None
 
 
-def row_of(method, found, ends):
+def row_of(method, found, results):
     """A row of the table.
 
     Args:
         method: str.
         found: dict of rates to P@1 on validation rows.
-        ends: dicts, the last point of each seed on the test.
+        results: dicts, the jobs of the test, a seed each.
     """
+    ends = [result["curve"][-1] for result in results]
+    sizes = [result.get("classes_per_row") for result in results]
     precisions = [end["precision@1"] for end in ends]
     spread = statistics.stdev(precisions) if len(ends) > 1 else None
     return {
@@ -139,6 +159,7 @@ def row_of(method, found, ends):
         "standard error": "" if spread is None else spread / len(ends) ** 0.5,
         "precision@5": statistics.fmean(end["precision@5"] for end in ends),
         "cpu_seconds": statistics.fmean(end["cpu_seconds"] for end in ends),
+        "classes_per_row": "" if None in sizes else statistics.fmean(sizes),
     }
 
 
@@ -146,26 +167,53 @@ def main(argv=None):
     args = parse_arguments(argv)
     train.use_one_thread()
     with tempfile.TemporaryDirectory() as folder:
-        whole, part = prepare(args, folder)
-        found = search(args, part)
+        paths = {}, {}
+        if not args.kept:
+            paths = [{args.set: path} for path in prepare(args, folder)]
+        found = search(args, paths[1])
         jobs = [
-            job_of(args, method, best_of(rates), seed)
+            job_of(args, method, best_of(rates), seed, POINTS)
             for method, rates in found.items()
             if rates
             for seed in args.seeds
         ]
         tested = os.path.join(CACHE, "test")
-        ended = jobs_lib.ends_of(jobs, tested, {args.set: whole})
+        ended = jobs_lib.ends_of(jobs, tested, paths[0])
     rows = []
     for method in args.methods:
-        ends = [r["curve"][-1] for job, r in ended if job.method == method]
-        if ends:
-            rows.append(row_of(method, found[method], ends))
+        of_method = [result for job, result in ended if job.method == method]
+        if of_method:
+            rows.append(row_of(method, found[method], of_method))
     columns = dict.fromkeys(key for row in rows for key in row)
     shown = sorted(columns, key=lambda key: _place(key))
     rows = [{key: row.get(key, "") for key in shown} for row in rows]
-    write(f"{args.set}_rates", rows, ended[0][1], argv)
+    write(f"{args.set}_{args.suffix}", rows, ended[0][1], argv)
+    if args.curves:
+        draw(args, rows, ended)
     return 0 if len(ended) == len(jobs) else 1
+
+
+def draw(args, rows, ended):
+    """P@1 on the test against CPU time and steps, means of the seeds."""
+    figure, axes = figure_style.new_figure(rows=2, height=4)
+    titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
+    for one, (column, title) in zip(axes, titles.items(), strict=True):
+        for method in args.methods:
+            of_method = [r["curve"] for job, r in ended if job.method == method]
+            label = METHODS[method].label
+            x, y = figures.mean_curve(of_method, column)
+            one.plot(x, y, marker=".", label=label)
+        one.set(
+            xlabel=title, ylabel="precision at 1, in percent", ylim=(30, 90)
+        )
+    # Below the axes, so that it covers no point.
+    axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    best, worst = (
+        f(rows, key=lambda row: row["precision@1"])["method"]
+        for f in (max, min)
+    )
+    path = os.path.join(results.FOLDER, f"{args.set}_{args.suffix}.png")
+    figure_style.save(figure, path, f"{best} ends highest, {worst} lowest")
 
 
 def _place(column):
@@ -186,6 +234,7 @@ def write(name, rows, result, argv):
         argv: list of str, or None for the command line's.
     """
     argv = sys.argv[1:] if argv is None else argv
+    argv = [argument for argument in argv if argument != "--kept"]
     module = os.path.splitext(os.path.basename(sys.argv[0]))[0]
     command = f"python -m benchmarks.comparison.{module} {' '.join(argv)}"
     record = {key: result[key] for key in ("date", "machine")}

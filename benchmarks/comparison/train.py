@@ -177,8 +177,9 @@ def run(job, data):
     options = options_of(job.optimizer)
     rate = options.pop("learning_rate", rate)
     model = make_model(data, set_up, head, rate, **options)
+    watch = SampleWatch(head)
     curve = learning_curve(
-        model, SampleWatch(head), data, set_up, budget, job.seed, job.points
+        model, watch, data, set_up, budget, job.seed, job.points
     )
     return {
         "job": job._asdict(),
@@ -186,6 +187,7 @@ def run(job, data):
         "machine": measure.machine(),
         "num_classes": data.num_classes,
         "num_sampled": getattr(head, "num_sampled", None),
+        "classes_per_row": watch.classes_per_row(),
         "peak_gb": measure.peak_gb(),
         "curve": curve,
     }

@@ -203,25 +203,44 @@ class TestMethods:
 
 
 class TestMasks:
-    """Which classes are negatives of a row, by the two variants."""
+    """Which classes are negatives of a row."""
 
-    @pytest.mark.parametrize("method", ["random_own", "lsh_and_labels"])
-    def test_of_labels(self, generated, method):
+    def sample(self, method, generated, **options):
         set_up = sets.SETS["generated"]
-        head = methods.make_head(method, {}, generated, set_up, 0)
+        head = methods.make_head(method, options, generated, set_up, 0)
         model_lib.make_model(generated, set_up, head, 1e-2)
         targets = tf.constant([[3, -1], [9, 5]], tf.int64)
-        sample = head.sampler.sample(
-            tf.random.normal([2, set_up.dim]), targets, head.kernel
+        queries = tf.random.normal([2, set_up.dim])
+        watch = model_lib.SampleWatch(head)
+        sample = tf.function(
+            lambda: head.sampler.sample(queries, targets, head.kernel)
         )
-        ids, mask = sample.ids.numpy(), sample.mask.numpy()
-        seen = [set(ids[row] if row.any() else []) for row in mask]
-        assert 3 in seen[0] and {9, 5} <= seen[1]
-        if method == "lsh_and_labels":
-            assert {3, 5, 9} <= seen[0] & seen[1]
-        else:
-            assert not {5, 9} & seen[0] and 3 not in seen[1]
-            assert mask[:, 3:].all()
+        return watch, sample, generated.num_classes
+
+    def seen(self, sample, num_classes):
+        """Classes of each row: bool `[rows, num_classes]`."""
+        seen = np.zeros((2, num_classes), bool)
+        seen[:, sample.ids.numpy()] = sample.mask.numpy()
+        return seen
+
+    def test_labels_of_the_batch(self, generated):
+        watch, sample, count = self.sample("lsh_and_labels", generated)
+        seen = self.seen(sample(), count)
+        assert seen[:, [3, 5, 9]].all()
+        assert watch.classes_per_row() == seen.sum(axis=1).mean()
+
+    def test_labels_of_other_rows_are_drawn_as_all_classes_are(self, generated):
+        tf.random.set_seed(0)
+        _, sample, count = self.sample(
+            "random_over_all", generated, num_sampled=43
+        )
+        draws = [self.seen(sample(), count) for _ in range(400)]
+        found = np.mean(draws, axis=0)
+        assert found[0, 3] == 1 and (found[1, [5, 9]] == 1).all()
+        # Of the classes that are no labels, 40 are drawn.
+        others = [np.delete(found[0], 3), np.delete(found[1], [5, 9])]
+        chance = 40 / (count - 3)
+        assert np.concatenate(others) == pytest.approx(chance, abs=0.1)
 
 
 class TestRates:
@@ -286,7 +305,8 @@ class TestOverlap:
     def test_a_head_without_a_sampler(self, generated):
         set_up = sets.SETS["generated"]
         head = methods.make_head("full", {}, generated, set_up, 0)
-        assert model_lib.SampleWatch(head).overlap() is None
+        watch = model_lib.SampleWatch(head)
+        assert watch.overlap() is None and watch.classes_per_row() is None
 
 
 def head_sample(ids):
