@@ -53,6 +53,7 @@ def parse_arguments(argv=None):
     add("--methods", nargs="+", choices=METHODS, default=list(CHOSEN))
     add("--epochs", type=float, default=3.0)
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    add("--suffix", default="", help="of the file's name, for other methods")
     return parser.parse_args(argv)
 
 
@@ -164,7 +165,8 @@ def main(argv=None):
     columns = dict.fromkeys(key for row in rows for key in row)
     shown = sorted(columns, key=lambda key: _place(key))
     rows = [{key: row.get(key, "") for key in shown} for row in rows]
-    write(f"{args.set}_rates", rows, ended[0][1], argv)
+    suffix = args.suffix and f"_{args.suffix}"
+    write(f"{args.set}_rates{suffix}", rows, ended[0][1], argv)
     return 0 if len(ended) == len(jobs) else 1
 
 
