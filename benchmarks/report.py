@@ -148,6 +148,17 @@ TITLES = {
     "comparison/eurlex57k_steps_sweeps": (
         "The papers' methods with more and fewer classes: EU law"
     ),
+    "comparison/eurlex57k_steps_selective": (
+        "The selective softmax paper's own rules: EU law"
+    ),
+    "comparison/verses_steps_selective": (
+        "The selective softmax paper's own rules: verses"
+    ),
+    "comparison/eurlex57k_steps_tau": (
+        "HF-A's threshold, labels counted: EU law, three seeds"
+    ),
+    "comparison/labels_in_m": "HF-A with the labels in M: earlier runs",
+    "comparison/open_set": "Verses that were never trained on",
     "comparison/one_percent": (
         "Why a few classes do not equal the full softmax: every third verse"
     ),
@@ -279,6 +290,11 @@ PAGES = {
             "comparison/eurlex57k_steps_papers",
             "comparison/eurlex57k_rates",
             "comparison/eurlex57k_steps_sweeps",
+            "comparison/eurlex57k_steps_selective",
+            "comparison/verses_steps_selective",
+            "comparison/eurlex57k_steps_tau",
+            "comparison/labels_in_m",
+            "comparison/open_set",
             "comparison/one_percent",
             "comparison/word2vec_steps",
             "comparison/word2vec_steps_papers",

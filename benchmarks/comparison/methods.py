@@ -19,7 +19,7 @@ class Method(NamedTuple):
         options: dict, of the sampler if there is one, else of the head. A
             value that is a function is called with `(data, set_up)`; `tau_cp`
             is the threshold of an `AdaptiveAllocation`, `tau_cp_end` its last
-            value where it is raised.
+            value where it is raised, `include_labels` its argument.
     """
 
     label: str
@@ -295,6 +295,30 @@ METHODS = {
         RandomOverAllSampler,
         num_sampled=_more_sampled(2.5),
     ),
+    # Of the selective softmax paper: M with the labels, and groups of labels
+    # without a correction.
+    "forest_adaptive_labels_in_m": _forest(
+        "HF-A, M with the labels, threshold raised",
+        num_candidates=None,
+        **_PAPER,
+        tau_cp=0.6,
+        tau_cp_end=0.95,
+        include_labels=True,
+    ),
+    "forest_constant_labels_in_m": _forest(
+        "HF-A, M with the labels, threshold 0.9",
+        num_sampled=_more_sampled(4),
+        num_candidates=None,
+        **_PAPER,
+        tau_cp=0.9,
+        include_labels=True,
+    ),
+    "pca_hash_paper": _sampled(
+        "PCA hash, as in the paper", "PCAHashSampler", **_INTERVAL, **_PAPER
+    ),
+    "k_means_paper": _sampled(
+        "k-means, as in the paper", "KMeansSampler", **_INTERVAL, **_PAPER
+    ),
 }
 
 
@@ -317,7 +341,8 @@ def make_head(method, options, data, set_up, seed, steps=1000):
     if "tau_cp" in options:
         first = options.pop("tau_cp")
         last = options.pop("tau_cp_end", first)
-        options["allocation"] = _allocation(first, last, steps)
+        included = options.pop("include_labels", False)
+        options["allocation"] = _allocation(first, last, steps, included)
     head = getattr(tfxclass.layers, chosen.head)
     common = {"seed": seed}
     if set_up.scale and issubclass(head, tfxclass.layers.ClassHead):
@@ -331,7 +356,7 @@ def make_head(method, options, data, set_up, seed, steps=1000):
     return head(data.num_classes, sampler=sampler, **common)
 
 
-def _allocation(first, last, steps):
+def _allocation(first, last, steps, include_labels):
     """HF-A in five phases, with a threshold that stays or is raised."""
     return tfxclass.samplers.AdaptiveAllocation(
         phase_steps=max(steps // 5, 1),
@@ -339,4 +364,5 @@ def _allocation(first, last, steps):
         ramp_steps=steps,
         num_trees=(10, 50),
         rebuild_interval=(50, 200),
+        include_labels=include_labels,
     )

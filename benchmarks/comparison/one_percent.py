@@ -8,8 +8,6 @@ optimal selection as in the paper, and against random classes:
     usual   batches of 256, four epochs, cosine logits, 3.3 and 10 % of classes
     batch   batches of 64: a sample is shared by fewer rows; the rate is half
             that of 256 rows, by the root of the ratio
-    dot     dot products in place of cosines
-    long    as usual, for 8 epochs
 
 What has a result, under benchmarks/cache/one_percent, is not run again. Into
 benchmarks/results/comparison/one_percent.json.
@@ -31,6 +29,7 @@ from benchmarks.comparison.methods import METHODS
 
 CACHE = os.path.join(measure.CACHE, "one_percent")
 SET = "verses_third"
+EPOCHS = 4.0
 BATCH, RATE = 256, sets_lib.SETS[SET].first_rate
 SHARES = {103: 1.0, 341: 3.3, 1036: 10.0}  # percent of the classes
 FULL = "full", None
@@ -44,21 +43,17 @@ class Try(NamedTuple):
     Attributes:
         name: str, in the table.
         methods: tuple of `(method, num_sampled)`.
-        epochs: float.
         batch: int, rows of a step.
-        changes: str, other fields of `SetUp`.
     """
 
     name: str
     methods: tuple
-    epochs: float = 4.0
     batch: int = BATCH
-    changes: str = ""
 
     @property
     def set_up(self):
         if self.batch == BATCH:
-            return self.changes
+            return ""
         rate = RATE * (self.batch / BATCH) ** 0.5
         return f"batch_size={self.batch};first_rate={rate:g}"
 
@@ -66,8 +61,6 @@ class Try(NamedTuple):
 TRIES = (
     Try("usual", (OPTIMAL[341], OPTIMAL[1036], RANDOM[341], FULL)),
     Try("batch", (OPTIMAL[341], OPTIMAL[103], FULL), batch=64),
-    Try("long", (OPTIMAL[341], FULL), epochs=8.0),
-    Try("dot", (OPTIMAL[341], FULL), changes="scale=None"),
 )
 
 
@@ -80,7 +73,7 @@ def jobs_of(one, seeds):
                 method,
                 {"num_sampled": count} if count else {},
                 seed,
-                epochs=one.epochs,
+                epochs=EPOCHS,
                 set_up=one.set_up,
                 points=1,
             )
@@ -114,7 +107,7 @@ def rows_of(one, jobs, ends):
                 "method": METHODS[method].label,
                 "percent of classes": SHARES[count] if count else 100.0,
                 "batch": one.batch,
-                "epochs": one.epochs,
+                "epochs": EPOCHS,
                 "seeds": len(values),
                 "precision@1": mean,
                 "standard error": error,

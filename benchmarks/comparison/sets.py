@@ -12,7 +12,7 @@ from benchmarks.comparison import readers
 from benchmarks.comparison import rows as rows_lib
 
 #: Sets that the papers' comparison takes only where it is asked to.
-EXTRA = ("generated", "verses_third")
+EXTRA = ("generated", "verses_third", "verses_ninth")
 LIMITED_ROWS = 10  # a class, where classes are left out
 
 
@@ -63,6 +63,16 @@ SETS = {
         learning_rate=3e-3,
         first_rate=6e-3,
         adaptive_ms=20.0,
+        scale=24.0,
+    ),
+    "verses_ninth": SetUp(
+        readers.read_every_ninth_verse,
+        num_sampled=128,
+        sampled_sweep=(128,),
+        learning_rate=3e-3,
+        first_rate=6e-3,
+        adaptive_ms=8.0,
+        batch_size=64,
         scale=24.0,
     ),
     "eurlex57k": SetUp(

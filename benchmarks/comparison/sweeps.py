@@ -58,7 +58,7 @@ PARTS = {
     "tau_cp": (
         Sweep(
             "last value of the threshold tau_cp",
-            ("forest_adaptive_paper",),
+            ("forest_adaptive_paper", "forest_adaptive_labels_in_m"),
             "tau_cp_end",
             (0.7, 0.9, 0.95, 0.99),
             log=False,

@@ -160,7 +160,12 @@ def steps_of(job, data, set_up):
 
 
 def run(job, data):
-    """The result of a job, a dict.
+    """The result of a job, a dict."""
+    return trained(job, data)[1]
+
+
+def trained(job, data):
+    """The model of a job and its result, a dict.
 
     Args:
         job: `Job`.
@@ -181,7 +186,7 @@ def run(job, data):
     curve = learning_curve(
         model, watch, data, set_up, budget, job.seed, job.points
     )
-    return {
+    return model, {
         "job": job._asdict(),
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),

@@ -15,6 +15,7 @@ from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import methods
 from benchmarks.comparison import model as model_lib
 from benchmarks.comparison import one_percent
+from benchmarks.comparison import open_set
 from benchmarks.comparison import rates
 from benchmarks.comparison import readers
 from benchmarks.comparison import results
@@ -595,3 +596,36 @@ def test_concentration_is_the_papers():
     expected = [[0.25, 0.34, 0.98], [0.64, 0.8, 0.96]]
     expected = np.array(expected) / [[0.98], [0.96]]
     np.testing.assert_allclose(ncg, expected.mean(axis=0))
+
+
+def test_concentration_keeps_the_rows_of_other_sets(tmp_path):
+    """A set that is run again replaces its own rows alone."""
+    curve = np.linspace(0.01, 1.0, 200)
+    made = [concentration.point(5, curve, curve)]
+    # 2 of 200 classes are 1.15 %, rounded.
+    assert made[0]["CP of 1.15 %"] == round(float(curve[1]), 3)
+    for found in ({"verses": made, "groups": made}, {"verses": made}):
+        copies = {name: [dict(made[0])] for name in found}
+        concentration.save(copies, str(tmp_path))
+    rows = json.loads((tmp_path / "concentration.json").read_text())["rows"]
+    assert [row["set"] for row in rows] == ["groups", "verses"]
+    assert all(row["measured"]["command"] for row in rows)
+
+
+def test_identities_of_the_open_set_are_other_verses():
+    """The labels of a half alone are compared, and each with its own."""
+    count = 4 * open_set.STEP
+    words = [[i] for i in range(count)]
+    rows = make_rows(words, [[i] for i in range(count)])
+    verses = rows_lib.DataSet(count, 1, np.ones(count), rows, rows)
+    seen = []
+
+    class Encoder:
+        def predict(self, words, **_):
+            seen.append(words["ids"][:, 0])
+            return np.eye(count)[words["ids"][:, 0]]
+
+    found = open_set.open_set(Encoder(), verses, open_set.HALVES[1])
+    assert found == {"TPR@0.001": 1.0, "hit rate@1": 1.0}
+    for ids in seen:
+        assert set(ids % open_set.STEP) == set(open_set.HALVES[1])

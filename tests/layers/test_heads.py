@@ -833,12 +833,11 @@ def test_allocation_takes_the_least_number_that_passes(step):
     assert int(rule.num_classes_for(tf.constant(step, tf.int64), few)) == 1
 
 
-def test_allocation_shrinks_samples_of_padded_labels():
+@pytest.mark.parametrize("include_labels", [False, True])
+def test_allocation_shrinks_samples_of_padded_labels(include_labels):
     """Padding of rows with several labels takes no place in the sample."""
-    head = make_head(
-        "selective",
-        sampler_options={"allocation": allocation(num_trees=(2, 2))},
-    )
+    rule = allocation(num_trees=(2, 2), include_labels=include_labels)
+    head = make_head("selective", sampler_options={"allocation": rule})
     head.build((None, DIM))
     head.kernel.assign(data(seed=1, rows=CLASSES)[0])
     head.rebuild()
@@ -848,9 +847,30 @@ def test_allocation_shrinks_samples_of_padded_labels():
     # Great logits: a class or two have the probability of a row.
     queries = tf.constant(50 * x[:8])
     sample = head.sampler.sample(queries, tf.constant(labels), head.kernel)
-    assert head.sampler.num_active.numpy() < 5
-    assert len(sample.ids) == 2 + head.sampler.num_active.numpy()
+    active = head.sampler.num_active.numpy()
+    assert active < 5
+    # The paper's M counts labels, and no label is left out.
+    expected = max(2, active) if include_labels else 2 + active
+    assert len(sample.ids) == expected
     assert set(sample.ids.numpy()) >= {0, 1}
+
+
+@pytest.mark.parametrize("include_labels", [False, True])
+def test_allocation_counts_labels_where_it_is_told_to(include_labels):
+    """Flat probabilities need nearly all classes, more than the labels."""
+    rule = allocation(
+        num_trees=(2, 2),
+        cumulative_probability=(0.3, 0.3),
+        include_labels=include_labels,
+    )
+    head = make_head("selective", sampler_options={"allocation": rule})
+    head.build((None, DIM))
+    head.rebuild()
+    labels = tf.constant([[0], [1], [2]], tf.int64)
+    sample = head.sampler.sample(tf.zeros((3, DIM)), labels, head.kernel)
+    active = int(head.sampler.num_active.numpy())
+    assert active == int(np.ceil(0.3 * CLASSES))
+    assert len(sample.ids) == (active if include_labels else active + 3)
 
 
 def test_allocation_in_training_saves_and_goes_on(tmp_path):

@@ -14,11 +14,12 @@ class AdaptiveAllocation:
     """Grows the sample, the trees and the rebuild interval during training.
 
     Use it to reproduce HF-A of the paper. All values change at the start of a
-    phase. The sample becomes the labels of the batch and M classes besides, and
-    at most `num_sampled` classes. M is the smallest number for which the M
-    greatest probabilities of an example have, on average, at least a given sum.
-    This threshold, the number of trees and the rebuild interval grow linearly
-    over `ramp_steps`.
+    phase. M is the smallest number for which the M greatest probabilities of an
+    example have, on average, at least a given sum. The sample becomes the
+    labels of the batch and M other classes, and at most `num_sampled` classes.
+    With `include_labels`, it becomes M classes with the labels, as in the
+    paper. The threshold, the number of trees and the rebuild interval grow
+    linearly over `ramp_steps`.
 
     Args:
         phase_steps: int, number of steps in a phase.
@@ -27,6 +28,10 @@ class AdaptiveAllocation:
             whole training.
         num_trees: `(first, last)` ints.
         rebuild_interval: `(first, last)` ints, in steps.
+        include_labels: bool, whether M counts the labels of the batch, as "the
+            number of active classes for each iteration" does in the paper's
+            section "Adaptive Allocation". A batch with more labels than M then
+            has no other classes. Defaults to False.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -40,6 +45,7 @@ class AdaptiveAllocation:
         ramp_steps: int = 10_000,
         num_trees: tuple[int, int] = (10, 50),
         rebuild_interval: tuple[int, int] = (50, 500),
+        include_labels: bool = False,
     ) -> None:
         for name, value in (
             ("cumulative_probability", cumulative_probability),
@@ -69,6 +75,7 @@ class AdaptiveAllocation:
         self.ramp_steps = ramp_steps
         self.num_trees = tuple(num_trees)
         self.rebuild_interval = tuple(rebuild_interval)
+        self.include_labels = include_labels
 
     def forest_schedule(self, step: Scalar) -> tuple[tf.Tensor, tf.Tensor]:
         """`(num_trees, rebuild_interval)` at `step`, int64 scalars."""
@@ -108,6 +115,7 @@ class AdaptiveAllocation:
             "ramp_steps": self.ramp_steps,
             "num_trees": self.num_trees,
             "rebuild_interval": self.rebuild_interval,
+            "include_labels": self.include_labels,
         }
 
     @classmethod

@@ -185,11 +185,11 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
             lambda: tf.convert_to_tensor(self.num_active),
         )
         self.num_active.assign(active)
-        # Labels come on top, or a batch's labels would leave no place.
-        labels = tf.boolean_mask(target_ids, target_ids >= 0)
-        distinct = tf.size(tf.unique(labels).y, tf.int64)
+        if not self.allocation.include_labels:
+            labels = tf.boolean_mask(target_ids, target_ids >= 0)
+            active += tf.size(tf.unique(labels).y, tf.int64)
         most = tf.cast(self.size_for(count_labels(target_ids)), tf.int64)
-        return tf.minimum(distinct + active, most)
+        return tf.minimum(active, most)
 
     def _allocate(self, step, queries, kernel):
         rows = ClassRows(
