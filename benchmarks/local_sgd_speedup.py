@@ -37,7 +37,7 @@ SCALES = {
     "sqrt K": math.sqrt,
     SLOW: lambda replicas: replicas / 4,
 }
-RATES, EPOCHS, TABLE_5 = (50.0, 100.0, 200.0, 400.0), 8, (1, 4, 8)
+RATES, EPOCHS, TABLE_5 = (12.5, 25.0, 50.0, 100.0), 8, (1, 4, 8)
 TARGETS = (0.5, 0.6, 0.7)
 EVERY, MOST = 16, 8192  # steps of one replica: between two tests, and at most
 

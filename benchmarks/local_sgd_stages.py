@@ -147,10 +147,12 @@ def main(args):
                 if len(reached) < args.seeds:
                     continue
                 steps, averages, interval = np.mean(reached, axis=0)
-                alone.setdefault(delta, steps)
+                if replicas == 1:
+                    alone[delta] = steps
                 row[f"steps to {delta:g}"] = float(steps)
                 row[f"deviation {delta:g}"] = float(np.std(reached, axis=0)[0])
-                row[f"speed-up to {delta:g}"] = float(alone[delta] / steps)
+                if delta in alone:
+                    row[f"speed-up to {delta:g}"] = float(alone[delta] / steps)
                 row[f"averages to {delta:g}"] = float(averages)
                 row[f"interval at {delta:g}"] = float(interval)
             rows.append({**row, "seeds": args.seeds})
