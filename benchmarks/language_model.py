@@ -1,31 +1,33 @@
-"""Random projection on a language model: King James, by word.
+"""Random projection, recovery and fine-tuning of an LSTM language model.
 
-    python benchmarks/language_model.py DATA [row ...] [--epochs 1] [--seeds 3]
-        [--small]
+    python benchmarks/language_model.py --data FOLDER [row ...]
+        [--size small] [--epochs 2] [--slim_epochs 1] [--seed 0]
 
-DATA is a folder with kjv.tsv.xz (`verse<TAB>text`). One LSTM (512 units) reads
-16 segments of 32 words a step; a tenth of the books is for tests, another for
-choices; words that training does not have are no targets. Each row in a fresh
-process, at equal epochs, with the rate that is best on the books for choices
-after a tenth of an epoch; perplexity on the test books by the exact softmax.
-Rows that are done are not run again: delete results/language_model.json, and
-cache/language_model with a file for each seed, to start over. "--small": a
-quarter of the books, 192 units, steps of 8 segments, the 3,000 most frequent
-words as classes.
+FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt (Penn Treebank), or
+kjv.tsv.xz (King James: a tenth of the books for validation and another for
+tests; words that training does not have are no targets).
 
-"tied": class rows are the rows of the words' embedding; a dense layer brings
-the units to their width.
+The RP paper (Yuan et al., 2020) takes the configurations of Zaremba et al.
+(2014): two LSTMs that keep their state over an epoch, and SGD at a rate of 1
+that falls after some epochs. SIZES has the three of them; the paper's is
+"large". The rate is the configuration's, the same for all rows. RP has a third
+of the units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
 
-"step", "dual": the full class matrix at once, by that method (the lifted one is
-as good as the slim one). "fine-tuned": half of the epochs slim, then one of
-"step", "lift" and "dual", then the other half with the full softmax at the
-least of the rates; after the lift for so much longer as the step's pass took.
-With --epochs 8 and more this is the paper's protocol. Times are of the
-processor (all cores together), without the search for a rate.
+"lift", "step" and "dual" begin with what `recover` makes of RP after
+`--slim_epochs`. Their first line is not trained on; the other epochs train the
+whole model in full width, at the rates that these epochs have for all rows. So
+all rows have equal epochs. The dual has the l2 of L2 that is best on the
+validation words.
+
+Weights and a line of the curve are kept after each epoch, in
+benchmarks/cache/language_model. A run that was stopped goes on from there, and
+so does one with more epochs. Delete the folder to start over.
 """
 
+import argparse
 import json
 import math
+import os
 import time
 import warnings
 from typing import NamedTuple
@@ -34,225 +36,271 @@ import measure
 import numpy as np
 import verses_data
 
-LENGTH, L2 = 32, 1e-7
-PASSED = 64  # segments of a batch of the pass that recovers
-RATES = (5e-3, 1e-2)
-SEARCH_EPOCHS = 0.1
-NUM_SAMPLED = 2048
-ROWS = {
-    "full": ("FullSoftmax", {}),
-    "sampled": ("SampledSoftmax", {"num_sampled": NUM_SAMPLED}),
-    "full, tied": ("FullSoftmax", {"tied_to": "words"}),
-    "RP(10)": ("ProjectedSoftmax", {"projection_dim": 10, "l2": L2}),
-    "RP(100)": ("ProjectedSoftmax", {"projection_dim": 100, "l2": L2}),
-    "RP(500)": ("ProjectedSoftmax", {"projection_dim": 500, "l2": L2}),
-    "RP(100) + sampled": (
-        "ProjectedSoftmax",
-        {
-            "projection_dim": 100,
-            "l2": L2,
-            "sampler": "uniform",
-            "num_sampled": NUM_SAMPLED,
-        },
-    ),
-    "RP-A": ("AdaptiveProjectedSoftmax", {"l2": L2}),
-}
-SMALL_ROWS = {
-    "full": ROWS["full"],
-    "full, tied": ROWS["full, tied"],
-    "RP(48)": ("ProjectedSoftmax", {"projection_dim": 48, "l2": L2}),
-}
-RECOVERED = ("RP(100)", "RP-A", "RP(48)")
-# The lift comes after the step, whose time it gets.
-METHODS = ("step", "lift", "dual")
+L2 = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+TRAINED = ("full", "S-S", "RP", "RP-A")
+RECOVERED = ("lift", "step", "dual")
+PARTS = ("train", "valid", "test")
 
 
 class Size(NamedTuple):
-    """Of the model and its data.
+    """A configuration of Zaremba et al.
 
     Attributes:
-        dim, embedding: ints, units and width of a word.
-        batch: int, segments.
-        classes: int or None, the most frequent words.
-        every: int, one of so many books to train on.
+        units: int, of both LSTMs and of the embedding.
+        length: int, steps of time between two updates.
+        dropout: float.
+        span: float, weights begin in [-span, span].
+        clip: float, most norm of the gradient of a segment's summed loss.
+        flat: int, epochs at a rate of 1.
+        fall: float, by which each epoch after these divides it.
+        epochs: int, of the whole configuration.
+        batch: int, segments of a step.
     """
 
-    dim: int = 512
-    embedding: int = 128
-    batch: int = 16
-    classes: int | None = None
-    every: int = 1
+    units: int
+    length: int
+    dropout: float
+    span: float
+    clip: float
+    flat: int
+    fall: float
+    epochs: int
+    batch: int = 20
 
 
-SMALL = Size(192, 64, 8, 3000, 4)
+SIZES = {
+    "small": Size(200, 20, 0.0, 0.1, 5.0, 4, 2.0, 13),
+    "medium": Size(650, 35, 0.5, 0.05, 5.0, 6, 1.2, 39),
+    "large": Size(1500, 35, 0.65, 0.04, 10.0, 14, 1.15, 55),
+}
 
 
-def read(folder, size):
-    """`(counts, parts)`: of words by falling frequency, and id sequences."""
-    verses, words = verses_data.read(folder, "kjv")
-    books = np.array([int(verse) // 1_000_000 for verse in verses])
-    of_part = {
-        "train": (books % 10 > 1) & (books % size.every == 0),
-        "choices": books % 10 == 0,
-        "test": books % 10 == 1,
-    }
-    train = [w for w, kept in zip(words, of_part["train"]) if kept]
-    names, counts = np.unique(np.concatenate(train), return_counts=True)
-    order = np.argsort(-counts, kind="stable")[: size.classes]
-    ids = {names[place]: i for i, place in enumerate(order)}
+def read(folder):
+    """`(name, counts, parts)`: words by falling frequency, and id sequences."""
+    path, name = os.path.join(folder, "ptb.{}.txt"), "penn_treebank"
+    if os.path.exists(path.format("train")):
+        words = {}
+        for part in PARTS:
+            with open(path.format(part), encoding="utf-8") as f:
+                words[part] = f.read().replace("\n", " <eos> ").split()
+    else:
+        name, words = "king_james", _king_james(folder)
+    known, counts = np.unique(words["train"], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    ids = {known[place]: i for i, place in enumerate(order)}
     parts = {
-        part: np.array(
-            [ids.get(w, -1) for v, k in zip(words, kept) if k for w in v]
-        )
-        for part, kept in of_part.items()
+        part: np.array([ids.get(word, -1) for word in text])
+        for part, text in words.items()
     }
-    return counts[order], parts
+    return name, counts[order], parts
 
 
-def dataset(words, size, shuffle):
-    """Segments `[batch, LENGTH]` and the words after each."""
-    import tensorflow as tf
-
-    count = (len(words) - 1) // LENGTH
-    x = words[: count * LENGTH].reshape(count, LENGTH)
-    y = words[1 : count * LENGTH + 1].reshape(count, LENGTH)
-    data = tf.data.Dataset.from_tensor_slices((np.maximum(x, 0), y))
-    if shuffle:
-        data = data.shuffle(count, seed=0)
-    return data.batch(size.batch, drop_remainder=True)
+def _king_james(folder):
+    words = {part: [] for part in PARTS}
+    for verse, text in zip(*verses_data.read(folder, "kjv"), strict=True):
+        book = int(verse) // 1_000_000 % 10
+        words[{0: "valid", 1: "test"}.get(book, "train")] += text
+    return words
 
 
-def make_model(row, counts, size, rate, seed):
+def segments(words, size):
+    """`(x, y)`, segments in the order of steps: each goes on with the last."""
+    steps = (len(words) - 1) // (size.batch * size.length)
+    count = steps * size.batch * size.length
+
+    def ordered(part):
+        part = part.reshape(size.batch, steps, size.length)
+        return part.swapaxes(0, 1).reshape(-1, size.length)
+
+    return np.maximum(ordered(words[:count]), 0), ordered(words[1 : count + 1])
+
+
+def make_model(row, counts, size, seed):
     import keras
 
     import tfxclass
 
-    name, options = {**ROWS, **SMALL_ROWS}[row]
-    if name == "AdaptiveProjectedSoftmax":
-        options = {**options, "counts": counts}
-    inputs = keras.Input([LENGTH], dtype="int32")
-    words = keras.layers.Embedding(len(counts), size.embedding)
-    features = keras.layers.LSTM(size.dim, return_sequences=True)(words(inputs))
-    if "tied_to" in options:
-        options = {**options, "tied_to": words}
-        features = keras.layers.Dense(size.embedding)(features)
-    head = getattr(tfxclass.layers, name)(len(counts), seed=seed, **options)
-    return compiled(keras.Model(inputs, head(features)), rate)
+    keras.utils.set_random_seed(seed)
+
+    def first():
+        # An initializer that is used twice would give the same weights.
+        return keras.initializers.RandomUniform(-size.span, size.span)
+
+    inputs = keras.Input(batch_shape=(size.batch, size.length), dtype="int32")
+    x = keras.layers.Embedding(len(counts), size.units, first())(inputs)
+    for _ in range(2):
+        x = keras.layers.Dropout(size.dropout)(x)
+        x = keras.layers.LSTM(
+            size.units,
+            kernel_initializer=first(),
+            recurrent_initializer=first(),
+            unit_forget_bias=False,
+            return_sequences=True,
+            stateful=True,
+        )(x)
+    x = keras.layers.Dropout(size.dropout)(x)
+    same = {"kernel_initializer": first(), "seed": seed}
+    layers = tfxclass.layers
+    if row == "RP":
+        head = layers.ProjectedSoftmax(len(counts), size.units // 3, **same)
+    elif row == "RP-A":
+        head = layers.AdaptiveProjectedSoftmax(
+            len(counts), counts=counts, **same
+        )
+    elif row == "S-S":
+        head = layers.SampledSoftmax(len(counts), sampler="log_uniform", **same)
+    else:
+        head = layers.FullSoftmax(len(counts), **same)
+    return compiled(keras.Model(inputs, head(x)), size)
 
 
-def compiled(model, rate=min(RATES)):
+def compiled(model, size):
     import tfxclass
 
-    head = model.layers[-1]
-    model.compile(tfxclass.optimizers.LazyAdam(rate), loss=head.loss)
+    # Keras has the mean of a segment's losses where Zaremba et al. have the
+    # sum: the norm is so much smaller, and `train` has so much more of a rate.
+    optimizer = tfxclass.optimizers.LazySGD(
+        float(size.length), global_clipnorm=size.clip / size.length
+    )
+    model.compile(optimizer, loss=model.layers[-1].loss)
     return model
 
 
-def perplexity(model, words, size):
-    """exp of the mean loss over the words that have a class, or infinity."""
-    data = dataset(words, size, shuffle=False)
-    total = labels = 0.0
-    for x, y in data:
-        rows = y.shape.num_elements()
-        total += float(model.test_on_batch(x, y)) * rows
-        model.reset_metrics()
-        labels += int((y >= 0).numpy().sum())
-    mean = total / labels
-    return math.exp(mean) if mean < 700 else math.inf
+def forget(model):
+    """The LSTMs begin at a state of zero."""
+    for layer in model.layers:
+        if hasattr(layer, "reset_state"):
+            layer.reset_state()
 
 
-def train(model, words, size, epochs):
-    """CPU seconds of the epochs; `epochs` may be a fraction."""
-    data = dataset(words, size, shuffle=True)
-    steps = int(epochs * int(data.cardinality()))
+def train(model, data, size, epoch):
+    """An epoch, the first is 1; returns its CPU seconds."""
+    rate = size.fall ** -max(epoch - size.flat, 0)
+    model.optimizer.learning_rate.assign(size.length * rate)
+    forget(model)
     start = time.process_time()
-    model.fit(data.repeat(), steps_per_epoch=steps, epochs=1, verbose=0)
+    model.fit(*data, batch_size=size.batch, shuffle=False, verbose=0)
     return time.process_time() - start
 
 
-def some_choices(parts):
-    return parts["choices"][:16384]
+def perplexity(model, data, size):
+    """exp of the mean loss over the words that have a class, or infinity."""
+    forget(model)
+    loss = model.evaluate(*data, batch_size=size.batch, verbose=0)
+    mean = loss * data[1].size / (data[1] >= 0).sum()
+    return math.exp(mean) if mean < 700 else math.inf
 
 
-def choose_rate(row, counts, parts, size, seed):
-    """The best of `RATES` after `SEARCH_EPOCHS`."""
-    found = []
-    for rate in RATES:
-        model = make_model(row, counts, size, rate, seed)
-        train(model, parts["train"], size, SEARCH_EPOCHS)
-        found.append((perplexity(model, some_choices(parts), size), rate))
-    return min(found)[1]
+def recovered(method, model, parts, size):
+    """The full model, and a dict with the dual's l2."""
+    import tensorflow as tf
 
-
-def recovered(model, parts, size, method):
-    """The full model, and the CPU seconds."""
     from tfxclass import recovery
 
-    start = time.process_time()
-    wide = size._replace(batch=PASSED)
-    data = dataset(parts["train"], wide, shuffle=False)
-    with warnings.catch_warnings():
-        # The dual's step is too long here: that is what is shown.
-        warnings.simplefilter("ignore")
+    x, y = parts["train"]
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(size.batch)
+    forget(model)
+    if method != "dual":
         full = recovery.recover(model, data, method=method, verbose=0)
-    return compiled(full), time.process_time() - start
+        return compiled(full, size), {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the step may overshoot
+        full = recovery.recover(model, data, l2=1.0, method="dual", verbose=0)
+    compiled(full, size)
+    kernel = full.layers[-1].kernel
+    found, once = [], kernel.numpy()
+    for l2 in L2:
+        kernel.assign(once / l2)
+        found.append((perplexity(full, parts["valid"], size), l2))
+    kernel.assign(once / min(found)[1])
+    return full, {"l2": min(found)[1]}
 
 
-def fine_tuned(row, model, parts, size, epochs, half):
-    """Lines of half of the epochs slim (`half` seconds), and half in full.
+class Curve:
+    """The epochs of a row that are done, in the cache.
 
-    The lift, which needs no pass, trains on for what the step's pass took.
+    Attributes:
+        lines: list of dicts, by epoch.
     """
-    weights, lines, more = model.get_weights(), [], 0.0
-    for method in METHODS:
-        full, seconds = recovered(model, parts, size, method)
-        took = train(full, parts["train"], size, epochs / 2 + more)
-        lines.append(
-            {
-                "row": f"{row}, {method} + fine-tuned",
-                "perplexity": perplexity(full, parts["test"], size),
-                "cpu_s": half + seconds + took,
-            }
-        )
-        if method == "step":
-            more = epochs / 2 * seconds / took
-        else:
-            more = 0.0
-        # The encoder is shared: what follows must not begin at this one's.
-        model.set_weights(weights)
-    return lines
+
+    def __init__(self, *job):
+        name = ",".join(map(str, job))
+        self.stem = os.path.join(measure.CACHE, "language_model", name)
+        self.lines = []
+        if os.path.exists(self.stem + ".json"):
+            with open(self.stem + ".json") as f:
+                self.lines = json.load(f)
+
+    def weights(self, epoch):
+        return f"{self.stem},{epoch}.weights.h5"
+
+    def add(self, model, parts, size, **about):
+        """Writes the weights and a line."""
+        line = {
+            **about,
+            "validation": perplexity(model, parts["valid"], size),
+            "test": perplexity(model, parts["test"], size),
+        }
+        os.makedirs(os.path.dirname(self.stem), exist_ok=True)
+        model.save_weights(self.weights(line["epoch"]))
+        self.lines.append(line)
+        measure.write(self.stem + ".json", self.lines)
+        print(os.path.basename(self.stem), line, flush=True)
 
 
-def child(folder, row, size, epochs, seed):
-    import keras
+def run_row(row, job, args, counts, parts):
+    """The lines of a row to `args.epochs`, trained where they are missing."""
+    size, is_recovered = SIZES[args.size], row in RECOVERED
+    slim = Curve(*job, "RP")
+    begins = (args.slim_epochs,) if is_recovered else ()
+    curve = Curve(*job, row, *begins)
+    done = curve.lines[-1]["epoch"] if curve.lines else 0
+    if done >= args.epochs:
+        return curve.lines
+    # Dropout has other masks after a stop.
+    seed = args.seed + 1000 * done
+    if is_recovered and not curve.lines:
+        run_row("RP", job, args, counts, parts)
+        model, done = make_model("RP", counts, size, seed), args.slim_epochs
+        model.load_weights(slim.weights(done))
+        start = time.process_time()
+        model, chosen = recovered(row, model, parts, size)
+        took = time.process_time() - start
+        curve.add(model, parts, size, epoch=done, cpu_s=took, **chosen)
+    else:
+        model = make_model("full" if is_recovered else row, counts, size, seed)
+        if done:
+            model.load_weights(curve.weights(done))
+    for epoch in range(done + 1, args.epochs + 1):
+        took = train(model, parts["train"], size, epoch)
+        curve.add(model, parts, size, epoch=epoch, cpu_s=took)
+    return curve.lines
 
-    keras.utils.set_random_seed(seed)
-    counts, parts = read(folder, size)
-    rate = choose_rate(row, counts, parts, size, seed)
-    model = make_model(row, counts, size, rate, seed)
-    seconds = train(model, parts["train"], size, epochs / 2)
-    tuned = []
-    if row in RECOVERED:
-        tuned = fine_tuned(row, model, parts, size, epochs, seconds)
-    seconds += train(model, parts["train"], size, epochs / 2)
-    quality = perplexity(model, parts["test"], size)
-    lines = [{"row": row, "rate": rate, "perplexity": quality}]
-    lines[0]["cpu_s"] = seconds
-    for method in ("step", "dual") if row in RECOVERED else ():
-        full, took = recovered(model, parts, size, method)
-        quality = perplexity(full, parts["test"], size)
-        line = {"row": f"{row}, {method}", "perplexity": quality}
-        lines.append({**line, "cpu_s": seconds + took})
-    return lines + tuned
+
+def main(args):
+    text, counts, parts = read(args.data)
+    parts = {
+        part: segments(words, SIZES[args.size]) for part, words in parts.items()
+    }
+    job = text, args.size, args.seed
+    rows = []
+    for row in args.rows or (*TRAINED, *RECOVERED):
+        lines = run_row(row, job, args, counts, parts)
+        rows += [{"row": row, **line} for line in lines]
+    about = {"size": args.size, "seed": args.seed}
+    measure.save(text, [{**about, **row} for row in rows])
+
+
+def arguments(given=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rows", nargs="*", metavar="row")
+    parser.add_argument("--data", required=True, help="folder of the text")
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--slim_epochs", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args(given)
 
 
 if __name__ == "__main__":
-    args = measure.row_arguments(__doc__.splitlines()[0], 1.0)
-    if args.child:
-        size = SMALL if args.small else Size()
-        row = args.rows[0]
-        found = child(args.folder, row, size, args.epochs, args.seed)
-        print(json.dumps(found))
-    else:
-        rows = SMALL_ROWS if args.small else ROWS
-        measure.run_rows("language_model", __file__, args, rows)
+    main(arguments())

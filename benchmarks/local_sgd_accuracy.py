@@ -156,7 +156,23 @@ class Replicas:
 
 def child(folder, method, replicas, interval, data, falls, epochs, seed):
     """Steps, MB, loss and accuracy of the test after each epoch."""
-    x, y, test_x, test_y = load(folder)
+    job = method, replicas, interval, data, falls, epochs, seed
+    return trained(load(folder), *job)
+
+
+def trained(
+    parts,
+    method,
+    replicas,
+    interval,
+    data,
+    falls,
+    epochs,
+    seed,
+    rate_of_one=RATE,
+):
+    """`child` on parts that are loaded, at another rate if one is given."""
+    x, y, test_x, test_y = parts
     random = np.random.default_rng(seed)
     if method == RP:
         projection = random.normal(size=(DIM, PROJECTION_DIM))
@@ -166,7 +182,7 @@ def child(folder, method, replicas, interval, data, falls, epochs, seed):
     models, curve = Replicas(replicas, interval, shape), []
     shards = shares(y, replicas, data, seed)
     for number in range(epochs):
-        rate = RATE * replicas
+        rate = rate_of_one * replicas
         if falls == FALLING and 2 * number >= epochs:
             rate /= 4
         for rows in epoch(shards, random):

@@ -1,6 +1,7 @@
 """Steps that K replicas of local SGD need to an accuracy: Theorem 2 of RP.
 
     python benchmarks/local_sgd_speedup.py DATA [--seeds 3] [--cached]
+    python benchmarks/local_sgd_speedup.py DATA --table_5 [--seeds 3]
 
 The simulation of local_sgd_accuracy.py in the theorem's setting: every replica
 draws its rows at random from all rows, so all replicas have the same
@@ -11,6 +12,12 @@ replica. `speed-up` is the number of steps of one replica over the number of
 steps of K, for "quarter K" of one replica with that rate; a linear speed-up is
 K. The mean of the replicas is tested on the translation that is kept back,
 twenty times an epoch. A model that never gets there has no number.
+
+"--table_5" has the replicas and intervals of the paper's Table 5 on the same
+classes: each replica has its part of all rows, drawn once, and there are as
+many epochs for all. The rate of one replica is the one of RATES that is best on
+half of the translation that is kept back, and K replicas have K times it, as in
+the paper. `accuracy` is of the other half.
 """
 
 import argparse
@@ -30,6 +37,7 @@ SCALES = {
     "sqrt K": math.sqrt,
     SLOW: lambda replicas: replicas / 4,
 }
+RATES, EPOCHS, TABLE_5 = (12.5, 25.0, 50.0, 100.0), 8, (1, 4, 8)
 TARGETS = (0.5, 0.6, 0.7)
 EVERY, MOST = 16, 8192  # steps of one replica: between two tests, and at most
 
@@ -90,7 +98,34 @@ def row(job, of_seeds, alone):
     return {**found, "seeds": len(of_seeds)}
 
 
+def table_5(args):
+    """Accuracy of K replicas that meet every I steps, after EPOCHS."""
+    x, y, test_x, test_y = load(args.folder)
+
+    def accuracy(half, replicas, interval, rate, seed):
+        parts = x, y, test_x[half::2], test_y[half::2]
+        how = simulation.ANY, simulation.CONSTANT, EPOCHS, seed
+        job = simulation.RP, replicas, interval, *how
+        return simulation.trained(parts, *job, rate)[-1]["accuracy"]
+
+    rate = max(RATES, key=lambda rate: accuracy(0, 1, 1, rate, 0))
+    rows = []
+    for replicas in (1, *REPLICAS):
+        for interval in TABLE_5 if replicas > 1 else (1,):
+            job = 1, replicas, interval, rate
+            found = [accuracy(*job, seed) for seed in range(args.seeds)]
+            row = {"replicas": replicas, "interval": interval, "rate": rate}
+            row |= {"accuracy": float(np.mean(found))}
+            row |= {"deviation": float(np.std(found)), "seeds": args.seeds}
+            rows.append(row)
+            print(rows[-1], flush=True)
+    measure.save("local_sgd_table_5", rows)
+
+
 def main(args):
+    if args.table_5:
+        table_5(args)
+        return
     found = measure.jobs_done(
         NAME, __file__, list(jobs()), args.seeds, args.folder, args.cached
     )
@@ -112,4 +147,5 @@ if __name__ == "__main__":
         parser.add_argument("folder")
         parser.add_argument("--seeds", type=int, default=3)
         parser.add_argument("--cached", action="store_true")
+        parser.add_argument("--table_5", action="store_true")
         main(parser.parse_args())
