@@ -133,7 +133,7 @@ def paper_cells(text):
 def printed_numbers(text):
     """Numbers of a paper: `1,000` and `1K` are 1000, and `.5` is 0.5."""
     found = {_plain(match[0]) for match in _PRINTED.finditer(text)}
-    found |= {x + "000" for x in re.findall(r"(\d+)[kK]\b", text)}
+    found |= {x + "000" for x in re.findall(r"(\d+)(?:~\{ m )?[kK]\b", text)}
     # In "10,100,1000" commas are between numbers.
     return found | {_plain(x) for x in re.findall(r"\d+(?:\.\d+)?", text)}
 
