@@ -391,9 +391,11 @@ def note(name, rows):
     text = notes.note(name, rows)
     if text is None:
         return []
-    # Notes link to tables by their titles, which the index has, and to docs
-    # as the index does.
-    text = text.replace("](#", "](../RESULTS.md#")
+    # Notes link to tables by their titles, and to docs as the index does.
+    for page in _titles():
+        for title in map(TITLES.get, tables_of(page)):
+            link = f"](#{anchor(title)})"
+            text = text.replace(link, f"]({page}.md#{anchor(title)})")
     return [text.replace("](../docs/", "](../../docs/"), ""]
 
 
@@ -442,11 +444,12 @@ def index():
         "",
     ]
     for page, title in _titles().items():
-        lines += [f"## {title}", "", f"[Page](pages/{page}.md)", ""]
+        lines += [f"## [{title}](pages/{page}.md)", ""]
         for name in tables_of(page):
             if section(name, TITLES[name]):
                 link = f"pages/{page}.md#{anchor(TITLES[name])}"
-                lines += [f"### {TITLES[name]}", "", f"[Table]({link})", ""]
+                lines.append(f"- [{TITLES[name]}]({link})")
+        lines.append("")
     return "\n".join(lines)
 
 
