@@ -22,10 +22,10 @@ import tensorflow as tf
 
 
 class Handler(server.BaseHTTPRequestHandler):
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         self.reply({"is_trained": True})
 
-    def do_POST(self):  # noqa: N802
+    def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         form = dict(parse.parse_qsl(body, keep_blank_values=True))
         found = self.server.model(text=tf.constant([form["text"]]))

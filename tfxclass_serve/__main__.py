@@ -1,6 +1,7 @@
 """`tfxclass-serve models/`, or `python -m tfxclass_serve models/`."""
 
 import argparse
+import itertools
 import logging
 import os
 import signal
@@ -109,7 +110,7 @@ def _batching(parser, text):
         sizes = tuple(int(size) for size in text.split(","))
     except ValueError:
         sizes = ()
-    rising = all(a < b for a, b in zip(sizes, sizes[1:]))
+    rising = all(a < b for a, b in itertools.pairwise(sizes))
     if not sizes or sizes[0] < 1 or not rising:
         parser.error(f"--batch_sizes must be rising, as 1,4,16: {text!r}")
     return Batching(sizes)

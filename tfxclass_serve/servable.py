@@ -100,7 +100,7 @@ class Servable:
         """Whether these outputs may have a row for each of the inputs."""
         told = self.signatures[key].outputs
         shapes = [tf.TensorShape(told[name].tensor_shape) for name in outputs]
-        return all(x.rank is None or x.rank and x[0] is None for x in shapes)
+        return all(x.rank is None or (x.rank and x[0] is None) for x in shapes)
 
     def _run(self, key, inputs, outputs):
         signature = self.signatures[key]

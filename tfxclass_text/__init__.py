@@ -27,8 +27,8 @@ __all__ = [
     "SparseRows",
     "Tagger",
     "TaggerClassifier",
-    "TextFile",
     "TextFeatures",
+    "TextFile",
     "train_linear",
 ]
 

@@ -151,7 +151,7 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     thresholds[place] = tagger.thresholds
     new = LabeledRows(rows, labels, num_features, len(tags))
     summary |= {"texts": size, "one_tag_a_text": single_label}
-    summary["weights"] = int(len(weights.all.values))
+    summary["weights"] = len(weights.all.values)
     return Grown(
         tags, vocabularies, layer, thresholds, counts,
         remember(memory, new, tagger.seed, size - corpus.size, pending),

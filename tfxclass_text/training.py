@@ -68,7 +68,7 @@ def train(tagger: Any, data: LabeledRows, selection: ModelSelection) -> Trained:
         "threshold": selection.threshold,
         "tried": selection.report,
         "one_tag_a_text": selection.single_label,
-        "weights": int(len(weights.values)),
+        "weights": len(weights.values),
     }
     counts = np.bincount(data.labels.ids, minlength=size)
     return Trained(layer, thresholds, counts, summary)

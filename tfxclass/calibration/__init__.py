@@ -10,8 +10,8 @@ __all__ = [
     "Calibration",
     "Reliability",
     "calibrate",
-    "reliability_of",
     "reliability",
+    "reliability_of",
 ]
 
 

@@ -1,5 +1,6 @@
 """The configuration files of a TensorFlow Serving server."""
 
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -113,7 +114,7 @@ def _models_config(models, versions, labels):
 
 def _batching(sizes):
     sizes = as_positive_ints("batch_sizes", sizes)
-    if not sizes or any(a >= b for a, b in zip(sizes, sizes[1:])):
+    if not sizes or any(a >= b for a, b in itertools.pairwise(sizes)):
         raise ValueError(
             f"`batch_sizes` must be rising, at least one. Received: {sizes}"
         )

@@ -1,5 +1,6 @@
 """Adaptive softmax: rare classes behind the door of their cluster."""
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -245,7 +246,7 @@ class AdaptiveSoftmax(PartitionedHead):
 def _check_cutoffs(cutoffs, num_classes):
     """`cutoffs` as a list of ints."""
     cutoffs = as_positive_ints("cutoffs", cutoffs)
-    is_rising = all(a < b for a, b in zip(cutoffs, cutoffs[1:]))
+    is_rising = all(a < b for a, b in itertools.pairwise(cutoffs))
     if not is_rising or (cutoffs and cutoffs[-1] >= num_classes):
         raise ValueError(
             "`cutoffs` must be rising numbers of classes below `num_classes`. "

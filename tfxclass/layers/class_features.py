@@ -104,7 +104,7 @@ def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
     given = as_ids("ids", ids)
     is_right = given.ndim == 1
     if is_right and len(given):
-        is_right = 0 <= given.min() and given.max() < num_classes
+        is_right = given.min() >= 0 and given.max() < num_classes
         is_right = is_right and len(np.unique(given)) == len(given)
     if not is_right:
         raise ValueError(

@@ -54,7 +54,7 @@ def verification_accuracy(
         others = np.ones(len(same), bool)
         others[rows] = False
         threshold = _best_threshold(similarities[others], same[others])
-        accuracies.append(((similarities[rows] > threshold) == same[rows]))
+        accuracies.append((similarities[rows] > threshold) == same[rows])
     return float(np.mean([hits.mean() for hits in accuracies]))
 
 

@@ -98,9 +98,9 @@ class LocalSteps:
     def _find_row_variables(self, grads, variables):
         for gradient, variable in zip(grads, variables):
             index = self._index_of(variable)
-            if isinstance(gradient, tf.IndexedSlices):
-                if self._touched[index] is not None:
-                    self._row_indices.add(index)
+            is_rows = isinstance(gradient, tf.IndexedSlices)
+            if is_rows and self._touched[index] is not None:
+                self._row_indices.add(index)
 
     def update_step(
         self, gradient: Gradient, variable: Variable, learning_rate: Any

@@ -34,8 +34,9 @@ def functions_of(
     num_sampled = min(sampler.num_sampled, num_classes)
     num_tables = min(max(num_sampled // 4, 16), 50)
     num_hashes = _hashes(sampler, num_classes, num_tables)
-    while num_tables > _LEAST_TABLES and _MOST_BYTES < bytes_of(
-        sampler, num_classes, num_hashes, num_tables
+    while (
+        num_tables > _LEAST_TABLES
+        and bytes_of(sampler, num_classes, num_hashes, num_tables) > _MOST_BYTES
     ):
         num_tables -= 1
         num_hashes = _hashes(sampler, num_classes, num_tables)
