@@ -246,7 +246,6 @@ KNOWN = {
             "advance",
             step=np.int64(0),
             interval=np.int64(2),
-            rebuild=np.bool_(True),
         ),
         INVALID,
     ),

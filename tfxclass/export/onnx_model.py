@@ -1,5 +1,6 @@
 """`onnx`: a trained classifier as a model of ONNX Runtime."""
 
+import contextlib
 import importlib.util
 import io
 import logging
@@ -204,17 +205,15 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     concrete = function.get_concrete_function()
     _check_no_text(concrete.graph)
     # tf2onnx takes tensors that a function has captured for inputs.
-    constant = with_constants(concrete)
+    with _without_notes_of_tensorflow():
+        constant = with_constants(concrete)
     inputs = [x.name for x in constant.inputs]
     said = io.StringIO()
     handler = logging.StreamHandler(said)
     logger = logging.getLogger("tf2onnx")
     logger.addHandler(handler)
-    # Deprecations within tf2onnx are not the user's.
-    level = tf.get_logger().level
-    tf.get_logger().setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with _without_notes_of_tensorflow(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model, _ = tf2onnx.convert.from_graph_def(
                 constant.graph.as_graph_def(),
@@ -232,10 +231,20 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
         ) from e
     finally:
         logger.removeHandler(handler)
-        tf.get_logger().setLevel(level)
     _check_ops(model)
     onnx_precision.to_float32(model.graph)
     return model
+
+
+@contextlib.contextmanager
+def _without_notes_of_tensorflow():
+    """What the conversion says of the graph is not the user's."""
+    level = tf.get_logger().level
+    tf.get_logger().setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        tf.get_logger().setLevel(level)
 
 
 def _check_no_text(graph):
