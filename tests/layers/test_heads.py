@@ -549,11 +549,11 @@ INVALID = {
     ),
     "scale_with_dot": (
         lambda: layers.FullSoftmax(9, scale=3.0),
-        ['need similarity="cosine"', "scale=3.0"],
+        ["`scale` belongs in `similarity`", "Cosine(scale=3.0)"],
     ),
     "margin_with_dot": (
         lambda: layers.FullSoftmax(9, margin=0.1),
-        ['need similarity="cosine"', "margin=0.1"],
+        ["`margin` belongs in `similarity`", "Cosine(margin=0.1)"],
     ),
     "bias_with_cosine": (
         lambda: layers.FullSoftmax(9, similarity="cosine", use_bias=True),
@@ -639,11 +639,11 @@ INVALID = {
         lambda: layers.SelectiveSoftmax(9, 3, sampler_options=4),
         ["`sampler_options` of SelectiveSoftmax must be a dict", "4"],
     ),
-    "option_twice": (
+    "option_outside": (
         lambda: layers.SelectiveSoftmax(
             9, 3, num_trees=2, sampler_options={"num_trees": 4}
         ),
-        ["each option once", "num_trees twice"],
+        ["`num_trees` of SelectiveSoftmax belongs in `sampler_options`"],
     ),
     "mode_options": (
         lambda: layers.DropMax(9, mode_options="adaptive"),
@@ -942,7 +942,7 @@ def test_a_foreign_loss_on_a_sampled_head_is_refused():
     head = tfxclass.layers.SampledSoftmax(20, num_sampled=10, name="picky")
     model = keras.Sequential([keras.Input([4]), head])
     model.compile("sgd", loss="sparse_categorical_crossentropy")
-    with pytest.raises(ValueError, match="'picky'.*loss=head.loss"):
+    with pytest.raises(ValueError, match="loss=head.loss: 'picky'"):
         model.fit(np.zeros([8, 4]), np.zeros([8], int), verbose=0)
 
 
