@@ -4,7 +4,8 @@
                                            # private docstrings, too
     python docs/sentences.py FOLDER ...    # all docstrings of other packages
 
-Prints the counts and the twenty worst sentences of each part. Exits with 1
+Prints the counts, and the twenty worst sentences of a part that passes a bound
+or of a FOLDER. Exits with 1
 where a count is above its bound, so that `make docs` stops. Counts are a
 symptom: a page passes when it reads well.
 
@@ -245,25 +246,27 @@ def badness(sentence: Sentence) -> float:
     return sentence.words + 20 * phrases
 
 
-def report(title: str, sentences: list[Sentence], worst: int = 20) -> bool:
-    """Prints counts and the worst sentences. Whether all bounds hold."""
+def report(title: str, sentences: list[Sentence], worst: int = 0) -> bool:
+    """Prints counts, and the worst sentences where they are asked for or a
+    bound is passed. Whether all bounds hold.
+    """
     found = counts(sentences)
+    are_good = all(value <= BOUNDS[name] for name, value in found.items())
     print(f"{title}: {len(sentences)} sentences")
     for name, value in found.items():
         mark = "" if value <= BOUNDS[name] else "  <- too many"
         print(f"  {value:6.2f} (bound {BOUNDS[name]}) {name}{mark}")
-    if worst:
-        print("  the longest, which are no errors:")
-    for sentence in sorted(sentences, key=badness, reverse=True)[:worst]:
+    shown = worst if are_good else 20
+    for sentence in sorted(sentences, key=badness, reverse=True)[:shown]:
         print(f"  [{sentence.words}] {sentence.place}: {sentence.text}")
-    return all(value <= BOUNDS[name] for name, value in found.items())
+    return are_good
 
 
 def main(folders: list[str]) -> int:
     """The exit code: 1 if a bound is passed."""
     if folders:
         for folder in folders:
-            report(folder, docstring_sentences(all_docstrings(folder)))
+            report(folder, docstring_sentences(all_docstrings(folder)), 20)
         return 0
     are_good = [
         report("guides", guide_sentences()),
