@@ -34,7 +34,7 @@ class SetUp(NamedTuple):
         steps: int, half a minute or two. A job ends with the point of its
             curve that reaches them, up to 8 % later.
         recipe: `Recipe`.
-        l2: tuple, decays that are tried beside `USUAL_L2`.
+        l2: tuple, weight decays to try in addition to `USUAL_L2`.
     """
 
     read: Callable

@@ -13,7 +13,7 @@ EPSILON = 1e-20
 def draw_contours(path):
     """The paper's figure 2: softmax and DropMax of three classes in a plane.
 
-    Each point draws its own masks, as equation 3 has them.
+    Masks are drawn for each point (equation 3).
     """
     random = np.random.default_rng(0)
     side = np.linspace(-3, 3, 80)

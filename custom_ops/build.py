@@ -145,11 +145,16 @@ def target_features(march):
     return sorted(LINUX_NAMES[x] for x in macros & LINUX_NAMES.keys())
 
 
+def has_gpu():
+    """Whether Linux, or Windows around it, shows a GPU to this machine."""
+    return any(map(glob.glob, ("/dev/nvidia[0-9]*", "/dev/dxg")))
+
+
 def nvcc():
     """Path of nvcc; None where CUDA is not asked for, or there is none."""
     wanted = os.environ.get("TFXCLASS_CUDA")
     # The kernels take longer than all else: only for who may use them.
-    if wanted == "0" or (wanted != "1" and not glob.glob("/dev/nvidia[0-9]*")):
+    if wanted == "0" or (wanted != "1" and not has_gpu()):
         return None
     home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
     for name in (os.environ.get("NVCC", "nvcc"), f"{home}/bin/nvcc"):

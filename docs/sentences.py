@@ -5,9 +5,8 @@
     python docs/sentences.py FOLDER ...    # all docstrings of other packages
 
 Prints the counts, and the twenty worst sentences of a part that passes a bound
-or of a FOLDER. Exits with 1
-where a count is above its bound, so that `make docs` stops. Counts are a
-symptom: a page passes when it reads well.
+or of a FOLDER. Exits with 1 where a count is above its bound, so that `make
+docs` stops. Counts are a symptom: a page passes when it reads well.
 
 Code, tables, headings, links' addresses and references are no sentences.
 Nothing is imported: docstrings are read from the source.

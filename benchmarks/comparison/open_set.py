@@ -45,7 +45,8 @@ COMPARED = (
     "uniform",
 )
 SEEDS = (0, 1, 2)
-#: Of the verses that train nothing: rests by `STEP`.
+#: Verses whose number modulo `STEP` is one of these do not train: the first
+#: half chooses rates, the second is the test.
 HALVES = np.array_split(np.arange(1, STEP), 2)
 
 

@@ -120,9 +120,12 @@ def test_class_weight_with_several_labels_a_row(labels, is_wrong):
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        (np.arange(1, CLASSES), "class 0 has no example"),
-        (np.arange(CLASSES + 1), f"need num_classes={CLASSES + 1}"),
-        ([0, -5], "Labels from -5 to 0"),
+        (np.arange(1, CLASSES), "No label is 0"),
+        (
+            np.arange(CLASSES + 1),
+            f"labels from 0 to {CLASSES}, but the head has {CLASSES}",
+        ),
+        ([0, -5], "`labels` has labels from -5 to 0"),
         ([[1, -1], [0, 2]], None),
         (np.zeros([0], int), None),
     ],

@@ -1,6 +1,7 @@
 """Errors of the build and the loader name the command that fixes them."""
 
 import builtins
+import fnmatch
 import functools
 import json
 import os
@@ -600,13 +601,20 @@ def test_cuda_that_is_asked_for_needs_nvcc(monkeypatch):
     assert build.nvcc() is None
 
 
+def _found(pattern, device):
+    """What `glob` finds where `device` is the only one, or there is none."""
+    return [device] if device and fnmatch.fnmatch(device, pattern) else []
+
+
 def test_cuda_is_compiled_where_a_gpu_is(monkeypatch):
     monkeypatch.delenv("TFXCLASS_CUDA", raising=False)
     monkeypatch.setenv("NVCC", sys.executable)
-    for gpus in ([], ["/dev/nvidia0"]):
-        monkeypatch.setattr(build.glob, "glob", lambda _, found=gpus: found)
-        assert (build.nvcc() is not None) == bool(gpus)
-    monkeypatch.setattr(build.glob, "glob", lambda _: [])
+    for device in (None, "/dev/nvidia0", "/dev/dxg"):
+        monkeypatch.setattr(
+            build.glob, "glob", lambda x, one=device: _found(x, one)
+        )
+        assert (build.nvcc() is not None) == (device is not None)
+    monkeypatch.setattr(build, "has_gpu", lambda: False)
     monkeypatch.setenv("TFXCLASS_CUDA", "1")
     assert build.nvcc() is not None
 

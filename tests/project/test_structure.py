@@ -9,9 +9,9 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 43_015,
+    "lines of heads": 43_026,
     "lines of the tagger": 8_789,
-    "lines of benchmarks": 19_998,
+    "lines of benchmarks": 19_999,
     "classes of ours under a head": 7,
     "classes of ours under a sampler": 6,
     "classes of ours under an optimizer": 5,

@@ -3,11 +3,14 @@
 from collections.abc import Mapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
+from tfxclass.core.targets import MAX_ID
 from tfxclass.inference.graph import find_head
+from tfxclass.losses import batch_checks
 from tfxclass.losses import fit_checks
 from tfxclass.types import Array
 
@@ -64,27 +67,22 @@ def check(
 
 def _range(head, labels):
     """What is wrong with the ids of an array or a list of labels."""
-    if labels is None or not (
-        isinstance(labels, list) or hasattr(labels, "__array__")
-    ):
+    is_array = isinstance(labels, list) or hasattr(labels, "__array__")
+    if not is_array or not np.size(labels):
         return None
     ids = as_ids("labels", labels)
-    ids = ids[ids != -1]
-    if not ids.size:
+    if head.teacher_weight:
+        ids = np.where(ids > MAX_ID, -1, ids)
+    error = batch_checks.range_error("labels", ids, head.num_classes)
+    if error is not None:
+        return error
+    given = ids[ids >= 0]
+    if 0 in head.removed or not given.size or given.min() != 1:
         return None
-    least, most = int(ids.min()), int(ids.max())
-    if least < 0 or most >= head.num_classes:
-        return (
-            f"Labels from {least} to {most} need num_classes={most + 1}. "
-            f"Received: a head with num_classes={head.num_classes}, whose ids "
-            f"are 0 to {head.num_classes - 1}."
-        )
-    if least == 1 and 0 not in head.removed:
-        return (
-            f"Labels are from 1 to {most}, so class 0 has no example. Fix: if "
-            "they count from 1, subtract 1."
-        )
-    return None
+    return (
+        f"No label is 0. Fix: if ids count from 1, subtract 1. Received: "
+        f"labels from 1 to {given.max()}."
+    )
 
 
 def _class_weight(labels, class_weight):

@@ -78,15 +78,28 @@ def check_labels_of_call(forward: Forward, loss: keras.losses.Loss) -> None:
             f"zeros and ones of shape {labels.shape}, and the head has "
             f"num_classes={head.num_classes}."
         )
+    error = range_error("y", labels, head.num_classes)
+    if error is not None:
+        raise ValueError(error)
+
+
+def range_error(name: str, labels: np.ndarray, num_classes: int) -> str | None:
+    """What is wrong with ids that no class has, or None.
+
+    Args:
+        name: str, the argument that the message names.
+        labels: int64 array of any shape, not empty; -1 is padding.
+        num_classes: int.
+    """
     least, most = int(labels.min()), int(labels.max())
-    if least < -1 or most >= head.num_classes:
-        raise ValueError(
-            f"`y` has labels from {least} to {most}, but the head has "
-            f"{head.num_classes} classes: ids from 0 to "
-            f"{head.num_classes - 1}, and -1 for padding. "
-            f"{targets_lib.RANGE_FIX} "
-            f"{targets_lib.TEACHER_HINT * (most > targets_lib.MAX_ID)}"
-        )
+    if least >= -1 and most < num_classes:
+        return None
+    return (
+        f"`{name}` has labels from {least} to {most}, but the head has "
+        f"{num_classes} classes: ids from 0 to {num_classes - 1}, and -1 for "
+        f"padding. {targets_lib.RANGE_FIX} "
+        f"{targets_lib.TEACHER_HINT * (most > targets_lib.MAX_ID)}"
+    )
 
 
 def _are_one_hot(labels, num_classes, is_float):
