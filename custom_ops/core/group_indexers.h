@@ -28,8 +28,9 @@ struct GroupIndex {
 };
 
 // What both Indexers do alike. Groups are new each time: which rows were
-// touched does not matter. The tag begins their bytes.
-template <int64_t kTag>
+// touched does not matter. The tag begins their bytes. Rows are normalized
+// where directions alone count, and where the options say so.
+template <int64_t kTag, bool kDirections>
 struct GroupIndexer {
   using Index = GroupIndex;
   using Options = GroupOptions;
@@ -39,6 +40,15 @@ struct GroupIndexer {
     PaddedRows rows;
     GroupOptions options;
   };
+
+  static bool Take(const ClassRows& kernel, const Options& options,
+                   const std::shared_ptr<const Index>& /*latest*/,
+                   const TouchedRows& /*touched*/, const ParallelFor& parallel,
+                   Source* source) {
+    source->options = options;
+    return CopyRows(kernel, nullptr, kernel.count,
+                    kDirections || options.normalize, parallel, &source->rows);
+  }
 
   static int64_t NumRows(const Index& index) { return index.groups.count(); }
 
@@ -70,18 +80,9 @@ struct GroupIndexer {
   }
 };
 
-struct ClusterIndexer : GroupIndexer<1> {
+struct ClusterIndexer : GroupIndexer<1, /*kDirections=*/true> {
   static constexpr char kName[] = "cluster index";
   static constexpr int64_t kMostGroups = INT32_MAX;
-
-  static bool Take(const ClassRows& kernel, const Options& options,
-                   const std::shared_ptr<const Index>& /*latest*/,
-                   const TouchedRows& /*touched*/, const ParallelFor& parallel,
-                   Source* source) {
-    source->options = options;
-    return CopyRows(kernel, nullptr, kernel.count, /*normalize=*/true, parallel,
-                    &source->rows);
-  }
 
   static Index Build(Source* source, const ParallelFor& parallel) {
     const GroupOptions& options = source->options;
@@ -91,18 +92,9 @@ struct ClusterIndexer : GroupIndexer<1> {
   }
 };
 
-struct PrincipalIndexer : GroupIndexer<2> {
+struct PrincipalIndexer : GroupIndexer<2, /*kDirections=*/false> {
   static constexpr char kName[] = "PCA hash";
   static constexpr int64_t kMostGroups = 30;  // bits of a code
-
-  static bool Take(const ClassRows& kernel, const Options& options,
-                   const std::shared_ptr<const Index>& /*latest*/,
-                   const TouchedRows& /*touched*/, const ParallelFor& parallel,
-                   Source* source) {
-    source->options = options;
-    return CopyRows(kernel, nullptr, kernel.count, options.normalize, parallel,
-                    &source->rows);
-  }
 
   static Index Build(Source* source, const ParallelFor& parallel) {
     const GroupOptions& options = source->options;
