@@ -68,16 +68,16 @@ def all_products(query, kernel):
     """Logits of all classes, block by block as an answer has them."""
     import tensorflow as tf
 
-    from tfxclass.rows import servable_ops
+    from tfxclass.rows import stock_search
     from tfxclass.rows.class_rows import ClassRows
 
     rows = ClassRows(kernel)
     count = rows.num_classes
-    block = servable_ops.block_of(rows) or count
+    block = stock_search.block_of(rows) or count
     if count <= block:
-        return servable_ops.all_logits(query, rows)
+        return stock_search.all_logits(query, rows)
     parts = [
-        servable_ops.block_logits(query, rows, start, block)
+        stock_search.block_logits(query, rows, start, block)
         for start in range(0, count, block)
     ]
     return tf.concat(parts, axis=1)

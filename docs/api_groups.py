@@ -49,8 +49,7 @@ GROUPS = {
         "Base classes": [
             "OutputHead",
             "ClassHead",
-            "SampledHead",
-            "PartitionedHead",
+            "BlockHead",
         ],
     },
     "optimizers": {

@@ -23,9 +23,21 @@ class SavedRandom:
 
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
-        store["random_state"] = self.random.state.numpy()
+        save(self.random, store)
 
     def load_own_variables(self, store: Store) -> None:
-        weights = {key: store[key] for key in store.keys() if key.isdigit()}
-        super().load_own_variables(weights)
-        self.random.state.assign(store["random_state"][()])
+        super().load_own_variables(load(self.random, store))
+
+
+def save(random: keras.random.SeedGenerator | None, store: Store) -> None:
+    """Writes a random state, if there is one."""
+    if random is not None:
+        store["random_state"] = random.state.numpy()
+
+
+def load(random: keras.random.SeedGenerator | None, store: Store) -> Store:
+    """Reads what `save` wrote; returns the other entries."""
+    if random is None:
+        return store
+    random.state.assign(store["random_state"][()])
+    return {key: store[key] for key in store.keys() if key.isdigit()}

@@ -27,7 +27,7 @@ from tfxclass.export import signatures
 from tfxclass.inference.graph import encoder_of
 from tfxclass.ops import library
 from tfxclass.rows import blocks
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 
 NUM_CLASSES = 300
 DIM = 8
@@ -101,9 +101,9 @@ def assert_equals_live(answers, model, inputs, k):
 @pytest.fixture(params=["one-block", "blocks"])
 def block_path(request, monkeypatch):
     if request.param == "blocks":
-        monkeypatch.setattr(servable_ops, "ONE_BLOCK_CLASSES", 100)
+        monkeypatch.setattr(stock_search, "ONE_BLOCK_CLASSES", 100)
         monkeypatch.setattr(
-            servable_ops, "block_size", lambda batch: tf.constant(48, tf.int64)
+            stock_search, "block_size", lambda batch: tf.constant(48, tf.int64)
         )
 
 
@@ -116,7 +116,7 @@ def test_top_k_of_groups_is_top_k(n, is_known):
     logits[1], logits[2] = 1.0, -np.inf
     logits[3, : n // 2] = -np.inf
     spec = tf.TensorSpec([None, n if is_known else None])
-    find = tf.function(lambda x: servable_ops.top_k(x, 11), [spec])
+    find = tf.function(lambda x: stock_search.top_k(x, 11), [spec])
     expected = tf.math.top_k(logits, min(n, 11))
     for found, expected in zip(find(logits), expected):
         np.testing.assert_array_equal(found, expected)
@@ -156,12 +156,12 @@ def test_export_top_k_has_stock_ops_only(name, block_path):
     )
     ops = {op.type for op in graph.get_operations()}
     assert not [op for op in ops if "fxclass" in op], ops
-    assert ("StatelessWhile" in ops) == (servable_ops.ONE_BLOCK_CLASSES == 100)
+    assert ("StatelessWhile" in ops) == (stock_search.ONE_BLOCK_CLASSES == 100)
 
 
 @pytest.mark.parametrize("name", ["full-bias", "full-cosine"])
 def test_saved_model_in_blocks_equals_model(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(servable_ops, "ONE_BLOCK_CLASSES", 100)
+    monkeypatch.setattr(stock_search, "ONE_BLOCK_CLASSES", 100)
     monkeypatch.setattr(blocks, "BLOCK_LOGITS", 100)
     model = make_model(name, num_classes=2_500)
     folder = tfxclass.export.saved_model(model, tmp_path, top_k=7)
@@ -337,7 +337,7 @@ def test_sums_of_many_blocks_keep_what_they_lose():
 
     @tf.function
     def best():
-        return servable_ops.best_of_blocks(
+        return stock_search.best_of_blocks(
             lambda start, size: logits[:, start : start + size],
             tf.constant(1),
             size * count,

@@ -14,7 +14,7 @@ from tfxclass.export import accuracy
 from tfxclass.export.searches import ExactSearch
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 from tfxclass.rows.class_rows import ClassRows
 
 NUM_CLASSES = 3_000
@@ -67,12 +67,12 @@ def test_search_in_blocks_is_that_of_the_rounded_rows(monkeypatch):
     monkeypatch.setattr(int8_rows, "_PART_FLOATS", 64 * DIM)
     kernel, queries = random_rows(), random_rows(3, seed=1)
     bias = tf.Variable(random_rows(1_000, 1, 2)[:, 0])
-    rows = servable_ops.stored(ClassRows(kernel, bias), int8_rows.quantize)
+    rows = stock_search.stored(ClassRows(kernel, bias), int8_rows.quantize)
     assert rows.kernel.block == 128
     wide = ClassRows(rows.kernel.widened(), bias)
     for k in (5, 129):
         found, expected = (
-            servable_ops.best(queries, x, k) for x in (rows, wide)
+            stock_search.best(queries, x, k) for x in (rows, wide)
         )
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-4)

@@ -173,7 +173,7 @@ def test_wrong_rows_are_refused(policy, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=head.kernel.shape).astype("float32")
     head.kernel.assign(rows)
-    wrong = ClassRows(tf.constant(np.roll(rows, 1, axis=0)))
+    wrong = ClassRows(tf.constant(np.roll(rows, 1, axis=0)), is_stock=True)
     monkeypatch.setattr(head, "export_weights", lambda: [wrong])
     with pytest.raises(RuntimeError, match="of the export differ"):
         tfxclass.export.onnx(model, tmp_path / "m")
@@ -243,7 +243,9 @@ def test_other_answers_are_refused(tmp_path, monkeypatch):
     model = make_model()
     head = model.layers[-1]
     wrong = head.kernel.value + 1.0
-    monkeypatch.setattr(head, "export_weights", lambda: [ClassRows(wrong)])
+    monkeypatch.setattr(
+        head, "export_weights", lambda: [ClassRows(wrong, is_stock=True)]
+    )
     with pytest.raises(RuntimeError, match="`scores` of the export differ"):
         tfxclass.export.onnx(model, tmp_path / "m")
     assert os.listdir(tmp_path) == []

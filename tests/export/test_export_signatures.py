@@ -14,7 +14,7 @@ from tests.support.cases import quick
 from tfxclass.export import checks
 from tfxclass.export import example_inputs
 from tfxclass.export import warmup
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 
 NUM_CLASSES = 120
 DIM = 8
@@ -259,7 +259,7 @@ class TestInvertedLists:
         features = np.random.default_rng(2).normal(size=(9, DIM))
         ids, scores = search.top_k(features.astype("float32"), 5)
         queries = head.queries(features)
-        exact = servable_ops.best(queries, head.rows, 5)
+        exact = stock_search.best(queries, head.rows, 5)
         np.testing.assert_array_equal(ids, exact[0])
         np.testing.assert_allclose(scores, exact[1], rtol=1e-5)
 

@@ -19,7 +19,7 @@ from tests.support.contract import make_model
 from tfxclass import layers
 from tfxclass.core import targets as targets_lib
 from tfxclass.rows import blocks
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 
 CUTOFFS = [12, 30]
 
@@ -218,7 +218,7 @@ def test_merge_repeats():
 def test_top_k_in_blocks(k, monkeypatch):
     """Several blocks of classes in each part, and ties across parts."""
     monkeypatch.setattr(blocks, "BLOCK_LOGITS", 1)
-    monkeypatch.setattr(servable_ops, "ONE_BLOCK_CLASSES", 100)
+    monkeypatch.setattr(stock_search, "ONE_BLOCK_CLASSES", 100)
     head = built(layers.AdaptiveSoftmax(5000, [1500, 3000], div_value=2.0))
     x, _ = data()
     logits = log_probabilities(head, x)

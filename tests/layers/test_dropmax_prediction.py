@@ -122,7 +122,7 @@ class TestPrediction:
     def test_blocks_of_many_classes(self, predict_samples, monkeypatch):
         """Streamed in blocks of 1,024 and exported in blocks, too."""
         monkeypatch.setattr("tfxclass.rows.blocks.BLOCK_LOGITS", 1)
-        monkeypatch.setattr("tfxclass.rows.servable_ops.ONE_BLOCK_CLASSES", 100)
+        monkeypatch.setattr("tfxclass.rows.stock_search.ONE_BLOCK_CLASSES", 100)
         head = layers.DropMax(
             2500,
             num_sampled=50,

@@ -14,7 +14,7 @@ from tfxclass.losses import linear_cross_entropy
 from tfxclass.ops import library
 from tfxclass.rows import blocks
 from tfxclass.rows import search
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.loss import cross_entropy
 
@@ -87,7 +87,7 @@ def test_parts(kernel, block_logits):
     np.testing.assert_allclose(loss, expected_loss(kernel), rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("find", [search.best, servable_ops.best])
+@pytest.mark.parametrize("find", [search.best, stock_search.best])
 def test_top_k(kernel, block_logits, find):
     best = find(tf.constant(QUERIES), ClassRows(tf.constant(kernel)), 3)
     scores = softmax.probabilities(best.logits, best.logsumexp)

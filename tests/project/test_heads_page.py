@@ -33,12 +33,12 @@ SAMPLED = (
     "LSHSoftmax",
 )
 SAMPLED += ("NoiseContrastive", "NegativeSampling")
-NO_HEADS = ("ClassHead", "OutputHead", "PartitionedHead", "SampledHead")
+NO_HEADS = ("ClassHead", "OutputHead", "BlockHead")
 NO_HEADS += ("Cosine", "SparseDense", "split_by_frequency")
 COLUMNS = {
-    "`only` in exports": lambda make: hasattr(make(), "servable_logits_of"),
+    "`only` in exports": lambda make: make().has_class_rows,
     "`search=`, ONNX": lambda make: make().has_plain_logits,
-    "exports exact": lambda make: make().export_is_exact,
+    "exports exact": lambda make: make().has_class_rows,
     "`tied_to`": lambda make: takes(make, tied_to=embedding()),
     "bfloat16 rows": lambda make: takes(make, kernel_dtype="bfloat16"),
     "a sampler": lambda make: (

@@ -31,7 +31,7 @@ def test_a_head_lists_its_public_names():
     # Keras finds by `dir` what it saves.
     assert vars(head).keys() <= names
     assert {"call", "get_config", "weights"} <= names
-    for internal in ("guard", "servable_best", "sampled_rows", "part_queries"):
+    for internal in ("guard", "all_scores", "sampled_rows", "part_queries"):
         assert hasattr(head, internal) and internal not in names
 
 

@@ -9,10 +9,10 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 43_026,
+    "lines of heads": 42_916,
     "lines of the tagger": 8_789,
     "lines of benchmarks": 19_999,
-    "classes of ours under a head": 7,
+    "classes of ours under a head": 5,
     "classes of ours under a sampler": 6,
     "classes of ours under an optimizer": 5,
     "files of the default step": 51,

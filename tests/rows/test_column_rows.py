@@ -8,7 +8,7 @@ import tensorflow as tf
 import tfxclass
 from tests.support import reference
 from tfxclass.rows import column_rows
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 from tfxclass.rows.class_rows import ClassRows
 
 DIM = 24
@@ -37,15 +37,15 @@ def test_rows_are_kept(n, width, dtype):
 def test_search_is_that_of_the_rows(width, k):
     rows, queries = make_rows(100), make_rows(4, seed=1)
     bias = tf.Variable(make_rows(100, seed=2)[:, 0])
-    stored = servable_ops.stored(
+    stored = stock_search.stored(
         ClassRows(tf.Variable(rows), bias),
         lambda kernel: column_rows.in_columns(kernel, width),
     )
     logits = (queries @ tf.transpose(rows) + bias).numpy()
     np.testing.assert_allclose(
-        servable_ops.all_logits(queries, stored), logits, rtol=1e-5, atol=1e-5
+        stock_search.all_logits(queries, stored), logits, rtol=1e-5, atol=1e-5
     )
-    ids, scores, logsumexp = servable_ops.best(queries, stored, k)
+    ids, scores, logsumexp = stock_search.best(queries, stored, k)
     expected_ids, expected = reference.top_k(logits, k)
     np.testing.assert_array_equal(ids, expected_ids)
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
@@ -57,9 +57,9 @@ def test_padding_is_left_out():
     kernel, queries = tf.Variable(make_rows(100)), make_rows(4, seed=1)
     bias = tf.Variable(make_rows(100, seed=2)[:, 0])
     rows = ClassRows(kernel, bias, first=7, size=90)
-    stored = servable_ops.stored(rows, column_rows.in_columns)
+    stored = stock_search.stored(rows, column_rows.in_columns)
     found, expected = (
-        servable_ops.best(queries, x, 90) for x in (stored, rows)
+        stock_search.best(queries, x, 90) for x in (stored, rows)
     )
     np.testing.assert_array_equal(found.ids, expected.ids)
     assert found.ids.numpy().max() == 96

@@ -16,7 +16,7 @@ from tests.support.growth_contract import GrowthContract
 from tfxclass import metrics
 from tfxclass.export import accuracy
 from tfxclass.rows import int8_rows
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 
 CLASSES, DIM, BATCH = 60, 8, 16
 # float32 logits and sums over some dozen classes.
@@ -300,12 +300,12 @@ class HeadContract(GrowthContract):
     def test_int8_rows_answer_as_rounded_ones(self):
         """Class rows in int8, as an export has them; trees have none."""
         head = built(self.make_head())
-        if not hasattr(head, "part_queries"):
+        if not head.has_class_rows:
             with pytest.raises(ValueError, match=type(head).__name__):
                 accuracy.check_quantize("int8", head)
             return
         x, _ = data()
-        weights = servable_ops.stored(head.export_weights(), int8_rows.quantize)
+        weights = stock_search.stored(head.export_weights(), int8_rows.quantize)
         ids, scores = head.export_top_k(x, 7, weights)
         output = head.export_scores(x, weights).numpy()
         _, best = reference.top_k(output, 7)

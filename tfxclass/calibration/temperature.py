@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfxclass.calibration.held_out import HeldOut
 from tfxclass.core.targets import uniform_targets
 from tfxclass.losses.objectives import OBJECTIVES
+from tfxclass.rows import partitions
 
 # Range of the temperature; at its ends the data do not determine one.
 LEAST, MOST = 1 / 64, 64.0
@@ -24,7 +25,7 @@ def loss_of(rows: HeldOut) -> Callable[[float], float]:
         parts = rows.head.parts(features)
         exchange = rows.head.exchange(features)
         losses = objective.streamed(
-            rows.head.scaled(parts, inverse),
+            partitions.scaled(parts, inverse),
             objective.targets(uniform_targets(ids)),
             exchange=exchange,
         )

@@ -27,7 +27,7 @@ def check_quantize(quantize: str | None, head: OutputHead) -> bool:
         raise ValueError(
             f'`quantize` must be None or "{INT8}". Received: {quantize!r}'
         )
-    if not hasattr(head, "part_queries"):
+    if not head.has_class_rows:
         raise ValueError(
             "`quantize` needs a head with class vectors. Received: "
             f"{type(head).__name__}. Leave it out."

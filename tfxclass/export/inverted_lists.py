@@ -9,7 +9,9 @@ from tfxclass.export import accuracy
 from tfxclass.export.list_search import ListSearch
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.ops import kmeans
-from tfxclass.rows import servable_ops
+from tfxclass.rows import partitions
+from tfxclass.rows import stock_search
+from tfxclass.rows.best import Best
 from tfxclass.types import Array
 
 
@@ -120,7 +122,7 @@ class InvertedLists:
         k: int,
         features: Array | None,
         quantize: bool = False,
-    ) -> tuple[ListSearch, tf.Tensor, servable_ops.Best]:
+    ) -> tuple[ListSearch, tf.Tensor, Best]:
         """`(search, queries, best)`: queries and their `k` best classes."""
         self._check_head(head)
         (served,) = head.export_weights()
@@ -152,9 +154,9 @@ class InvertedLists:
     def _best(self, head, queries, served, k, sums):
         """`Best` by logits or, with `probabilities`, by answers."""
         if self.probabilities:
-            parts = head.scaled([(queries, served)], head.answer_scale)
+            parts = partitions.scaled([(queries, served)], head.answer_scale)
             ((queries, served),) = parts
-        return servable_ops.best(
+        return stock_search.best(
             queries, served, k, with_logsumexp=sums is not None
         )
 

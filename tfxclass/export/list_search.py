@@ -12,8 +12,9 @@ from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import read
-from tfxclass.rows import search
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
+from tfxclass.rows.best import mask_missing
+from tfxclass.rows.best import nan_last
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
@@ -133,12 +134,12 @@ class ListSearch(tf.Module):
         """`top_k` of queries, float32 `[batch, dim]`."""
         ids, logits, seen = self.read(queries, k)
         if self.activation is None:
-            return search.mask_missing(ids, logits)
+            return mask_missing(ids, logits)
         head = self._head()
         total = None if self.sums is None else self.sums.total(seen)
         logits = head.answer_scale * logits
         scores = head.objective.probabilities(logits, total)
-        return search.mask_missing(ids, scores)
+        return mask_missing(ids, scores)
 
     def read(
         self, queries: tf.Tensor, k: int
@@ -147,7 +148,7 @@ class ListSearch(tf.Module):
         k = check_k(k, self.order.shape[0])
         means = tf.matmul(queries, self.centres, transpose_b=True)
         probes = tf.math.top_k(
-            search.nan_last(means + self.centre_bias),
+            nan_last(means + self.centre_bias),
             self.num_probes,
             sorted=False,
         ).indices
@@ -161,7 +162,7 @@ class ListSearch(tf.Module):
             logits = tf.linalg.matvec(rows, query)
             if class_rows.bias is not None:
                 logits += tf.gather(class_rows.bias, at)
-            columns = tf.math.top_k(search.nan_last(logits), k).indices
+            columns = tf.math.top_k(nan_last(logits), k).indices
             best = tf.gather(at, columns), tf.gather(logits, columns)
             return *best, self._sum(logits)
 
@@ -198,7 +199,7 @@ class ListSearch(tf.Module):
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         """All scores, exact, float32 `[..., num_classes]`."""
         head = self._head()
-        logits = servable_ops.all_logits(
+        logits = stock_search.all_logits(
             head.queries(features), self._class_rows()
         )
         logits = tf.pad(logits, [[0, 0], [1, 0]], constant_values=REMOVED_LOGIT)

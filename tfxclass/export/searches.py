@@ -9,7 +9,7 @@ from tfxclass.core.flat_features import flatten
 from tfxclass.export import accuracy
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops.stored_rows import StoredRows
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 from tfxclass.types import Array
 from tfxclass.types import Config
 
@@ -24,7 +24,7 @@ class ModelSearch:
     def __init__(self, head: OutputHead) -> None:
         self.head, self.activation = head, head.activation
         # One that searches otherwise in an export is compared with that.
-        is_same = head.export_is_exact
+        is_same = head.has_class_rows
         self.top_k = head.top_k if is_same else head.export_top_k
 
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
@@ -43,7 +43,7 @@ class ExactSearch(tf.Module):
     Args:
         head: the head.
         store: how class vectors are stored, an argument of
-            `servable_ops.stored`; None for a float32 matrix.
+            `stock_search.stored`; None for a float32 matrix.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ExactSearch(tf.Module):
         super().__init__()
         weights = head.export_weights()
         if store is not None:
-            weights = servable_ops.stored(weights, store)
+            weights = stock_search.stored(weights, store)
         self.variables_read = [
             x
             for x in tf.nest.flatten(weights)
@@ -82,7 +82,7 @@ class ExactSearch(tf.Module):
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Logits of classes `[rows, q]` for features `[rows, dim]`."""
         head, weights = self._head()
-        return head.servable_logits_of(features, ids, weights)
+        return head.logits_of(features, ids, weights)
 
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         head, weights = self._head()

@@ -244,7 +244,7 @@ def _max_excluded(exclude):
 
 
 def _check_only(only, head):
-    if only and not hasattr(head, "servable_logits_of"):
+    if only and not head.has_class_rows:
         raise ValueError(
             "`only` needs a head with class rows: an export of a tree answers "
             f"with a beam. Received: {type(head).__name__}. Ask "

@@ -84,7 +84,7 @@ class _Sums:
 
 def _queries(head, features):
     features = flatten(features)
-    if hasattr(head, "part_queries"):
+    if head.has_class_rows:
         return head.part_queries(features)
     return [features]
 

@@ -13,8 +13,8 @@ from tfxclass.core.flat_features import unflatten
 from tfxclass.core.targets import require
 from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.rows.search import mask_missing
-from tfxclass.rows.search import nan_last
+from tfxclass.rows.best import mask_missing
+from tfxclass.rows.best import nan_last
 from tfxclass.types import Array
 
 EXCLUDE, ONLY, BOOST = "exclude", "only", "boost"

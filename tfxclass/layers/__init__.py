@@ -2,6 +2,7 @@
 
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
+from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.cosine import Cosine
 from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
@@ -12,9 +13,7 @@ from tfxclass.layers.lsh_softmax import LSHSoftmax
 from tfxclass.layers.negative_sampling import NegativeSampling
 from tfxclass.layers.noise_contrastive import NoiseContrastive
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
-from tfxclass.layers.sampled_head import SampledHead
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.selective_softmax import SelectiveSoftmax
 from tfxclass.layers.sharded_softmax import ShardedSoftmax
@@ -26,6 +25,7 @@ from tfxclass.trees.frequency import split_by_frequency
 __all__ = [
     "AdaptiveProjectedSoftmax",
     "AdaptiveSoftmax",
+    "BlockHead",
     "ClassHead",
     "Cosine",
     "DifferentiatedSoftmax",
@@ -36,9 +36,7 @@ __all__ = [
     "NegativeSampling",
     "NoiseContrastive",
     "OutputHead",
-    "PartitionedHead",
     "ProjectedSoftmax",
-    "SampledHead",
     "SampledSoftmax",
     "SelectiveSoftmax",
     "ShardedSoftmax",

@@ -13,18 +13,17 @@ from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
+from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import random_projection
-from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.layers.projected_softmax import check_penalty
 from tfxclass.ops import bfloat16_rows
-from tfxclass.rows.class_rows import ClassRows
 from tfxclass.trees.frequency import split_by_frequency
 from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AdaptiveProjectedSoftmax(PartitionedHead):
+class AdaptiveProjectedSoftmax(BlockHead):
     """Exact softmax over random projections, wider for frequent classes (RP-A).
 
     Use it to compress the class matrix when a few classes are much more
@@ -97,11 +96,8 @@ class AdaptiveProjectedSoftmax(PartitionedHead):
         ]
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        self.take_kernels(weights_by_name)
+        super().take_weights(weights_by_name)
         self.projection = weights_by_name["projection"]
-
-    def class_rows(self) -> list[ClassRows]:
-        return self.rows_of(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         projected = tf.matmul(features, tf.convert_to_tensor(self.projection))

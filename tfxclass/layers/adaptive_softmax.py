@@ -13,19 +13,20 @@ from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
+from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.layers.partitioned_head import PartitionedHead
 from tfxclass.losses.options import LOSS_OPTIONS
+from tfxclass.rows import partitions
 from tfxclass.rows import read
+from tfxclass.rows.best import Best
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.loss import cross_entropy
-from tfxclass.rows.search import Best
 from tfxclass.types import Config
 from tfxclass.types import Margin
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class AdaptiveSoftmax(PartitionedHead):
+class AdaptiveSoftmax(BlockHead):
     """Exact softmax in two steps: frequent classes first, then clusters.
 
     Use it for classes numbered by falling frequency, such as words, when most
@@ -120,7 +121,7 @@ class AdaptiveSoftmax(PartitionedHead):
         ]
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        self.take_kernels(weights_by_name)
+        super().take_weights(weights_by_name)
         # A list of one matrix; of none where there is no cluster.
         self.clusters = [
             v for k, v in weights_by_name.items() if k == "clusters"
@@ -130,10 +131,6 @@ class AdaptiveSoftmax(PartitionedHead):
         ]
 
     needs_logsumexp = True
-    has_own_logits = False
-
-    def class_rows(self) -> list[ClassRows]:
-        return self.rows_of(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         tails = [tf.matmul(features, self._tensor(p)) for p in self.projections]
@@ -144,6 +141,24 @@ class AdaptiveSoftmax(PartitionedHead):
 
     def _tensor(self, variable):
         return tf.convert_to_tensor(variable)
+
+    def logits_of(
+        self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
+    ) -> tf.Tensor:
+        # The log-sum-exp of each part needs all of its class vectors.
+        parts = self.parts(features, weights)
+        found = self.adjust_best(
+            features,
+            [
+                best._replace(logits=partitions.logits_of([part], ids))
+                for part, best in zip(parts, partitions.best(parts, 1))
+            ],
+        )
+        logits = tf.zeros(tf.shape(ids))
+        for (_, rows), best in zip(parts, found):
+            is_here = rows.local_ids(ids) >= 0
+            logits = tf.where(is_here, tf.cast(best.logits, tf.float32), logits)
+        return logits
 
     def adjust_logits(
         self, features: tf.Tensor, logits: list[tf.Tensor]

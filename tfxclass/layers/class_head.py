@@ -15,7 +15,7 @@ from tfxclass.layers import cosine
 from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.class_set import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.layers.partitioned_head import PartitionedHead
+from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.ops import bfloat16_rows
@@ -32,7 +32,7 @@ _SET_BY_CALIBRATE = {"answer_temperature", "thresholds"}
 _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
 
-class ClassHead(PartitionedHead):
+class ClassHead(OutputHead):
     """Base class of heads with one class vector for each class.
 
     The class vectors are the rows of the weight `kernel`. A subclass overrides

@@ -11,14 +11,13 @@ import tensorflow as tf
 from tfxclass.checks import as_list
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
+from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.layers.partitioned_head import PartitionedHead
-from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class DifferentiatedSoftmax(PartitionedHead):
+class DifferentiatedSoftmax(BlockHead):
     """Exact softmax with longer class vectors for frequent classes (D-Softmax).
 
     Use it as a baseline that saves arithmetic and memory without sampling. The
@@ -74,12 +73,6 @@ class DifferentiatedSoftmax(PartitionedHead):
                 f"{dim} features."
             )
         return self.kernel_specs([size for size, _ in self.blocks], self.widths)
-
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        self.take_kernels(weights_by_name)
-
-    def class_rows(self) -> list[ClassRows]:
-        return self.rows_of(self.kernels, self.offsets)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         return tf.split(features, self.widths, axis=1)

@@ -17,20 +17,20 @@ from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
-from tfxclass.layers.head_search import sorted_scores
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
+from tfxclass.layers.output_head import sorted_scores
 from tfxclass.layers.retained import Retained
-from tfxclass.layers.sampled_head import SampledHead
+from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.losses import dropmax
+from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.rows import products
 from tfxclass.rows import read
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.saved_random import SavedRandom
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Margin
@@ -62,7 +62,7 @@ _MATRICES = {"adaptive": 5, "posterior": 7, "random": 3, "attention": 5}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class DropMax(SavedRandom, SampledHead):
+class DropMax(SampledSoftmax):
     """Softmax that randomly drops classes in training, as a regularizer.
 
     Use it with up to some thousand classes and few examples for each. A second
@@ -155,9 +155,9 @@ class DropMax(SavedRandom, SampledHead):
         first version, DropMax: Adaptive Stochastic Softmax.
     """
 
+    loss_kinds = SOFTMAX_ALONE
     sampler_is_optional = True
     has_plain_logits = False
-    has_own_logits = False
     supported_options = (*LOSS_OPTIONS, "class_counts", "temperature")
 
     def __init__(
@@ -192,7 +192,7 @@ class DropMax(SavedRandom, SampledHead):
         self.retain_probability = options.get("retain_probability")
         self.predict_samples = options.get("predict_samples")
         self._check()
-        self.make_random(self.seed)
+        self.random = keras.random.SeedGenerator(self.seed)
 
     def _weight(self, name, options):
         """The weight of a regularizer; None where the mode has none."""
@@ -288,14 +288,35 @@ class DropMax(SavedRandom, SampledHead):
         rho = tf.broadcast_to(tf.sigmoid(logits), shape)
         return unflatten(rho, features)
 
-    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
-        return self.retained.all_logits(self.queries(features))
+    def all_logits(
+        self, features: tf.Tensor, weights: Retained | None = None
+    ) -> tf.Tensor:
+        retained = weights or self.retained
+        return retained.all_logits(self.queries(features))
 
-    def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        found = self.retained.best(
-            self.queries(features), k, self.needs_logsumexp
-        )
-        return self._answer(features, [found], k)
+    def all_scores(
+        self, features: tf.Tensor, weights: Retained | None = None
+    ) -> tf.Tensor:
+        return sorted_scores(self, features, weights)
+
+    def logits_of(
+        self,
+        features: tf.Tensor,
+        ids: tf.Tensor,
+        weights: Retained | None = None,
+    ) -> tf.Tensor:
+        retained = weights or self.retained
+        return retained.logits_of(self.queries(features), ids)
+
+    def best(
+        self,
+        features: tf.Tensor,
+        k: int,
+        weights: Retained | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        retained = weights or self.retained
+        found = retained.best(self.queries(features), k, self.needs_logsumexp)
+        return self.as_answers([found], k)
 
     def exact_loss(
         self,
@@ -323,29 +344,11 @@ class DropMax(SavedRandom, SampledHead):
         retain = (
             None
             if found.retain is None
-            else servable_ops.servable(found.retain)
+            else stock_search.servable(found.retain)
         )
         return found._replace(
-            rows=servable_ops.servable(found.rows), retain=retain
+            rows=stock_search.servable(found.rows), retain=retain
         )
-
-    def servable_best(
-        self, features: tf.Tensor, k: int, weights: Retained
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        found = weights.servable_best(
-            self.queries(features), k, self.needs_logsumexp
-        )
-        return self._answer(features, [found], k)
-
-    def servable_logits_of(
-        self, features: tf.Tensor, ids: tf.Tensor, weights: Retained
-    ) -> tf.Tensor:
-        return weights.servable_logits_of(self.queries(features), ids)
-
-    def servable_scores(
-        self, features: tf.Tensor, weights: Retained
-    ) -> tf.Tensor:
-        return sorted_scores(self, features, weights)
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         queries = self.queries(features)
@@ -366,7 +369,7 @@ class DropMax(SavedRandom, SampledHead):
     def _loss(self, queries, logits, targets, sample=None):
         """`(losses, ranked)`, given the logits of all classes or a sample."""
         options = self.loss_options or LossOptions()
-        targets, row_weights = options.apply_class_weights(
+        targets, row_weights = options.normalized_targets(
             targets, self.num_classes
         )
         ids, class_weights = None, tf.ones([1])

@@ -4,8 +4,6 @@
 the losses. In between are the labels: padding, hard negatives, a teacher.
 """
 
-from collections.abc import Callable
-
 import keras
 import tensorflow as tf
 
@@ -137,22 +135,3 @@ def _as_targets(head, features, ids):
     if not head.removed:
         return found
     return targets_lib.uniform_targets(head.live_ids(found.ids))
-
-
-def apply_class_weights(
-    head: keras.layers.Layer, found: targets_lib.Targets
-) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
-    """Applies a head's `loss_options` to labels and to their losses.
-
-    Args:
-        head: an `OutputHead`.
-        found: `Targets` whose ids are classes.
-
-    Returns:
-        `(targets, finish)`: `Targets` with their weights, and a function that
-        is applied to the losses `[rows]`, without penalties.
-    """
-    options = head.loss_options
-    if options is None:
-        return found, lambda losses: losses
-    return head.objective.apply_class_weights(options, found, head.num_classes)

@@ -23,10 +23,10 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.tree_growth import TreeGrowth
 from tfxclass.layers.tree_growth import changed_tree
+from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement
-from tfxclass.rows import search
-from tfxclass.saved_random import SavedRandom
+from tfxclass.rows.best import mask_missing
 from tfxclass.trees import servable_search
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -38,7 +38,7 @@ _TREES = ("balanced", "huffman")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HierarchicalSoftmax(SavedRandom, OutputHead):
+class HierarchicalSoftmax(OutputHead):
     """Softmax as a series of decisions from the root of a tree to the class.
 
     Use it when the exact loss is needed but a full softmax is too slow. A node
@@ -111,7 +111,9 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         extreme multi-label classification, NeurIPS 2018.
     """
 
-    export_is_exact = False
+    kernel_dtypes = ("float32",)
+    supported_options = LABEL_OPTIONS
+    has_class_rows = False
 
     def __init__(
         self,
@@ -151,7 +153,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         self.has_root = has_root
         self.use_bias = use_bias
         self.beam_width = int(beam_width)
-        self.make_random(self.seed)
+        self.random = keras.random.SeedGenerator(self.seed)
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         num_node_rows = self.tree.num_rows(self.independent)
@@ -271,7 +273,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
                 self.max_depth,
             )
 
-    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
+    def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         with placement.on(self.rows_device):
             kernel = tf.convert_to_tensor(self.kernel)
             logs = class_tree.log_probabilities(
@@ -285,6 +287,12 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return tf.exp(logits)
+
+    def logits_of(
+        self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
+    ) -> tf.Tensor:
+        logits = self.all_logits(features)
+        return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
 
     @do_not_convert
     def top_k(
@@ -303,44 +311,7 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             fewer than `k` classes reach `threshold`, or features are NaN, the
             remaining ids are -1 and probabilities 0.
         """
-        k = self._check_search(k, threshold)
-        features = self.as_features(features)
-        with placement.on(self.rows_device):
-            ids, logs = class_tree.top_k(
-                self.queries(flatten(features)),
-                tf.convert_to_tensor(self.kernel),
-                tf.convert_to_tensor(self.nodes),
-                k,
-                self.independent,
-                threshold,
-            )
-        found = self._answers(
-            ids, logs, flatten(features), self.root, threshold
-        )
-        return tuple(unflatten(x, features) for x in found)
-
-    def _answers(self, ids, logs, features, root, threshold):
-        """`(ids, scores)` of a search, which knows nothing of the root.
-
-        Nor of removed classes: to it the others are numbered through.
-        """
-        if self.removed:
-            live = tf.constant(self.tree.live)
-            ids = tf.where(ids >= 0, tf.gather(live, tf.maximum(ids, 0)), ids)
-        if root is not None:
-            logs = self._times_root(logs, features, root)
-            least = tf.math.log(tf.constant(threshold, tf.float32))
-            ids = tf.where(logs >= least, ids, -1)
-            logs = tf.where(logs >= least, logs, float("-inf"))
-        if self.activation is not None:
-            return search.mask_missing(ids, tf.exp(logs))
-        ids, logs = search.mask_missing(ids, logs)
-        # The logarithm of a probability of 0.
-        return ids, tf.where(ids >= 0, logs, float("-inf"))
-
-    def export_weights(self) -> tuple[tf.Variable, ...]:
-        weights = self.kernel, self.nodes, self.root
-        return tuple(x.value for x in weights if x is not None)
+        return self._top_k(features, k, None, threshold)
 
     @do_not_convert
     def export_top_k(
@@ -362,30 +333,77 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
             The same as `top_k`, without classes whose path is not among the
             best `beam_width` nodes of a level.
         """
-        k = self._check_search(k, threshold)
         weights = self.export_weights() if weights is None else weights
+        return self._top_k(features, k, weights, threshold)
+
+    def _top_k(self, features, k, weights=None, threshold=0.0):
+        if not 0 <= threshold <= 1:
+            raise ValueError(
+                f"`threshold` must be in [0, 1]. Received: {threshold}"
+            )
+        k = check_k(k, self.num_answers)
         features = self.as_features(features)
-        found = self.servable_best(flatten(features), k, weights, threshold)
+        found = self.best(flatten(features), k, weights, threshold)
         return tuple(unflatten(x, features) for x in found)
 
-    def servable_best(
-        self, features: tf.Tensor, k: int, weights: Any, threshold: float = 0.0
+    def best(
+        self,
+        features: tf.Tensor,
+        k: int,
+        weights: Any = None,
+        threshold: float = 0.0,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        kernel, nodes, *root = (tf.convert_to_tensor(x) for x in weights)
-        ids, logs = servable_search.top_k(
-            self.queries(features),
-            kernel,
-            nodes,
-            k,
-            self.independent,
-            max(self.beam_width, k),
-            threshold,
-        )
-        root = root[0] if root else None
+        queries = self.queries(features)
+        if weights is None:
+            root = self.root
+            with placement.on(self.rows_device):
+                ids, logs = class_tree.top_k(
+                    queries,
+                    tf.convert_to_tensor(self.kernel),
+                    tf.convert_to_tensor(self.nodes),
+                    k,
+                    self.independent,
+                    threshold,
+                )
+        else:
+            kernel, nodes, *root = (tf.convert_to_tensor(x) for x in weights)
+            root = root[0] if root else None
+            ids, logs = servable_search.top_k(
+                queries,
+                kernel,
+                nodes,
+                k,
+                self.independent,
+                max(self.beam_width, k),
+                threshold,
+            )
         return self._answers(ids, logs, features, root, threshold)
 
-    def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        ids, scores = self.servable_best(features, self.num_answers, weights)
+    def _answers(self, ids, logs, features, root, threshold):
+        """`(ids, scores)` of a search, which knows nothing of the root.
+
+        Nor of removed classes: to it the others are numbered through.
+        """
+        if self.removed:
+            live = tf.constant(self.tree.live)
+            ids = tf.where(ids >= 0, tf.gather(live, tf.maximum(ids, 0)), ids)
+        if root is not None:
+            logs = self._times_root(logs, features, root)
+            least = tf.math.log(tf.constant(threshold, tf.float32))
+            ids = tf.where(logs >= least, ids, -1)
+            logs = tf.where(logs >= least, logs, float("-inf"))
+        if self.activation is not None:
+            return mask_missing(ids, tf.exp(logs))
+        ids, logs = mask_missing(ids, logs)
+        # The logarithm of a probability of 0.
+        return ids, tf.where(ids >= 0, logs, float("-inf"))
+
+    def export_weights(self) -> tuple[tf.Variable, ...]:
+        weights = self.kernel, self.nodes, self.root
+        return tuple(x.value for x in weights if x is not None)
+
+    def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
+        ids, scores = self.best(features, self.num_answers, weights)
         places = tf.argsort(ids, axis=1)
         scores = tf.gather(scores, places, axis=1, batch_dims=1)
         none = 0.0 if self.activation else float("-inf")
@@ -399,14 +417,6 @@ class HierarchicalSoftmax(SavedRandom, OutputHead):
         places[self.tree.live] = np.arange(self.num_answers)
         values = tf.pad(values, [[0, 0], [0, 1]], constant_values=none)
         return tf.gather(values, places, axis=1)
-
-    def _check_search(self, k, threshold):
-        """`k` as an int."""
-        if not 0 <= threshold <= 1:
-            raise ValueError(
-                f"`threshold` must be in [0, 1]. Received: {threshold}"
-            )
-        return check_k(k, self.num_answers)
 
     def step_rows(self, batch: int) -> int | None:
         # Of one label a row: a node on its path has one row, or all of its

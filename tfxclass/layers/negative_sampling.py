@@ -7,8 +7,9 @@ import keras
 import tensorflow as tf
 
 from tfxclass.core.targets import Targets
-from tfxclass.layers.sampled_head import SampledHead
+from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.losses.binary import negative_sampling_loss
+from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -16,7 +17,7 @@ from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class NegativeSampling(SampledHead):
+class NegativeSampling(SampledSoftmax):
     """The loss of word2vec and gSASRec: a sigmoid for label and negatives.
 
     Use it to reproduce these models. In most cases `SampledSoftmax` is more
@@ -72,6 +73,7 @@ class NegativeSampling(SampledHead):
         Recommendation Trained with Negative Sampling, RecSys 2023 (gBCE).
     """
 
+    loss_kinds = SOFTMAX_ALONE
     supported_options = LABEL_OPTIONS
 
     def __init__(
@@ -94,7 +96,7 @@ class NegativeSampling(SampledHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        targets, finish = self.apply_class_weights(targets)
+        targets, finish = self.weighted_targets(targets)
         columns = Targets(sample.positions, targets.weights)
         of_targets = self.target_logits(logits, sample)
         power = 1.0

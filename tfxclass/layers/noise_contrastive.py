@@ -7,8 +7,9 @@ import keras
 import tensorflow as tf
 
 from tfxclass.core.targets import Targets
-from tfxclass.layers.sampled_head import SampledHead
+from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.losses.binary import noise_contrastive_loss
+from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -16,7 +17,7 @@ from tfxclass.types import Config
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class NoiseContrastive(SampledHead):
+class NoiseContrastive(SampledSoftmax):
     """Noise-contrastive estimation (NCE): tells the label from noise classes.
 
     Use it to reproduce models that were trained with NCE. In most cases
@@ -69,6 +70,7 @@ class NoiseContrastive(SampledHead):
         probabilistic language models, ICML 2012.
     """
 
+    loss_kinds = SOFTMAX_ALONE
     supported_options = LABEL_OPTIONS
 
     def __init__(
@@ -90,7 +92,7 @@ class NoiseContrastive(SampledHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        targets, finish = self.apply_class_weights(targets)
+        targets, finish = self.weighted_targets(targets)
         log_z = self.log_normalizer
         if log_z is None:
             log_z = math.log(self.num_classes)

@@ -7,7 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass import saved_random
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core import flat_features
@@ -21,7 +23,6 @@ from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import class_set
 from tfxclass.layers import head_config
-from tfxclass.layers import head_search
 from tfxclass.layers import head_step
 from tfxclass.layers import head_weights
 from tfxclass.layers import public_names
@@ -31,15 +32,26 @@ from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.losses.objectives import SOFTMAX_ALONE
-from tfxclass.losses.options import LABEL_OPTIONS
+from tfxclass.losses.options import ALL_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
 from tfxclass.ops import placement
 from tfxclass.rows import blocks
+from tfxclass.rows import partitions
+from tfxclass.rows import read
+from tfxclass.rows import stock_search
+from tfxclass.rows.best import Best
+from tfxclass.rows.best import mask_missing
+from tfxclass.rows.best import merge
+from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.partitions import Parts
+from tfxclass.shards.exchange import NO_EXCHANGE
+from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Labels
+from tfxclass.types import Margin
 from tfxclass.types import Shape
 from tfxclass.types import Store
 
@@ -54,11 +66,12 @@ class OutputHead(keras.layers.Layer):
     classes. `loss` is the training loss of the head, to be passed to `compile`.
     It never computes the full output.
 
-    A subclass declares its weights in `weight_specs` and defines
-    `training_step`, `exact_loss`, `all_logits`, `best`, `export_weights`,
-    `servable_best` and `servable_scores`. `PartitionedHead` defines all but the
-    first two, for heads whose logits are products with class vectors.
-    `ClassHead` is the base of heads with one class vector for each class.
+    A subclass declares its weights in `weight_specs` and takes them in
+    `take_weights`. It tells in `class_rows` and `part_queries` which class
+    vectors are multiplied by which features, and may define `training_step`.
+    `ClassHead` is the base of heads with one class vector for each class. A
+    head without class vectors, such as a tree, defines `exact_loss`,
+    `all_logits`, `best` and `export_weights` instead.
 
     Args:
         num_classes: int, number of classes.
@@ -128,16 +141,20 @@ class OutputHead(keras.layers.Layer):
     """
 
     #: Names that `kernel_dtype` may have.
-    kernel_dtypes = ("float32",)
+    kernel_dtypes = ("float32", "bfloat16")
 
     #: Names that `loss` may have.
     loss_kinds = SOFTMAX_ALONE
 
     #: Names of the `LossOptions` that the head's loss may have.
-    supported_options = LABEL_OPTIONS
+    supported_options = ALL_OPTIONS
 
-    #: Whether `export_top_k` returns what `top_k` does.
-    export_is_exact = True
+    #: Whether logits are products with class vectors (`class_rows`). Others
+    #: search in exports by a beam.
+    has_class_rows = True
+
+    #: What logits are divided by before they become probabilities.
+    answer_temperature = 1.0
 
     #: Whether all compiled ops of a training step run on GPUs.
     has_gpu_ops = True
@@ -148,6 +165,9 @@ class OutputHead(keras.layers.Layer):
     #: Whether scores are the softmax, or the logits, of `queries . rows + bias`
     #: with the one `ClassRows` of `export_weights`.
     has_plain_logits = False
+
+    #: The `keras.random.SeedGenerator` of a head whose steps draw numbers.
+    random = None
 
     # Whether rows lie on another device than the step: a server, or the host.
     _is_apart = False
@@ -246,9 +266,17 @@ class OutputHead(keras.layers.Layer):
         for variable in shared.values():
             untrack(self, variable)
 
+    def next_seed(self) -> tf.Tensor:
+        """int64 `[2]`, another one each step, of a head with `random`."""
+        return tf.cast(self.random.next(), tf.int64)
+
+    def save_own_variables(self, store: Store) -> None:
+        super().save_own_variables(store)
+        saved_random.save(self.random, store)
+
     def load_own_variables(self, store: Store) -> None:
         with head_weights.loading_into(self):
-            super().load_own_variables(store)
+            super().load_own_variables(saved_random.load(self.random, store))
 
     def add_rows(
         self, spec: WeightSpec, kernel: keras.Variable | None = None
@@ -413,19 +441,45 @@ class OutputHead(keras.layers.Layer):
             is NaN, for example because features are NaN, the id is -1 and the
             score 0.
         """
-        return head_search.top_k(self, features, k)
+        return self._top_k(features, k)
 
     @do_not_convert
     def export_top_k(
         self, features: Array, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` with TensorFlow's own ops only (see `head_search`)."""
-        return head_search.export_top_k(self, features, k, weights)
+        """`top_k` with TensorFlow's own ops only, for an exported graph.
+
+        Args:
+            features, k: as in `top_k`.
+            weights: the result of `export_weights`. Defaults to calling it,
+                which may create variables, so not in a `tf.function`.
+
+        Returns:
+            The same as `top_k`.
+        """
+        weights = self.export_weights() if weights is None else weights
+        return self._top_k(features, k, weights)
+
+    def _top_k(self, features, k, weights=None):
+        k = check_k(k, self.num_answers)
+        features = self.as_features(features)
+        found = mask_missing(*self.best(flatten(features), k, weights))
+        return tuple(unflatten(x, features) for x in found)
 
     @do_not_convert
     def export_scores(self, features: Array, weights: Any = None) -> tf.Tensor:
-        """Scores of all classes with TensorFlow's own ops only."""
-        return head_search.export_scores(self, features, weights)
+        """Scores of all classes with TensorFlow's own ops only.
+
+        Args:
+            features: float `[..., dim]`.
+            weights: as for `export_top_k`.
+
+        Returns:
+            float32 `[..., num_classes]`.
+        """
+        weights = self.export_weights() if weights is None else weights
+        features = self.as_features(features)
+        return unflatten(self.all_scores(flatten(features), weights), features)
 
     # What a head is made of. Features here are float32 `[rows, dim]`.
 
@@ -437,58 +491,168 @@ class OutputHead(keras.layers.Layer):
         """The variables that `part_queries` reads, which an export saves."""
         return []
 
+    def class_rows(self) -> list[ClassRows]:
+        """Lists the `ClassRows` of all classes, in their order."""
+        raise NotImplementedError
+
+    def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
+        """Lists the queries of each entry of `class_rows`, or one for all."""
+        return [self.queries(features)]
+
+    def parts(self, features: tf.Tensor, weights: Any = None) -> Parts:
+        """Lists `(queries, ClassRows)`, which together give all logits.
+
+        Args:
+            features: float `[..., dim]`.
+            weights: list of `ClassRows`; None for `class_rows`.
+        """
+        rows = self.class_rows() if weights is None else weights
+        queries = self.part_queries(flatten(features))
+        if len(queries) == 1:
+            queries *= len(rows)
+        return list(zip(queries, rows, strict=True))
+
+    def exchange(self, features: tf.Tensor) -> ReplicaGroup:
+        """Communication between the replicas (see `tfxclass.shards`)."""
+        return NO_EXCHANGE
+
+    def target_margin(self) -> Margin | None:
+        """The margin as a function of the labels' logits, or None."""
+        return None
+
     def training_step(
         self, features: tf.Tensor, targets: targets_lib.Targets
     ) -> Step:
         """Returns the `Step` of a training step. Heads differ here alone.
 
-        By default it computes the exact loss, with the loss options.
+        By default it computes the exact loss, with the margin and the loss
+        options.
         """
-        targets, finish = self.apply_class_weights(targets)
-        return Step(finish(self.exact_loss(features, targets)))
+        options, margin = self.loss_options, self.target_margin()
+        targets, finish = self.weighted_targets(targets)
+        if options is None or self.objective.is_plain(options):
+            return Step(finish(self.exact_loss(features, targets, margin)))
+        exchange = self.exchange(features)
+        parts = [(x, read.whole(rows)) for x, rows in self.parts(features)]
+        losses = self.objective.streamed(
+            options.shape_parts(parts, self.num_classes),
+            targets.map(exchange.gather),
+            exchange=exchange,
+            margin=margin,
+            options=options,
+            num_classes=self.num_classes,
+        )
+        return Step(finish(losses))
 
-    def apply_class_weights(
+    def weighted_targets(
         self, targets: targets_lib.Targets
     ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
-        """Applies `loss_options`: `(targets, finish)` (see `head_step`)."""
-        return head_step.apply_class_weights(self, targets)
+        """Weighs labels by `loss_options`.
+
+        Returns:
+            `(targets, finish)`: `Targets` with their weights, and a function
+            that is applied to the losses `[rows]`, without penalties.
+        """
+        options = self.loss_options
+        if options is None:
+            return targets, lambda losses: losses
+        return self.objective.weighted_targets(
+            options, targets, self.num_classes
+        )
 
     def exact_loss(
-        self, features: tf.Tensor, targets: targets_lib.Targets
+        self,
+        features: tf.Tensor,
+        targets: targets_lib.Targets,
+        margin: Margin | None = None,
     ) -> tf.Tensor:
-        """Loss over all classes, float32 `[rows]`."""
-        raise NotImplementedError
+        """Loss over all classes, computed in blocks, float32 `[rows]`."""
+        exchange = self.exchange(features)
+        return self.objective.streamed(
+            self.parts(features),
+            targets.map(exchange.gather),
+            exchange=exchange,
+            margin=margin,
+        )
 
-    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
+    # Answers. `weights` are those of an export, which TensorFlow's own ops
+    # read, or None for the class vectors as they are.
+
+    def export_weights(self) -> Any:
+        """The weights that an export saves and reads.
+
+        By default they are a list of `ClassRows` of variables that need no
+        further normalization. For cosines they are normalized copies, which
+        saves time in each request.
+        """
+        return [stock_search.servable(rows) for rows in self.class_rows()]
+
+    def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         """Logits of all classes, float32 `[rows, num_classes]`."""
-        raise NotImplementedError
+        parts, exchange = self._read(features, weights)
+        logits = partitions.logits(parts, exchange)
+        return tf.concat(self.adjust_logits(features, logits), axis=1)
 
-    def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """The best classes, `(ids, scores)`, `[rows, k]` (see `top_k`)."""
-        raise NotImplementedError
+    def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
+        """Scores of all classes, float32 `[rows, num_classes]`."""
+        logits = self.all_logits(features, weights)
+        return self.activate(logits) if self.activation else logits
 
-    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    def logits_of(
+        self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
+    ) -> tf.Tensor:
         """Logits of some classes, int64 `[rows, q]`, of each example.
 
         The result is float32 `[rows, q]`. Where an id is -1, it is any number.
-        By default the logits of all classes are computed first.
         """
-        logits = self.all_logits(features)
-        return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
+        return partitions.logits_of(self.parts(features, weights), ids)
 
-    def export_weights(self) -> Any:
-        """The weights that `export_top_k` reads and an export saves."""
-        raise NotImplementedError
-
-    def servable_best(
-        self, features: tf.Tensor, k: int, weights: Any
+    def best(
+        self, features: tf.Tensor, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`best` with TensorFlow's own ops only."""
-        raise NotImplementedError
+        """The best classes, `(ids, scores)`, `[rows, k]` (see `top_k`)."""
+        parts, exchange = self._read(features, weights)
+        if self.answer_scale != 1.0:
+            parts = partitions.scaled(parts, self.answer_scale)
+        found = partitions.best(parts, k, self.needs_logsumexp, exchange)
+        return self.as_answers(self.adjust_best(features, found), k)
 
-    def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
-        """Scores of all classes, `[rows, num_classes]`, with stock ops only."""
-        raise NotImplementedError
+    def _read(self, features, weights):
+        """`(parts, exchange)` of an answer; an export has no replicas."""
+        exchange = NO_EXCHANGE if weights else self.exchange(features)
+        return self.parts(features, weights), exchange
+
+    def as_answers(
+        self, found: Sequence[Best], k: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(ids, scores)` of the `Best` of each part."""
+        best = merge(found, k)
+        if self.activation is None:
+            return best.ids, tf.cast(best.logits, tf.float32)
+        scores = self.objective.probabilities(best.logits, best.logsumexp)
+        return best.ids, scores
+
+    @property
+    def answer_scale(self) -> float:
+        """The factor of logits in answers."""
+        return 1.0 if self.activation is None else 1.0 / self.answer_temperature
+
+    @property
+    def needs_logsumexp(self) -> bool:
+        """Whether the best classes need the log-sum-exp of all logits."""
+        return self.activation is not None and self.objective.needs_logsumexp
+
+    def adjust_logits(
+        self, features: tf.Tensor, logits: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """Computes the logits of the parts, a list, from their products."""
+        return logits
+
+    def adjust_best(self, features: tf.Tensor, found: list[Best]) -> list[Best]:
+        """The same as `adjust_logits`, for the `Best` of each part."""
+        return found
+
+    # What estimates of memory and the optimizer ask.
 
     def step_rows(self, batch: int) -> int | None:
         """Number of class vectors that a training step updates; None is all."""
@@ -524,3 +688,21 @@ class OutputHead(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: Config) -> "OutputHead":
         return super().from_config(names_of_functions(config))
+
+
+def sorted_scores(
+    head: OutputHead, features: tf.Tensor, weights: Any
+) -> tf.Tensor:
+    """Scores of all classes of a head that can only search for the best.
+
+    Args:
+        head: a built head.
+        features: float32 `[rows, dim]`.
+        weights: the result of `export_weights`, or None.
+
+    Returns:
+        float32 `[rows, num_classes]`.
+    """
+    ids, scores = head.best(features, head.num_classes, weights)
+    places = tf.argsort(ids, axis=1)
+    return tf.gather(scores, places, axis=1, batch_dims=1)

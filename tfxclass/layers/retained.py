@@ -16,7 +16,8 @@ from tfxclass.losses import dropmax
 from tfxclass.ops import placement
 from tfxclass.rows import products
 from tfxclass.rows import search
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
+from tfxclass.rows.best import Best
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.read import whole
@@ -71,20 +72,48 @@ class Retained(NamedTuple):
 
     def all_logits(self, queries: tf.Tensor) -> tf.Tensor:
         """float32 `[batch, num_classes]`, of the prediction."""
+        if self.rows.is_stock:
+            return self._stock_logits(queries, 0, self.rows.num_classes)
         with placement.on(self.rows.device):
             logits = products.all_products(queries, whole(self.rows))
             return self.predicted(logits, self.all_retain_logits(queries))
 
+    def logits_of(self, queries: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        """Logits of classes `[batch, q]`.
+
+        Samples of masks are taken from the logits of all classes.
+        """
+        if self.predict_samples is not None:
+            logits = self.all_logits(queries)
+            return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
+        here = self.here()
+        with placement.on(self.rows.device):
+            logits = logits_at(queries, here.rows, ids)
+            if here.retain is None:
+                return logits
+            return self.expected(logits, logits_at(queries, here.retain, ids))
+
     def best(
         self, queries: tf.Tensor, k: int, with_logsumexp: bool = True
-    ) -> search.Best:
-        """`search.Best` of the prediction."""
+    ) -> Best:
+        """`Best` of the prediction."""
+        lib = stock_search if self.rows.is_stock else search
         if self.predict_samples is not None:
-            return _of_probabilities(
-                search.best_of_logits(self.all_logits(queries), k)
+            found = lib.best_of_logits(self.all_logits(queries), k)
+            # They are log-probabilities already.
+            return found._replace(logsumexp=tf.zeros_like(found.logits[:, :1]))
+        here, rows = self.here(), self.rows
+        if rows.is_stock:
+            return stock_search.best_of_blocks(
+                lambda *block: here._stock_logits(queries, *block),
+                tf.shape(queries)[0],
+                rows.num_classes,
+                k,
+                with_logsumexp,
+                stock_search.block_of(rows),
             )
-        with placement.on(self.rows.device):
-            blocks = _ExpectedBlocks(queries, self.here())
+        with placement.on(rows.device):
+            blocks = _ExpectedBlocks(queries, here)
             return search.best_of_blocks(blocks, k, with_logsumexp)
 
     def losses(self, queries: tf.Tensor, targets: Targets) -> tf.Tensor:
@@ -109,53 +138,15 @@ class Retained(NamedTuple):
         losses = softmax.log_ratio(logsumexp, target)
         return tf.where(targets.is_labelled > 0, losses, 0.0)
 
-    def servable_best(
-        self, queries: tf.Tensor, k: int, with_logsumexp: bool = True
-    ) -> search.Best:
-        """`best` with stock ops alone."""
-        here, rows = self.here(), self.rows
-        if self.predict_samples is not None:
-            logits = here._stock_logits(queries, 0, rows.num_classes)
-            return _of_probabilities(servable_ops.best_of_logits(logits, k))
-        return servable_ops.best_of_blocks(
-            lambda *block: here._stock_logits(queries, *block),
-            tf.shape(queries)[0],
-            rows.num_classes,
-            k,
-            with_logsumexp,
-            servable_ops.block_of(rows),
-        )
-
-    def servable_logits_of(
-        self, queries: tf.Tensor, ids: tf.Tensor
-    ) -> tf.Tensor:
-        """Logits of classes `[batch, q]` with stock ops alone.
-
-        Samples of masks are taken from the logits of all classes.
-        """
-        here = self.here()
-        if self.predict_samples is not None:
-            logits = here._stock_logits(queries, 0, self.rows.num_classes)
-            return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
-        logits = logits_at(queries, here.rows, ids)
-        if here.retain is None:
-            return logits
-        return self.expected(logits, logits_at(queries, here.retain, ids))
-
     def _stock_logits(self, queries, start, size):
-        """Logits of the prediction, for a block of what `here` returns."""
-        logits = servable_ops.block_logits(queries, self.rows, start, size)
+        """Logits of the prediction, for a block of classes of an export."""
+        logits = stock_search.block_logits(queries, self.rows, start, size)
         retain = tf.constant(self.retain_logit or 0.0)
         if self.retain is not None:
-            retain = servable_ops.block_logits(
+            retain = stock_search.block_logits(
                 queries, self.retain, start, size
             )
         return self.predicted(logits, retain)
-
-
-def _of_probabilities(best):
-    """`best` whose logits are log-probabilities already."""
-    return best._replace(logsumexp=tf.zeros_like(best.logits[:, :1]))
 
 
 class _ExpectedBlocks(Blocks):

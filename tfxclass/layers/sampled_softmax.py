@@ -5,15 +5,29 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_choice
+from tfxclass.core import first_order
+from tfxclass.core.class_update import ClassUpdate
+from tfxclass.core.forward import Ranking
+from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
-from tfxclass.layers.sampled_head import SampledHead
+from tfxclass.core.targets import take_columns
+from tfxclass.core.targets import with_negatives
+from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
+from tfxclass.ops import placement as placement_lib
+from tfxclass.rows import class_matrix
+from tfxclass.rows import read
+from tfxclass.samplers import by_name
+from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Config
+from tfxclass.types import Shape
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class SampledSoftmax(SampledHead):
+class SampledSoftmax(ClassHead):
     """Softmax that computes `num_sampled` classes in a training step.
 
     Use it from some ten thousand classes on. A training step costs a product of
@@ -23,6 +37,8 @@ class SampledSoftmax(SampledHead):
     expected count of each class is subtracted from its logit, so the loss
     estimates the full softmax. With `num_sampled >= num_classes` it is the full
     softmax.
+
+    A subclass with another loss overrides `sampled_loss`.
 
     Args:
         num_classes: int, number of classes.
@@ -45,12 +61,18 @@ class SampledSoftmax(SampledHead):
             whose counts are not corrected (`correct_fill=False`,
             `correction="none"`). `sampler="auto"` always measures the softmax
             of the logits.
-        placement: None or `"host"`, as in `SampledHead`.
+        placement: None, or `"host"` for a class matrix that is too large for
+            the device. The class matrix, its optimizer state and the sampler's
+            index then lie in host memory. A training step copies the sampled
+            class vectors to the device, and their gradients back. Evaluation
+            and `top_k` need all class vectors and run on the host. It needs an
+            optimizer of `tfxclass.optimizers`, and no distribution strategy.
+            For several devices see `ShardedSoftmax` and
+            `tfxclass.distribute.fit`. Defaults to None.
         **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
             `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
             `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
-            `num_negatives`, `seed`). `placement="host"` keeps class vectors in
-            host memory.
+            `num_negatives`, `seed`).
 
     Example:
 
@@ -68,19 +90,188 @@ class SampledSoftmax(SampledHead):
 
     loss_kinds = ALL_OBJECTIVES
 
+    #: Whether `sampler` may be None: no sampling, all classes.
+    sampler_is_optional = False
+
     def __init__(
         self,
         num_classes: int,
         num_sampled: int | None = None,
-        sampler: str | Sampler = "auto",
+        sampler: str | Sampler | None = "auto",
+        placement: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, num_sampled, sampler, **kwargs)
+        super().__init__(num_classes, **kwargs)
+        self.sampler = self._make_sampler(sampler, num_sampled)
+        self.num_sampled = self.sampler and self.sampler.num_sampled
+        if self.objective.is_sum:
+            self.check_estimates("loss", self.objective.name)
+        options = self.loss_options
+        if options is not None:
+            self.check_estimates("label_smoothing", options.label_smoothing)
+        check_choice("placement", placement, (None, "host"))
+        if placement is not None and self.tie is not None:
+            raise ValueError(
+                "`placement` must be None with `tied_to`: class vectors lie "
+                f'where their layer is. Received: placement="{placement}"'
+            )
+        if placement is not None and self.sampler is None:
+            raise ValueError(
+                '`placement="host"` needs a `sampler`: without one a step '
+                "brings the whole matrix to the device. Received: sampler=None"
+            )
+        self.placement = placement
+
+    def _make_sampler(self, sampler, num_sampled):
+        if sampler is None and self.sampler_is_optional:
+            if num_sampled is not None:
+                raise ValueError(
+                    '`num_sampled` needs a `sampler`, e.g. "uniform". '
+                    f"Received: num_sampled={num_sampled} with sampler=None."
+                )
+            return None
+        return by_name.get(sampler, num_sampled, self.seed, self.num_classes)
+
+    def check_estimates(self, name: str, is_used: Any) -> None:
+        """Refuses an option that sums over all classes, if the sampler cannot.
+
+        Args:
+            name: str, name of the argument.
+            is_used: value of the argument, 0 if it is not used.
+        """
+        sampler = self.sampler
+        if is_used and sampler is not None and not sampler.estimates_sums:
+            raise ValueError(
+                f"`{name}` is a sum over all classes, which a sampler without "
+                "a correction of its counts (`correct_fill=False`, "
+                '`correction="none"`, "fill" with `negatives="sample"`) does '
+                f"not estimate. Received: {name}={is_used} with a "
+                f"{type(sampler).__name__} of that kind"
+            )
+
+    @property
+    def measured(self) -> dict[str, keras.Variable]:
+        """The sampler's measurements of itself, by name."""
+        return {} if self.sampler is None else self.sampler.gauges
+
+    def sampler_figures(self) -> dict[str, float]:
+        """The current values of the sampler's measurements, by name."""
+        return {} if self.sampler is None else self.sampler.figures()
+
+    @property
+    def has_gpu_ops(self) -> bool:
+        return self.sampler is None or self.sampler.has_gpu_ops
+
+    @property
+    def has_gpu_half_ops(self) -> bool:
+        return self.sampler is None or self.sampler.has_gpu_half_ops
+
+    def is_on_host(self) -> bool:
+        if self.placement is None:
+            return super().is_on_host()
+        if tf.distribute.has_strategy():
+            raise ValueError(
+                '`placement="host"` is for one device, without a strategy. '
+                f"Received: a {type(tf.distribute.get_strategy()).__name__}. "
+                "With several, a ShardedSoftmax shares the matrix out, and a "
+                "ParameterServerStrategy keeps it on servers."
+            )
+        return True
+
+    def build(self, input_shape: Shape) -> None:
+        super().build(input_shape)
+        if self.sampler is not None:
+            self.sampler.build_for(self)
+            class_matrix.of(self.kernel).subscribe(self.sampler.rows_moved)
+            self.num_sampled = self.sampler.num_sampled
+
+    def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
+        if training and self.sampler is not None:
+            # A loss on it would cost, silently, the full softmax.
+            return first_order.refuse(
+                output,
+                f"Compile with loss=head.loss: {self.name!r}, a "
+                f"{type(self).__name__}, has a training loss of its own, and "
+                "another loss differentiates its full output. A FullSoftmax "
+                "takes any loss.",
+            )
+        return output
+
+    def may_skip_rows(self) -> bool:
+        if self.sampler is None or self.num_negatives:
+            # Negatives of a row are in the sample whether it has a label.
+            return False
+        # Replicas gather their rows, and need as many each.
+        context = tf.distribute.get_replica_context()
+        return context is not None and context.num_replicas_in_sync == 1
+
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
+        """The `Step` on the sampled classes, or on all without a sampler."""
+        if self.sampler is None:
+            return super().training_step(features, targets)
+        queries = self.queries(features)
+        sample = self.sample(queries, targets)
+        rows = self.sampled_rows(sample)
+        logits = self.sampled_logits(queries, sample, rows)
+        losses, ranked = self.sampled_loss(logits, sample, targets)
+        losses += self.sampled_penalty(rows[0], sample)
+        ranking = Ranking(tf.stop_gradient(ranked), sample.positions)
+        return Step(losses, ranking)
+
+    def sample(self, queries: tf.Tensor, targets: Targets) -> Sample:
+        """The `tfxclass.samplers.Sample` of a training step."""
+        with placement_lib.on(self.rows_device):
+            sample = sample_for_replicas(
+                self.sampler,
+                tf.stop_gradient(queries),
+                with_negatives(targets),
+                self.kernel,
+            )
+        return sample.without_negatives(self.num_negatives)
+
+    def sampled_rows(
+        self, sample: Sample
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """`(kernel, bias)` of the classes of a step; see `read.gather`."""
+        return read.gather(self.rows, sample.ids)
+
+    def sampled_logits(
+        self,
+        queries: tf.Tensor,
+        sample: Sample,
+        rows: tuple[tf.Tensor, tf.Tensor | None],
+    ) -> tf.Tensor:
+        """Logits of the classes of a step, float32 `[rows, num_sampled]`.
+
+        They are -inf where the sample's mask leaves a class out.
+
+        Args:
+            queries: float32 `[rows, dim]`.
+            sample: `tfxclass.samplers.Sample`.
+            rows: the `sampled_rows` of `sample`.
+        """
+        kernel, bias = rows
+        logits = tf.matmul(queries, kernel, transpose_b=True)
+        logits = logits if bias is None else logits + bias
+        if sample.mask is None:
+            return logits
+        return tf.where(sample.mask, logits, float("-inf"))
 
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        targets, finish = self.apply_class_weights(targets)
+        """Loss of each example over the classes of a step.
+
+        Args:
+            logits: float32 `[rows, num_sampled]`.
+            sample: `tfxclass.samplers.Sample`.
+            targets: `tfxclass.losses.Targets`.
+
+        Returns:
+            `(losses, ranked)`: float32 `[rows]`, and `[rows, num_sampled]`, the
+            logits by which metrics rank the labels.
+        """
+        targets, finish = self.weighted_targets(targets)
         losses, ranked = self.objective.sampled(
             logits,
             sample,
@@ -90,3 +281,51 @@ class SampledSoftmax(SampledHead):
             self.num_classes,
         )
         return finish(losses), ranked
+
+    def sampled_penalty(
+        self, kernel: tf.Tensor, sample: Sample
+    ) -> tf.Tensor | float:
+        """Penalty that is added to each loss, a float or `[rows]`.
+
+        Args:
+            kernel: float32 `[num_sampled, dim]`, class vectors of the step.
+            sample: `tfxclass.samplers.Sample`.
+        """
+        return 0.0
+
+    def target_logits(self, logits: tf.Tensor, sample: Sample) -> tf.Tensor:
+        """Logits of the labels with the margin subtracted, `[rows, p]`."""
+        of_targets = take_columns(logits, sample.positions)
+        margin = self.target_margin()
+        return of_targets if margin is None else margin(of_targets)
+
+    def step_rows(self, batch: int) -> int | None:
+        return None if self.sampler is None else self.sampler.size_for(batch)
+
+    def activation_bytes(self, batch: int, dim: int) -> int:
+        if self.sampler is None:
+            return super().activation_bytes(batch, dim)
+        # Logits, adjusted logits, their gradient, and a copy for metrics.
+        return 16 * batch * self.sampler.size_for(batch)
+
+    def index_bytes(self, dim: int) -> int:
+        if self.sampler is None:
+            return 0
+        return self.sampler.index_bytes(*self.weight_specs(dim)[0].shape)
+
+    def _given_num_sampled(self):
+        return self.sampler and self.sampler.get_config()["num_sampled"]
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "num_sampled": self._given_num_sampled(),
+            "placement": self.placement,
+            "sampler": keras.saving.serialize_keras_object(self.sampler),
+        }
+
+    def changed_config(self, change: ClassUpdate) -> Config:
+        config = super().changed_config(change)
+        if "sampler" in config and self.sampler is not None:
+            config["sampler"] = by_name.changed(self.sampler, change)
+        return config

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import saved_random
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
@@ -21,14 +22,13 @@ from tfxclass.ops import placement
 from tfxclass.ops.active_classes import active_classes
 from tfxclass.rows import class_matrix
 from tfxclass.rows import read
-from tfxclass.rows import servable_ops
+from tfxclass.rows import stock_search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.shards import ShardSamplers
-from tfxclass.saved_random import SavedRandom
+from tfxclass.shards import state
 from tfxclass.shards.exchange import ReplicaGroup
-from tfxclass.shards.state import SavedShards
 from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass.types import Store
@@ -39,7 +39,7 @@ _SAMPLER = "sampler_state_"
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
+class ShardedSoftmax(ClassHead):
     """Softmax with a contiguous range of classes on each replica.
 
     Use it for a class matrix that is too large or too slow for one device.
@@ -139,7 +139,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         self.correct_fill = correct_fill
         if self.is_sampled:
             self._check_sum()
-        self.make_random(self.seed)
+        self.random = keras.random.SeedGenerator(self.seed)
 
     def _check_sampling(self, sampler, num_sampled, sample_rate):
         """`num_sampled` as an int, or None."""
@@ -256,10 +256,10 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
             for i, variables in parts.items()
         }
 
-    def all_logits(self, features: tf.Tensor) -> tf.Tensor:
-        if self.exchange(features).needs_collectives:
+    def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
+        if not weights and self.exchange(features).needs_collectives:
             return tf.fill([tf.shape(features)[0], self.num_classes], math.nan)
-        return super().all_logits(features)
+        return super().all_logits(features, weights)
 
     def class_matrix(self) -> tf.Tensor:
         """The class vectors of all shards as one tensor, for exports."""
@@ -277,7 +277,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
             )
         normalize = self.similarity == "cosine"
         return [
-            servable_ops.servable(ClassRows(kernel, *bias, normalize=normalize))
+            stock_search.servable(ClassRows(kernel, *bias, normalize=normalize))
         ]
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
@@ -287,7 +287,7 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         if not self.is_sampled:
             return super().training_step(features, targets)
         negatives = targets.negatives
-        targets, finish = self.apply_class_weights(targets)
+        targets, finish = self.weighted_targets(targets)
         targets = targets._replace(negatives=negatives).map(exchange.gather)
         queries = self.queries(features)
         parts, columns, ids = zip(
@@ -373,7 +373,9 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
         return self.sampler.index_bytes(*self.device_specs(dim)[0].shape)
 
     def save_own_variables(self, store: Store) -> None:
-        super().save_own_variables(store)
+        # Rows are in the order of all classes, whatever the shards are.
+        state.save(self.shard_variables, store)
+        saved_random.save(self.random, store)
         if self._saves_samplers:
             store["sampler_shards"] = np.array(self.shards.count)
             for name, value in self._samplers.state().items():
@@ -381,7 +383,8 @@ class ShardedSoftmax(SavedRandom, SavedShards, ClassHead):
 
     def load_own_variables(self, store: Store) -> None:
         with head_weights.loading_into(self):
-            super().load_own_variables(store)
+            rows = saved_random.load(self.random, store)
+            state.load(self.shard_variables, rows)
         names = [x for x in store.keys() if x.startswith(_SAMPLER)]
         # Samplers of another number of shards are of other classes: the
         # indexes are built again, from the rows.

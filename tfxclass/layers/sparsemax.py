@@ -9,14 +9,13 @@ from tfxclass.core.targets import Targets
 from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.layers.head_search import sorted_scores
+from tfxclass.layers.output_head import sorted_scores
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.ops import placement
 from tfxclass.rows import read
 from tfxclass.rows import search
-from tfxclass.rows import servable_ops
 from tfxclass.rows.blocks import Blocks
 from tfxclass.types import Margin
 
@@ -85,27 +84,21 @@ class Sparsemax(ClassHead):
         # Logits of all classes, and their probabilities or gradient.
         return 8 * batch * self.num_classes
 
-    def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        [(queries, rows)] = self.parts(features)
-        with placement.on(rows.device):
-            return self._best(search.best, queries, rows, k)
-
-    def servable_best(
-        self, features: tf.Tensor, k: int, weights: Any
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._best(
-            servable_ops.best, self.queries(features), *weights, k
-        )
-
-    def servable_scores(self, features: tf.Tensor, weights: Any) -> tf.Tensor:
+    def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         return sorted_scores(self, features, weights)
 
-    def _best(self, find, queries, rows, k):
-        """`(ids, scores)`, from the best logits that `find` gives."""
+    def best(
+        self, features: tf.Tensor, k: int, weights: Any = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        [(queries, rows)] = self.parts(features, weights)
+        with placement.on(rows.device):
+            return self._best(queries, rows, k)
+
+    def _best(self, queries, rows, k):
         if self.activation is None:
-            return find(queries, rows, k, with_logsumexp=False)[:2]
+            return search.best(queries, rows, k, with_logsumexp=False)[:2]
         most = min(max(k, _SUPPORT), self.num_classes)
-        ids, logits, _ = find(queries, rows, most, with_logsumexp=False)
+        ids, logits, _ = search.best(queries, rows, most, with_logsumexp=False)
         top, tau = _threshold(
             Blocks(queries, read.whole(rows)), logits, self.num_classes
         )

@@ -323,13 +323,19 @@ class TwoTowerSoftmax(SampledSoftmax):
         self._refresh_from(_STALE)
         return super().exact_loss(features, targets, margin)
 
-    def best(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        self._refresh_from(_STALE)
-        return super().best(features, k)
+    def best(
+        self, features: tf.Tensor, k: int, weights: Any = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if weights is None:
+            self._refresh_from(_STALE)
+        return super().best(features, k, weights)
 
-    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        self._refresh_from(_STALE)
-        return super().logits_of(features, ids)
+    def logits_of(
+        self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
+    ) -> tf.Tensor:
+        if weights is None:
+            self._refresh_from(_STALE)
+        return super().logits_of(features, ids, weights)
 
     def export_weights(self) -> Any:
         self._refresh_from(_STALE)

@@ -43,14 +43,14 @@ class Softmax:
     is_sum = False
 
     def is_plain(self, options: LossOptions) -> bool:
-        """Whether all of `options` is in what `apply_class_weights` makes."""
+        """Whether all of `options` is in what `weighted_targets` makes."""
         return set(options.used) <= set(LOSS_OPTIONS)
 
     def targets(self, targets: Targets) -> Targets:
         """`Targets` with the weights of this loss, from ones that sum to 1."""
         return targets
 
-    def apply_class_weights(
+    def weighted_targets(
         self, options: LossOptions, targets: Targets, num_classes: int
     ) -> tuple[Targets, Finish]:
         """Applies `options` to labels and to their losses.
@@ -64,7 +64,7 @@ class Softmax:
             `(targets, finish)`: `Targets` with their masses, and a function
             of the rows' losses `[rows]`, without penalties.
         """
-        targets, row_weights = options.apply_class_weights(targets, num_classes)
+        targets, row_weights = options.normalized_targets(targets, num_classes)
         return targets, lambda losses: options.weight_losses(
             losses, row_weights
         )
@@ -111,7 +111,7 @@ class Softmax:
         Args:
             logits: float32 `[rows, n]`, -inf where the mask leaves one out.
             sample: `tfxclass.samplers.Sample`.
-            targets: what `apply_class_weights` gave.
+            targets: what `weighted_targets` gave.
             margin: function of the target logits, or None.
             options: `LossOptions`, or None.
             num_classes: int.
@@ -171,7 +171,7 @@ class OneVsRest:
         ids = targets.ids
         return Targets(ids, tf.cast(ids >= 0, tf.float32))
 
-    def apply_class_weights(
+    def weighted_targets(
         self, options: LossOptions, targets: Targets, num_classes: int
     ) -> tuple[Targets, Finish]:
         """As in `Softmax`, but only the loss of a label is weighted."""

@@ -251,7 +251,7 @@ class LossOptions:
                 f"teacher_weight={self.teacher_weight}"
             )
 
-    def apply_class_weights(
+    def normalized_targets(
         self, targets: Targets, num_classes: int
     ) -> tuple[Targets, tf.Tensor]:
         """Applies class weights to labels and to the losses of examples.

@@ -11,6 +11,7 @@ from tfxclass.ops import library
 from tfxclass.recovery.rows import Rows
 from tfxclass.rows import read
 from tfxclass.rows import search
+from tfxclass.rows.best import merge
 from tfxclass.rows.blocks import Blocks
 
 
@@ -62,7 +63,7 @@ def add_duals(
 
 def _add_all(total, parts, targets, weighted):
     found = [search.best(queries, part, 1) for queries, part in parts]
-    logsumexp = search.merge(found, 1).logsumexp[:, 0]
+    logsumexp = merge(found, 1).logsumexp[:, 0]
     _check_finite(logsumexp)
     # Every class as if none were a label; labels are added below.
     no_labels = tf.fill([len(weighted), 1], tf.constant(-1, tf.int64))
@@ -85,7 +86,7 @@ def _add_all(total, parts, targets, weighted):
 
 
 def _add_top_k(total, parts, targets, weighted, top_k):
-    found = search.merge(
+    found = merge(
         [search.best(queries, part, top_k) for queries, part in parts], top_k
     )
     _check_finite(found.logsumexp[:, 0])

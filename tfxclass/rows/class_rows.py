@@ -28,6 +28,8 @@ class ClassRows(NamedTuple):
             where they are all rows.
         bfloat16_products: bool, whether products of the exact softmax may be
             of numbers rounded to bfloat16.
+        is_stock: bool, whether only TensorFlow's own ops may read them, as in
+            an export.
     """
 
     kernel: Any
@@ -38,6 +40,7 @@ class ClassRows(NamedTuple):
     device: str | None = None
     log_counts: Any = None
     bfloat16_products: bool = False
+    is_stock: bool = False
 
     @property
     def capacity(self) -> int:

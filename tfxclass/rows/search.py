@@ -1,11 +1,4 @@
-"""The best classes of parts, exactly, in blocks.
-
-`tfxclass.rows.servable_ops` does the same with TensorFlow's own ops.
-"""
-
-from collections.abc import Sequence
-from typing import Any
-from typing import NamedTuple
+"""The logits and the best classes of `ClassRows`, exactly, in blocks."""
 
 import tensorflow as tf
 
@@ -13,31 +6,27 @@ from tfxclass.core.softmax import empty_stats
 from tfxclass.core.softmax import logsumexp_of
 from tfxclass.ops import library
 from tfxclass.ops import placement
+from tfxclass.rows import products
+from tfxclass.rows import stock_search
+from tfxclass.rows.best import Best
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.read import whole
 from tfxclass.types import Scalar
 
 
-class Best(NamedTuple):
-    """The best classes of some rows.
-
-    Attributes:
-        ids: int64 `[batch, k]`, best first, equal logits by rising id; NaN
-            logits are never among them, and ids are -1 where fewer are left.
-        logits: float32 `[batch, k]`.
-        logsumexp: `[batch, 1]`, of all classes; float64, in exports float32.
-    """
-
-    ids: Any
-    logits: Any
-    logsumexp: Any
+def all_logits(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
+    """Logits of all classes of `ClassRows`, float32 `[batch, classes]`."""
+    if rows.is_stock:
+        return stock_search.all_logits(queries, rows)
+    with placement.on(rows.device):
+        return products.all_products(queries, whole(rows))
 
 
 def best(
     queries: tf.Tensor, rows: ClassRows, k: int, with_logsumexp: bool = True
 ) -> Best:
-    """`Best` of `ClassRows`, whose rows are read as they are.
+    """`Best` of `ClassRows`.
 
     Args:
         queries: float32 `[batch, dim]`.
@@ -45,6 +34,8 @@ def best(
         k: int; at most as many as `rows` has room for are returned.
         with_logsumexp: whether it is needed.
     """
+    if rows.is_stock:
+        return stock_search.best(queries, rows, k, with_logsumexp)
     with placement.on(rows.device):
         return best_of_blocks(
             Blocks(queries, whole(rows)),
@@ -102,36 +93,6 @@ def best_of_logits(logits: tf.Tensor, k: int) -> Best:
         tf.fill([batch, k], tf.constant(-1, tf.int64)),
     )
     return Best(ids, scores, None)
-
-
-def merge(found: Sequence[Best], k: int) -> Best:
-    """Merges the `Best` of consecutive parts, a list, into one."""
-    if len(found) == 1:
-        return found[0]
-    ids, logits, sums = (tf.concat(x, axis=1) for x in zip(*found))
-    # Among equal scores top_k takes the first one, with the lower id.
-    _, places = tf.math.top_k(nan_last(logits), k)
-    ids, logits = (
-        tf.gather(x, places, axis=1, batch_dims=1) for x in (ids, logits)
-    )
-    return Best(ids, logits, tf.reduce_logsumexp(sums, axis=1, keepdims=True))
-
-
-def nan_last(logits: tf.Tensor) -> tf.Tensor:
-    """Logits to rank by: `tf.math.top_k` has no order for NaN."""
-    lowest = tf.constant(float("-inf"), logits.dtype)
-    return tf.where(tf.math.is_nan(logits), lowest, logits)
-
-
-def mask_missing(
-    ids: tf.Tensor, scores: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """`(ids, scores)` with id -1 and score 0 where there is no answer.
-
-    There is none where no class was found, or where its score is NaN.
-    """
-    is_answer = (ids >= 0) & ~tf.math.is_nan(scores)
-    return tf.where(is_answer, ids, -1), tf.where(is_answer, scores, 0.0)
 
 
 def top_k(

@@ -44,17 +44,3 @@ def load(variables: Sequence[Variable | SplitRows], store: Store) -> None:
             variable.assign(store[str(number)])
         else:
             shards.write(variable, np.asarray(store[str(number)]))
-
-
-class SavedShards:
-    """Mixin of layers whose variables are in shards: files have all rows.
-
-    A subclass gives `shard_variables`, a list of all of its variables, and
-    derives from `keras.layers.Layer` after this.
-    """
-
-    def save_own_variables(self, store: Store) -> None:
-        save(self.shard_variables, store)
-
-    def load_own_variables(self, store: Store) -> None:
-        load(self.shard_variables, store)

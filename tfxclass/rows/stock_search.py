@@ -1,7 +1,6 @@
-"""The best classes with stock TensorFlow ops alone, for exported graphs.
+"""The best classes with TensorFlow's own ops alone, for exported graphs.
 
-`tfxclass.rows.search` does the same with compiled ops, which TensorFlow
-Serving does not have.
+`tfxclass.rows.search` takes these functions for `ClassRows` with `is_stock`.
 """
 
 from collections.abc import Callable
@@ -13,13 +12,13 @@ import tensorflow as tf
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.ops.stored_rows import zeros_variable
+from tfxclass.rows.best import Best
+from tfxclass.rows.best import nan_last
 from tfxclass.rows.blocks import LEAST_BLOCK
 from tfxclass.rows.blocks import block_size
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.products import normalize
 from tfxclass.rows.read import whole
-from tfxclass.rows.search import Best
-from tfxclass.rows.search import nan_last
 from tfxclass.types import Scalar
 
 # Up to here one product and one top_k: 256 KiB of logits a query.
@@ -36,7 +35,10 @@ _LEAST_OF_MANY = 8 * LEAST_BLOCK
 def servable(rows: ClassRows) -> ClassRows:
     """`ClassRows` of variables to serve: those given, or a normalised copy."""
     rows = rows._replace(
-        kernel=_variable(rows.kernel), bias=_variable(rows.bias), device=None
+        kernel=_variable(rows.kernel),
+        bias=_variable(rows.bias),
+        device=None,
+        is_stock=True,
     )
     if not rows.normalize:
         return rows
