@@ -43,6 +43,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.join(os.path.dirname(HERE), "build")
 # The sources that take half a minute: many rules in many dtypes.
 LONG = ("row_update_kernels.cc",)
+# CPU seconds of a file, on an AMD EPYC.
+CPP_SECONDS, CUDA_SECONDS = 5, 40
 #: A folder in it for each TensorFlow, named after its minor version.
 COMPILED = os.path.join(os.path.dirname(HERE), "tfxclass", "ops", "compiled")
 LIBRARY = "_tfxclass_ops.so"
@@ -213,8 +215,9 @@ def build(folder=COMPILED):
     """Compiles custom_ops/ for the installed TensorFlow.
 
     Writes the library and build_info.json into `folder`/2.21, named after
-    TensorFlow's minor version. Prints one line: for what, from how many files,
-    how long it took. Two builds at the same time wait for each other.
+    TensorFlow's minor version. Prints how long it may take, where that is more
+    than some seconds, and then for what, from how many files, how long it took.
+    Two builds at the same time wait for each other.
     """
     with _lock():
         _build(folder)
@@ -273,9 +276,10 @@ def _build_library(output, march, version, compile_flags, link_flags):
     jobs = compile_jobs(command, long, version)
     if cuda:
         jobs += compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
+    rest = compile_jobs([*command, *with_headers(headers)], plain, version)
+    _announce([*jobs, *rest], cuda)
     compiled = _count_old(jobs)
     _compile([*headers, *jobs])
-    rest = compile_jobs([*command, *with_headers(headers)], plain, version)
     compiled += _count_old(rest)
     jobs += rest
     # The CUDA runtime goes in, and looks for a driver when it is used.
@@ -285,6 +289,22 @@ def _build_library(output, march, version, compile_flags, link_flags):
     run([*linker, "-shared", "-o", output + ".new", *objects, *link_flags])
     os.replace(output + ".new", output)
     return compiled, len(jobs)
+
+
+def _announce(jobs, cuda):
+    """Says what is compiled and about how long it takes, before it begins."""
+    of_cuda = _count_old([job for job in jobs if job[0][0] == cuda])
+    plain = _count_old(jobs) - of_cuda
+    cores = os.cpu_count() or 1
+    seconds = (CPP_SECONDS * plain + CUDA_SECONDS * of_cuda) / cores
+    if seconds < 10:
+        return
+    also = f" and {of_cuda} of CUDA" if of_cuda else ""
+    print(
+        f"Compiling {plain} files of C++{also} on {cores} cores: about "
+        f"{max(seconds / 60, 0.5):.1f} minutes ...",
+        flush=True,
+    )
 
 
 def _count_old(jobs):
