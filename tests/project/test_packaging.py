@@ -220,8 +220,11 @@ def test_build_counts_the_files_of_cuda(monkeypatch, tmp_path, capsys):
         build, "run", lambda command: pathlib.Path(f"{output}.new").touch()
     )
     build.build(str(tmp_path))
-    count = sum(map(len, build.sources(with_cuda=True)))
-    assert f": {count} files compiled, 0 reused" in capsys.readouterr().out
+    plain, of_cuda = map(len, build.sources(with_cuda=True))
+    first, last = capsys.readouterr().out.splitlines()
+    begin = f"Compiling {plain} files of C++ and {of_cuda} of CUDA on "
+    assert first.startswith(begin) and "minutes" in first
+    assert f": {plain + of_cuda} files compiled, 0 reused" in last
 
 
 def test_two_builds_do_not_meet(monkeypatch, tmp_path):
