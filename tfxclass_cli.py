@@ -236,8 +236,14 @@ def _add_encoding(command):
 
 
 def _threshold(text):
-    # "learned" is the former name.
-    return text if text in ("calibrated", "learned") else float(text)
+    if text == "calibrated":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f'must be a number in [0, 1], or "calibrated": {text!r}'
+        ) from None
 
 
 def run(options: argparse.Namespace) -> int:
@@ -304,6 +310,7 @@ def _read(path, texts, options):
     from tfxclass_text import columns
     from tfxclass_text import readers
 
+    _check_file(path)
     texts, tags = readers.read(
         path, texts, options.tags, options.encoding, options.separator
     )
@@ -317,6 +324,14 @@ def _read(path, texts, options):
     except ValueError as e:
         raise ValueError(f"{path}: {e}") from e
     return texts, tags
+
+
+def _check_file(path):
+    """Raises OSError or ValueError for a file that cannot have a text."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: there is no such file")
+    if not os.path.getsize(path):
+        raise ValueError(f"{path}: the file is empty")
 
 
 def _read_test(options, fields):
@@ -358,6 +373,7 @@ def _predict(options):
     tagger = Tagger.load(options.model)
     columns = list(tagger.model.input)
     if options.data:
+        _check_file(options.data)
         texts, _ = readers.read(options.data, columns, None, options.encoding)
         _answer(tagger, texts, options)
         return
@@ -412,7 +428,8 @@ def _check_known(path, tags, known):
 
 
 def _print_measures(tagger, data):
-    print(json.dumps(tagger.evaluate(*data), indent=2))
+    measures = tagger.evaluate(*data)
+    print(json.dumps({k: round(v, 4) for k, v in measures.items()}, indent=2))
 
 
 def _answer(tagger, texts, options):

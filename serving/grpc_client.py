@@ -1,4 +1,4 @@
-"""Asks a served model over gRPC; needs the extra tfxclass[serving].
+"""Asks a served model over gRPC; needs grpcio and tensorflow-serving-api.
 
 python serving/grpc_client.py reverse_dictionary "the fear of closed spaces"
 """

@@ -62,11 +62,16 @@ def test_wrong_arguments_are_told_at_once():
     assert "--out" in done.stderr
     done = run("tag", "predict", "model", "--threshold", "high")
     assert done.returncode == 2
-    assert "--threshold" in done.stderr
+    assert "--threshold: must be a number" in done.stderr
+    assert "calibrated" in done.stderr
 
 
-def test_a_missing_file_is_told_without_log_lines():
-    done = run("tag", "fit", "no.jsonl", "--out", "model")
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_missing_file_is_told_without_log_lines(tmp_path, is_empty):
+    path = tmp_path / "no.jsonl"
+    if is_empty:
+        path.touch()
+    done = run("tag", "fit", str(path), "--out", "model")
     assert done.returncode == 1
-    assert done.stderr.startswith("tfxclass: ")
-    assert "no.jsonl" in done.stderr and len(done.stderr.splitlines()) == 1
+    reason = "the file is empty" if is_empty else "there is no such file"
+    assert done.stderr == f"tfxclass: {path}: {reason}\n"

@@ -169,7 +169,8 @@ def check_distinct_names(
     """
     if len(set(names)) == len(names):
         return
-    first, gone = {}, set(removed)
+    first: dict[str, int] = {}
+    gone = set(removed)
     for number, each in enumerate(names):
         if number not in gone and first.setdefault(each, number) != number:
             raise ValueError(
@@ -253,7 +254,9 @@ def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
         known = {
             name
             for base in kind.__mro__
-            for name in inspect.signature(base.__init__).parameters
+            for name in inspect.signature(
+                vars(base).get("__init__", object)
+            ).parameters
         }
         meant = [
             f"`{name}`"

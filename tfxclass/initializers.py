@@ -1,6 +1,7 @@
 """Initializers for the weights of heads."""
 
 import math
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -76,7 +77,7 @@ class LogOdds(keras.initializers.Initializer):
         return {"label_counts": self.label_counts, "num_rows": self.num_rows}
 
 
-def rms_of(initializer: Initializer, shape: Shape) -> float | None:
+def rms_of(initializer: Initializer, shape: Sequence[int]) -> float | None:
     """Root mean square of an initializer's values.
 
     Args:
@@ -91,7 +92,7 @@ def rms_of(initializer: Initializer, shape: Shape) -> float | None:
         initializer = kinds.get(initializer)
     if isinstance(initializer, kinds.VarianceScaling):
         fans = {"fan_in": shape[0], "fan_out": shape[1]}
-        fan = fans.get(initializer.mode, sum(shape) / 2)
+        fan = fans.get(initializer.mode, (shape[0] + shape[1]) / 2)
         return math.sqrt(initializer.scale / max(1.0, fan))
     if isinstance(initializer, kinds.RandomNormal | kinds.TruncatedNormal):
         return math.hypot(initializer.mean, initializer.stddev)

@@ -9,9 +9,10 @@ import os
 import zlib
 from collections.abc import Iterator
 from typing import IO
+from typing import Any
 
 #: Functions that open a packed file, by the end of its name.
-OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 MARK = "\ufeff"
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error)
 # UTF-32's little-endian mark begins with UTF-16's.

@@ -14,7 +14,7 @@ class WeakRegistry:
     """
 
     def __init__(self) -> None:
-        self._entries = {}
+        self._entries: dict[int, tuple[weakref.ref, Any]] = {}
 
     def get(self, key: Any) -> Any:
         """The value of `key`, or None."""

@@ -56,8 +56,8 @@ def parse_arguments(argv=None):
     add(
         "--port",
         type=int,
-        default=8500,
-        help="port of the gRPC API; 0 for none (default: %(default)s)",
+        help="port of the gRPC API; 0 for none (default: 8500, or none where "
+        "the packages of gRPC are not installed)",
     )
     add(
         "--poll_seconds",
@@ -162,10 +162,21 @@ def _check_ports(arguments):
             ) from e
 
 
+def _default_grpc_port():
+    """8500, or 0 and a note where gRPC cannot be served."""
+    try:
+        from tfxclass_serve import grpc_server  # noqa: F401
+    except ImportError as e:
+        print(f"REST alone: {e}", flush=True)
+        return 0
+    return 8500
+
+
 def _make_server(arguments):
     """The server, or the end of the process with the reason."""
+    if arguments.port is None:
+        arguments.port = _default_grpc_port()
     try:
-        # It needs the extra.
         from tfxclass_serve.server import Server
 
         _check_ports(arguments)

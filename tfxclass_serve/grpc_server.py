@@ -16,7 +16,8 @@ try:
 except ImportError as e:
     raise ImportError(
         "gRPC needs the protocol of TensorFlow Serving. Fix: pip install "
-        "'tfxclass[serving]', or serve REST alone with --port=0."
+        "grpcio grpcio-health-checking, and pip install --no-deps "
+        "'tensorflow-serving-api==2.21.*'; or serve REST alone with --port=0."
     ) from e
 
 from tfxclass_serve.grpc_services import Management

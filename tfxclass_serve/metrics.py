@@ -5,8 +5,7 @@ try:
     from prometheus_client.core import Metric
 except ImportError as e:
     raise ImportError(
-        "The metrics need prometheus_client. Fix: pip install "
-        "'tfxclass[serving]'."
+        "The metrics need prometheus_client. Fix: pip install prometheus-client"
     ) from e
 
 PATH = "/monitoring/prometheus/metrics"

@@ -508,7 +508,7 @@ class Tagger(Estimator):
           `[batch, k]`, best first.
         - `labels.txt`, with the name of tag i in line i.
 
-        It needs the extra `tfxclass[onnx]`.
+        It needs `pip install tf2onnx onnx onnxruntime`.
 
         Args:
             path: folder to make; it must not exist.

@@ -385,7 +385,7 @@ def test_bad_additions(case):
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x\ud800"])
 def test_names_that_cannot_be_saved(name):
-    with pytest.raises(ValueError, match="a name of one line for each class"):
+    with pytest.raises(ValueError, match="must be of one line each"):
         layers.FullSoftmax(2, class_names=["a", name])
 
 

@@ -659,7 +659,11 @@ INVALID = {
     ),
     "loss_of_another_head": (
         loss_of_another_head,
-        ["the head 'other' returned", "the output of the head"],
+        ["is of the head 'other'", "another head", "the model's last layer"],
+    ),
+    "loss_called": (
+        lambda: make_head("full").loss(),
+        ["loss=head.loss, without parentheses"],
     ),
     "top_k_zero": (
         lambda: tfxclass.top_k(make_model(make_head("full")), 0),

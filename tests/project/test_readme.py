@@ -120,5 +120,5 @@ def test_it_is_short_enough_to_read():
 def test_pages_with_the_server_install_it(page):
     """The server is a package of its own, which tfxclass does not need."""
     text = (ROOT / page).read_text(encoding="utf8")
-    install = text.find("pip install './tfxclass_serve[cpu,grpc]'")
+    install = text.find("pip install './tfxclass_serve[cpu]'")
     assert 0 <= install < text.find("tfxclass-serve models/")

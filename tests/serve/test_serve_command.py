@@ -75,22 +75,32 @@ def test_help_does_not_load_tensorflow():
     assert "(default: 8501)" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "name, modules",
-    [
-        ("grpc", ["grpc_server"]),
-        ("grpc_health.v1", ["grpc_server"]),
-        ("prometheus_client", ["server", "metrics"]),
-    ],
-)
-def test_without_the_extra(served_models, monkeypatch, name, modules):
+def hide(monkeypatch, name, *modules):
+    """Makes an import of `name` fail, in modules that import it."""
     for module in modules:
         monkeypatch.delitem(
             sys.modules, f"tfxclass_serve.{module}", raising=False
         )
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SystemExit, match="pip install 'tfxclass.serving.'"):
+
+
+def test_without_prometheus(served_models, monkeypatch):
+    hide(monkeypatch, "prometheus_client", "server", "metrics")
+    with pytest.raises(SystemExit, match="pip install prometheus-client"):
         main.main([str(served_models)])
+
+
+@pytest.mark.parametrize(
+    "name", ["grpc", "grpc_health.v1", "tensorflow_serving"]
+)
+def test_without_grpc(served_models, monkeypatch, capsys, name):
+    """REST alone, unless a port of gRPC is asked for."""
+    hide(monkeypatch, name, "grpc_server")
+    assert main._default_grpc_port() == 0
+    note = capsys.readouterr().out
+    assert note.startswith("REST alone: ") and "pip install grpcio" in note
+    with pytest.raises(SystemExit, match="pip install grpcio"):
+        main.main([str(served_models), "--port=18500"])
 
 
 @needs_grpc

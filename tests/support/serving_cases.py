@@ -39,7 +39,7 @@ def has_grpc():
 
 
 needs_grpc = pytest.mark.skipif(
-    not has_grpc(), reason="the extra tfxclass[serving] is not installed"
+    not has_grpc(), reason="the packages of gRPC are not installed"
 )
 
 

@@ -139,7 +139,8 @@ def _pairs(rows: HeldOut, k: int) -> Pairs:
     for ids, scores, labels in rows.answers(k):
         np.add.at(positives, labels[labels >= 0], 1)
         found.append(flat(ids, scores, labels))
-    return Pairs(*(np.concatenate(x) for x in zip(*found)), positives)
+    places, scores, hits = (np.concatenate(x) for x in zip(*found))
+    return Pairs(places, scores, hits, positives)
 
 
 def flat(

@@ -82,7 +82,7 @@ def reliability(
         )
     bins = np.minimum((p * num_bins).astype(np.int64), num_bins - 1)
     counts = np.bincount(bins, minlength=num_bins)
-    means = [
+    mean_p, mean_hits = (
         np.divide(
             np.bincount(bins, weights=values, minlength=num_bins),
             counts,
@@ -90,8 +90,9 @@ def reliability(
             where=counts > 0,
         )
         for values in (p, hits)
-    ]
-    return Reliability(np.linspace(0, 1, num_bins + 1), *means, counts)
+    )
+    edges = np.linspace(0, 1, num_bins + 1)
+    return Reliability(edges, mean_p, mean_hits, counts)
 
 
 def reliability_of(

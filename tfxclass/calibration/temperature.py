@@ -18,7 +18,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 def loss_of(rows: HeldOut) -> Callable[[float], float]:
     """The mean negative log-likelihood of the labels by the temperature."""
     # For probabilities, even if a hinge loss made the logits.
-    objective = OBJECTIVES[rows.head.activation]
+    objective = OBJECTIVES[str(rows.head.activation)]
 
     @tf.function
     def total(features, ids, inverse):

@@ -79,7 +79,8 @@ class Forward:
         self.logits = None
 
     @property
-    def head(self) -> keras.layers.Layer | None:
+    def head(self) -> Any:
+        """The head, or None once it is gone."""
         return self._head()
 
     def has_diverged(self, rows: tf.Tensor) -> tf.Tensor:
@@ -131,15 +132,18 @@ def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
         ValueError: `y_pred` is not the output of that head as it returned it.
     """
     forward = of(y_pred)
-    head = None if forward is None else forward.head
-    if head is not None and head.name == head_name:
-        return forward
     if forward is None:
         received = f"y_pred={y_pred!r}, which is not a head's output"
-    elif head is None:
+    elif forward.head is None:
         received = "the output of a head that no longer exists"
+    elif forward.head.name == head_name:
+        return forward
     else:
-        received = f"the output of the head {head.name!r}"
+        raise ValueError(
+            f"`{reader}` is of the head {head_name!r}. Received: the output of "
+            f"another head, {forward.head.name!r}. Fix: take the loss and the "
+            "metrics from the head that is the model's last layer"
+        )
     raise ValueError(
         f"`{reader}` works with what the head {head_name!r} returned, as it "
         "is. Make the head the last layer, without an Activation, a cast or a "

@@ -11,6 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +33,7 @@ class Passes:
         self, make: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
     ) -> None:
         self._make = make
-        self._waiting = []
+        self._waiting: list[Any] = []
         self._lock = threading.Lock()
 
     def element(self, i: int) -> tuple[np.ndarray, np.ndarray] | None:

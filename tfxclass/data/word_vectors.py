@@ -45,10 +45,11 @@ def word_vectors(
     ```
     """
     path = local_path(path)
-    names, places = as_names("names", names), {}
+    names = as_names("names", names)
+    places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         places.setdefault(name, []).append(place)
-    found = {}
+    found: dict[int, np.ndarray] = {}
     for word, vector in _rows(path, places):
         for place in places[word]:
             found.setdefault(place, vector)

@@ -47,9 +47,10 @@ class WorkerBatches:
         """Iterator for `schedule`. It has no place: nothing is skipped."""
         if callable(self._dataset):
             return self._iterator_of(lambda: self._dataset(number))
-        if self._iterator is None:
-            self._iterator = self._iterator_of(_recipe(self._dataset))
-        return self._iterator
+        found = self._iterator
+        if found is None:
+            found = self._iterator = self._iterator_of(_recipe(self._dataset))
+        return found
 
     def _iterator_of(self, make):
         devices = tf.config.list_logical_devices("CPU")
@@ -154,7 +155,7 @@ class AsynchronousSteps(Steps):
         """Batches from the coordinator, each one once."""
         return _Passes(dataset)
 
-    def build(self, batches: WorkerBatches) -> None:
+    def build(self, batches: Any) -> None:
         """Makes all variables, metrics included, without a step."""
         with self.model.distribute_strategy.scope():
             self._test.get_concrete_function(batches.element_spec)

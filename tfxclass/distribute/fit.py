@@ -135,14 +135,16 @@ def fit(
             "validation_data", validation_data, batch_size, False, is_remote
         )
     is_continued = steps_per_epoch is not None and not is_of_epochs
+    steps: SynchronousSteps | AsynchronousSteps
     if is_remote:
         steps = AsynchronousSteps(model, max_staleness)
         steps_per_epoch = steps_per_epoch or _required_length(dataset)
     else:
         steps = SynchronousSteps(model)
     _build(model, dataset)
+    saved = None
     if checkpoint is not None:
-        checkpoint = Checkpoint(checkpoint, model, steps.is_chief)
+        saved = Checkpoint(checkpoint, model, steps.is_chief)
     validation = None
     if validation_data is not None:
         batches = steps.evaluation_batches(validation_data)
@@ -154,7 +156,7 @@ def fit(
         log_interval,
         is_continued,
         validation,
-        checkpoint,
+        saved,
         checkpoint_interval,
     )
     with steps.explained_failures():

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 
 class Steps:
@@ -16,7 +17,7 @@ class Steps:
     """
 
     #: What TensorFlow raises for a lost process, and what to say of it.
-    lost_errors = ()
+    lost_errors: tuple[type[tf.errors.OpError], ...] = ()
     lost_message = ""
 
     def __init__(self, model: keras.Model) -> None:

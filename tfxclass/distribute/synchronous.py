@@ -84,7 +84,7 @@ class SynchronousSteps(Steps):
 
     evaluation_batches = batches
 
-    def build(self, batches: Batches) -> None:
+    def build(self, batches: Any) -> None:
         """Makes all variables, metrics included, without a step."""
         self._train.get_concrete_function(batches.epoch(0))
 

@@ -63,10 +63,10 @@ def of_head(
     """
     if labels is False:
         return None
-    # A head has checked its own.
-    if labels is None:
-        return head.class_names
     names = read(labels, head.num_classes)
+    # A head has checked its own.
+    if names is None:
+        return head.class_names
     check_distinct_names("labels", names, head.removed)
     return names
 

@@ -58,7 +58,7 @@ class ListSearch(tf.Module):
         self.num_lists = len(sizes)
         self.num_probes = None
         self.recall = None
-        self.measured_on = None
+        self.measured_on: str | None = None
         self.score_error = None
         self.log_sum_error = None
         # Untracked: the head's own copies of these would be saved, too.

@@ -69,7 +69,7 @@ def onnx(
     A request needs memory for `[batch, num_classes]` logits. Layers that
     compute in float16 or bfloat16 are float32 in the export. Where a score is
     NaN, the id is -1 and the score 0. The folder appears complete or not at
-    all. It needs the extra `tfxclass[onnx]`.
+    all. It needs `pip install tf2onnx onnx onnxruntime`.
 
     Args:
         model: a built Keras model that ends in a head with one class vector for
@@ -109,7 +109,7 @@ def onnx(
     inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
-    quantize = accuracy.check_quantize(quantize, head)
+    is_int8 = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
     encoder = served_encoder(inputs, features)
     inputs = encoder.inputs
@@ -122,10 +122,8 @@ def onnx(
         )
     names = labels_lib.of_head(labels, head)
     examples = example_inputs_lib.examples(inputs, example_inputs)
-    search = searches.ExactSearch(
-        head, int8_rows.quantize if quantize else None
-    )
-    if quantize:
+    search = searches.ExactSearch(head, int8_rows.quantize if is_int8 else None)
+    if is_int8:
         given = None
         if example_inputs is not None:
             given = encoder([tf.constant(x) for x in examples], training=False)
@@ -135,8 +133,8 @@ def onnx(
     with new_folder(path) as folder:
         _write(folder, graph, search, top_k, len(features.shape), kind)
         labels_lib.write(names, folder)
-        if quantize:
-            report = {**search.report(), "top_k": top_k}
+        if is_int8:
+            report = {**(search.report() or {}), "top_k": top_k}
             accuracy.write_report(os.path.join(folder, REPORT), report)
         if verify:
             with progress.log_if_slow("Comparing the answers"):
@@ -158,7 +156,7 @@ def check_extra() -> None:
     if missing:
         raise ImportError(
             "ONNX models need tf2onnx, onnx and onnxruntime. Received: no "
-            f"{', '.join(missing)}. Fix: pip install 'tfxclass[onnx]'"
+            f"{', '.join(missing)}. Fix: pip install {' '.join(extra)}"
         )
 
 
@@ -201,8 +199,8 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     """
     import tf2onnx
 
-    function = tf.function(function, specs, autograph=False)
-    concrete = function.get_concrete_function()
+    traced = tf.function(function, specs, autograph=False)
+    concrete = traced.get_concrete_function()
     _check_no_text(concrete.graph)
     # tf2onnx takes tensors that a function has captured for inputs.
     with _without_notes_of_tensorflow():

@@ -60,7 +60,7 @@ class ExactSearch(tf.Module):
             for x in tf.nest.flatten(weights)
             if isinstance(x, (tf.Variable, tf.Module))
         ]
-        self.measured = None
+        self.measured: Config | None = None
         self.query_weights = head.query_weights()
         # Untracked: a layer would be saved with copies of its variables.
         self._head = lambda: (head, weights)

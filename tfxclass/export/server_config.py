@@ -27,7 +27,7 @@ def server_config(
     They are `models.config`, `batching.config` and `monitoring.config`, for the
     flags `--model_config_file`, `--batching_parameters_file` (with
     `--enable_batching`) and `--monitoring_config_file`. See
-    `serving/README.md`. It needs the extra `tfxclass[serving]`.
+    `serving/README.md`. It needs `tensorflow-serving-api`.
 
     Args:
         folder: str, where to write. It is made if needed.
@@ -83,7 +83,7 @@ def _models_config(models, versions, labels):
     except ImportError as e:
         raise ImportError(
             "Server configurations need the protocol of TensorFlow Serving. "
-            "Fix: pip install 'tfxclass[serving]'"
+            "Fix: pip install --no-deps 'tensorflow-serving-api==2.21.*'"
         ) from e
     server = model_server_config_pb2.ModelServerConfig()
     for name, path in models.items():

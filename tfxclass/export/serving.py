@@ -100,7 +100,7 @@ def saved_model(
             default all classes are read.
         warmup_batch_sizes: ints, batch sizes that a server runs with each
             signature before a version is available. It needs the extra
-            `tfxclass[serving]`.
+            `tensorflow-serving-api`.
         threshold: float in [0, 1], lowest probability of a class in an answer,
             `"calibrated"` for the threshold of each class from
             `tfxclass.calibrate`, or None. Below it ids are -1 and scores 0. Not
@@ -164,8 +164,8 @@ def saved_model(
             f"logits. Received: threshold={threshold} with a search. Fix: "
             "InvertedLists(probabilities=True)."
         )
-    threshold = threshold_of(threshold, head)
-    quantize = accuracy.check_quantize(quantize, head)
+    least = threshold_of(threshold, head)
+    is_int8 = accuracy.check_quantize(quantize, head)
     accuracy.check_min_recall(min_recall)
     excluded = None
     if isinstance(exclude, keras.KerasTensor):
@@ -192,12 +192,12 @@ def saved_model(
     warmup_batch_sizes = warmup.check(warmup_batch_sizes)
     examples = example_inputs_lib.examples(inputs, example_inputs)
     measured_on = None
-    if example_inputs is not None and (search or quantize):
+    if example_inputs is not None and (search or is_int8):
         measured_on = encoder([tf.constant(x) for x in examples])
     if search is not None:
         room = max_excluded if excluded is None else filters.MAX_EXCLUDED
-        search = search.build(head, top_k, measured_on, room, quantize)
-    elif quantize:
+        search = search.build(head, top_k, measured_on, room, is_int8)
+    elif is_int8:
         search = searches.ExactSearch(head, int8_rows.quantize)
         search.measure(measured_on, features.shape[-1], top_k, min_recall)
     reference = signatures_lib.Reference(
@@ -205,7 +205,7 @@ def saved_model(
         search or searches.ModelSearch(head),
         examples,
         names,
-        threshold,
+        least,
     )
     signatures = signatures_lib.signatures_of(
         encoder, top_k, max_excluded, only, full_scores, boost, excluded
@@ -214,7 +214,7 @@ def saved_model(
         with progress.log_if_slow("Writing the export"):
             _write(folder.name, signatures, reference, search or _exact(head))
         if search is not None:
-            report = {**search.report(), "top_k": top_k}
+            report = {**(search.report() or {}), "top_k": top_k}
             accuracy.write_report(
                 os.path.join(folder.name, "assets.extra", "search.json"), report
             )

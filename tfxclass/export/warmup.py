@@ -33,7 +33,7 @@ def _prediction_log():
     except ImportError as e:
         raise ImportError(
             "Warm-up requests need the protocol of TensorFlow Serving. Fix: "
-            "pip install 'tfxclass[serving]'"
+            "pip install --no-deps 'tensorflow-serving-api==2.21.*'"
         ) from e
     return prediction_log_pb2
 

@@ -163,8 +163,8 @@ def _check_features(head, class_features, data):
 def _tell_missing(ids):
     if len(ids):
         warnings.warn(
-            f"`data` has no row of {len(ids)} of the new classes, whose rows "
-            f"are what the initializer draws: {ids[:5].tolist()}"
+            f"{len(ids)} new classes have no example in `data` and get random "
+            f"initial class vectors: {ids[:5].tolist()}"
             + (" and others" if len(ids) > 5 else ""),
             stacklevel=3,
         )

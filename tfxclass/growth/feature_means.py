@@ -36,7 +36,7 @@ def class_means(
         InvalidArgumentError: labels out of range.
     """
     counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
-    sums = None
+    sums: list[np.ndarray] = []
     all_batches = progress.progress_iter(
         batches.after(0), "Computing the features of batches", batches.count
     )
@@ -48,7 +48,7 @@ def class_means(
         np.add.at(counts, numbers, 1)
         queries = [directions(q.numpy()) for q in _queries(head, features)]
         seen.add(queries, labels)
-        if sums is None:
+        if not sums:
             sums = [
                 np.zeros((len(counts), q.shape[1]), np.float32) for q in queries
             ]

@@ -1,5 +1,7 @@
 """Copies weights and optimizer state of a head into another one."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -61,11 +63,8 @@ def transfer_state(
     before, after = heads
     sources = after.growth.row_sources(before, change)
     for name, variable in after.weights_by_name.items():
-        was = (
-            read(before.weights_by_name[name])
-            if name in before.weights_by_name
-            else None
-        )
+        old_variable = before.weights_by_name.get(name)
+        was: Any = None if old_variable is None else read(old_variable)
         if name not in sources:
             write(variable, was)
             continue

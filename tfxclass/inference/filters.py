@@ -123,7 +123,8 @@ def filtered_top_k(
         found = among(head, search.logits_of(rows, ids), ids, k)
     else:
         n, ids = places_for(k, ids, head, most)
-        found = without(*search.top_k(rows, n), ids, k)
+        best, scores = search.top_k(rows, n)
+        found = without(best, scores, ids, k)
     return tuple(unflatten(x, features) for x in found)
 
 
@@ -157,7 +158,7 @@ def boosted(
     features: tf.Tensor,
     ids: Array,
     k: int,
-    boost: float,
+    boost: Any,
     search: Any = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The k best classes of a head if the logits of `ids` were greater.

@@ -38,7 +38,9 @@ def threshold_of(
     threshold: float | str | None, head: OutputHead
 ) -> float | np.ndarray | None:
     """A number, float32 `[num_classes]`, or None; of a checked threshold."""
-    return head.thresholds if threshold == CALIBRATED else threshold
+    if isinstance(threshold, str):
+        return head.thresholds
+    return threshold
 
 
 def above(

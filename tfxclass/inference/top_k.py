@@ -107,10 +107,13 @@ class FilteredTopK(TopK):
         self.kind = kind
         self.max_excluded = max_excluded
 
-    def build(self, features_shape: Shape, ids_shape: Shape) -> None:
+    # Keras hands these methods as many inputs as `call` has.
+    def build(  # type: ignore[override]
+        self, features_shape: Shape, ids_shape: Shape
+    ) -> None:
         super().build(features_shape)
 
-    def call(
+    def call(  # type: ignore[override]
         self, features: tf.Tensor, ids: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         found = filters.filtered_top_k(
@@ -123,7 +126,7 @@ class FilteredTopK(TopK):
         )
         return above(threshold_of(self.threshold, self.head), *found)
 
-    def compute_output_spec(
+    def compute_output_spec(  # type: ignore[override]
         self, features: keras.KerasTensor, ids: keras.KerasTensor
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         return super().compute_output_spec(features)
@@ -142,13 +145,13 @@ class BoostedTopK(FilteredTopK):
         head: OutputHead,
         k: int,
         threshold: float | str | None = None,
-        boost: float = 1.0,
+        boost: float | None = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(head, k, threshold, **kwargs)
         self.boost = boost
 
-    def call(
+    def call(  # type: ignore[override]
         self, features: tf.Tensor, ids: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         found = filters.boosted(self.head, features, ids, self.k, self.boost)

@@ -72,7 +72,7 @@ def running_fit() -> RunningFit | None:
         model.test_on_batch,
     )
     codes = [inspect.unwrap(method).__code__ for method in methods]
-    frame = sys._getframe()
+    frame: Any = sys._getframe()
     while frame is not None:
         if frame.f_code in codes:
             given = frame.f_locals

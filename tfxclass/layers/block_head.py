@@ -63,7 +63,9 @@ class BlockHead(OutputHead):
     def class_weights(self) -> list[ClassWeight]:
         found = []
         for i, rows in enumerate(self.class_rows()):
-            found.append(ClassWeight(f"kernel_{i}", rows.first, rows.size, i))
+            found.append(
+                ClassWeight(f"kernel_{i}", rows.first, rows.num_classes, i)
+            )
             if self.offsets is not None:
                 found.append(ClassWeight(f"offsets_{i}", *found[-1][1:3]))
         return found

@@ -109,13 +109,16 @@ def checked_names(
         data = zlib.decompress(base64.b64decode(given["packed"]))
         given = data.decode("utf-8").split("\n")
     names = as_names("class_names", given)
-    bad = [x for x in names if not _is_name(x)]
-    if bad or len(names) != num_classes:
+    if len(names) != num_classes:
         raise ValueError(
-            "`class_names` must be a name of one line for each class, without "
-            "NULs, lone surrogates and byte order marks. "
-            f"Received: {len(names)} names with num_classes={num_classes}"
-            + (f", among them {bad[0]!r}" if bad else "")
+            "`class_names` must have a name for each class. Received: "
+            f"{len(names)} names with num_classes={num_classes}"
+        )
+    bad = [x for x in names if not _is_name(x)]
+    if bad:
+        raise ValueError(
+            "`class_names` must be of one line each, without NULs, lone "
+            f"surrogates and byte order marks. Received: {bad[0]!r}"
         )
     check_distinct_names("class_names", names, removed)
     return names

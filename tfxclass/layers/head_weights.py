@@ -47,14 +47,16 @@ class WeightSpec(NamedTuple):
         return self.size * np.dtype(self.dtype).itemsize
 
 
-def check_features(shape: Shape) -> None:
-    """Raises ValueError unless `shape` is a valid shape of features."""
-    if len(shape) < 2 or shape[-1] is None:
+def width_of(shape: Shape) -> int:
+    """The width of features of a shape; ValueError if it has none."""
+    dim = shape[-1] if len(shape) > 1 else None
+    if dim is None:
         raise ValueError(
             "The features of a head must have shape [batch, dim], or "
             "[batch, time, dim], with a known dim. Received: "
             f"{tuple(shape)}."
         )
+    return dim
 
 
 def add_weights(
@@ -70,7 +72,7 @@ def add_weights(
     Returns:
         The variables by name, in the order of `weight_specs`.
     """
-    found = {}
+    found: dict[str, keras.Variable] = {}
     for spec in head.weight_specs(dim):
         kernel = found.get("kernel")
         if spec.name in shared:

@@ -432,7 +432,7 @@ class HierarchicalSoftmax(OutputHead):
         return self.tree.nbytes
 
     @property
-    def growth(self) -> TreeGrowth:
+    def growth(self) -> Any:
         return TreeGrowth(self)
 
     def class_weights(self) -> list[ClassWeight]:

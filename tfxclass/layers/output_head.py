@@ -141,13 +141,13 @@ class OutputHead(keras.layers.Layer):
     """
 
     #: Names that `kernel_dtype` may have.
-    kernel_dtypes = ("float32", "bfloat16")
+    kernel_dtypes: tuple[str, ...] = ("float32", "bfloat16")
 
     #: Names that `loss` may have.
-    loss_kinds = SOFTMAX_ALONE
+    loss_kinds: tuple[str, ...] = SOFTMAX_ALONE
 
     #: Names of the `LossOptions` that the head's loss may have.
-    supported_options = ALL_OPTIONS
+    supported_options: tuple[str, ...] = ALL_OPTIONS
 
     #: Whether logits are products with class vectors (`class_rows`). Others
     #: search in exports by a beam.
@@ -156,18 +156,12 @@ class OutputHead(keras.layers.Layer):
     #: What logits are divided by before they become probabilities.
     answer_temperature = 1.0
 
-    #: Whether all compiled ops of a training step run on GPUs.
-    has_gpu_ops = True
-
-    #: Whether they do with rows in bfloat16, too.
-    has_gpu_half_ops = True
-
     #: Whether scores are the softmax, or the logits, of `queries . rows + bias`
     #: with the one `ClassRows` of `export_weights`.
     has_plain_logits = False
 
     #: The `keras.random.SeedGenerator` of a head whose steps draw numbers.
-    random = None
+    random: Any = None
 
     # Whether rows lie on another device than the step: a server, or the host.
     _is_apart = False
@@ -256,8 +250,7 @@ class OutputHead(keras.layers.Layer):
         raise NotImplementedError
 
     def build(self, input_shape: Shape) -> None:
-        head_weights.check_features(input_shape)
-        dim = input_shape[-1]
+        dim = head_weights.width_of(input_shape)
         shared = self.shared_rows(dim)
         weights_by_name = head_weights.add_weights(self, dim, shared)
         #: The weights by name.
@@ -359,6 +352,16 @@ class OutputHead(keras.layers.Layer):
     ) -> Step:
         """As `compute_loss`, as a `Step` with the ranks for metrics."""
         return head_step.compute_step(self, features, labels, training)
+
+    @property
+    def has_gpu_ops(self) -> bool:
+        """Whether all compiled ops of a training step run on GPUs."""
+        return True
+
+    @property
+    def has_gpu_half_ops(self) -> bool:
+        """Whether they do with rows in bfloat16, too."""
+        return True
 
     def may_skip_rows(self) -> bool:
         """Whether a step may leave out the examples without labels."""

@@ -271,14 +271,13 @@ class ShardedSoftmax(ClassHead):
         if self.shards.count == 1:
             return super().export_weights()
         with tf.device("CPU:0"):
-            kernel, *bias = (
+            kernel, *biases = (
                 tf.Variable(self.shards.read(x), trainable=False)
                 for x in self.shard_variables
             )
-        normalize = self.similarity == "cosine"
-        return [
-            stock_search.servable(ClassRows(kernel, *bias, normalize=normalize))
-        ]
+        bias = biases[0] if biases else None
+        rows = ClassRows(kernel, bias, normalize=self.similarity == "cosine")
+        return [stock_search.servable(rows)]
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         exchange = self.exchange(features)
@@ -290,17 +289,16 @@ class ShardedSoftmax(ClassHead):
         targets, finish = self.weighted_targets(targets)
         targets = targets._replace(negatives=negatives).map(exchange.gather)
         queries = self.queries(features)
-        parts, columns, ids = zip(
-            *[
-                self._sampled(number, rows, queries, exchange, targets)
-                for number, rows in self._numbered_rows().items()
-            ]
-        )
+        sampled = [
+            self._sampled(number, rows, queries, exchange, targets)
+            for number, rows in self._numbered_rows().items()
+        ]
+        parts, columns, ids = map(list, zip(*sampled))
         options = self.loss_options
         if options is not None:
             parts = options.shape_parts(parts, self.num_classes, ids)
         losses = self.objective.streamed(
-            list(parts),
+            parts,
             targets,
             columns,
             exchange,

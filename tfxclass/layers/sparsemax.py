@@ -57,10 +57,13 @@ class Sparsemax(ClassHead):
     """
 
     own_activation = "sparsemax"
-    has_gpu_ops = False
     has_plain_logits = False
 
     supported_options = LABEL_OPTIONS
+
+    @property
+    def has_gpu_ops(self) -> bool:
+        return False
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return sparsemax(logits)

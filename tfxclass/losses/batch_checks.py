@@ -53,12 +53,9 @@ def check_labels_of_call(forward: Forward, loss: keras.losses.Loss) -> None:
         loss: the loss that is called.
     """
     head, fit = forward.head, running_fit()
-    is_array = fit is not None and hasattr(fit.labels, "__array__")
-    if (
-        not is_array
-        or tf.is_tensor(fit.labels)
-        or not _is_plain(fit.model, loss)
-    ):
+    if fit is None or not hasattr(fit.labels, "__array__"):
+        return
+    if tf.is_tensor(fit.labels) or not _is_plain(fit.model, loss):
         return
     # Labels under a mask may be anything.
     if mask_of(forward.features) is not None:

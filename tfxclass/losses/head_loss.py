@@ -33,10 +33,10 @@ class HeadLoss(keras.losses.Loss):
         dtype: as in `keras.losses.Loss`.
 
     Raises:
-        ValueError: if it is called with a `y_pred` that is not the output of
-            the head, with a `sample_weight` of another shape, with an array of
-            labels out of range, or in a `fit` or `train_on_batch` with
-            `class_weight` and labels `[batch, p]`.
+        ValueError: if it is called without a `y_pred`, or with one that is not
+            the output of the head, with a `sample_weight` of another shape,
+            with an array of labels out of range, or in a `fit` or
+            `train_on_batch` with `class_weight` and labels `[batch, p]`.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class HeadLoss(keras.losses.Loss):
     @tf.autograph.experimental.do_not_convert
     def __call__(
         self,
-        y_true: Labels,
-        y_pred: tf.Tensor,
+        y_true: Labels = None,
+        y_pred: tf.Tensor = None,
         sample_weight: Array | None = None,
     ) -> tf.Tensor:
-        """Reduced loss.
+        """Reduced loss. Keras calls it with labels and outputs.
 
         Args:
             y_true: integers `[batch, ...]` like the features without their
@@ -64,6 +64,12 @@ class HeadLoss(keras.losses.Loss):
             y_pred: float32 `[batch, ..., num_classes]`, of the head.
             sample_weight: float, `[batch, ...]`, or None.
         """
+        if y_pred is None:
+            raise ValueError(
+                f"The loss of {self.head_name!r} was called without labels and "
+                "outputs. Fix: pass it to compile as loss=head.loss, without "
+                "parentheses"
+            )
         if is_keras_building():
             return tf.zeros([])
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)

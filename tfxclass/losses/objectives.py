@@ -87,8 +87,9 @@ class Softmax:
                 through, or None.
             num_classes: int, with `options`.
         """
-        smoothing = 0.0 if options is None else options.label_smoothing
-        share = smoothing and smoothing / num_classes
+        share = 0.0
+        if options is not None and num_classes is not None:
+            share = options.label_smoothing / num_classes
         if not share or columns is None:
             return loss.cross_entropy(
                 parts, targets, columns, exchange, margin, share
@@ -239,7 +240,7 @@ class OneVsRest:
 
 
 #: What `loss` of a head may be.
-OBJECTIVES = {
+OBJECTIVES: dict[str, Softmax | OneVsRest] = {
     "softmax": Softmax(),
     "sigmoid": OneVsRest(
         "sigmoid", [x for x in ALL_OPTIONS if x != "class_counts"]

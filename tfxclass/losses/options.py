@@ -150,7 +150,7 @@ class LossOptions:
         self.temperature = temperature
         self.teacher_weight = teacher_weight
         self._check()
-        self._tables = {}
+        self._tables: dict[tuple[str, int], Any] = {}
 
     def _check(self):
         p = self.propensities

@@ -16,7 +16,7 @@ from tfxclass.ops import placement
 # Indexes of earlier versions begin with it where no compiled ops were there.
 _ZIP = b"PK"
 # The state of an index that was never used.
-_UNUSED = {
+_UNUSED: dict[str, np.ndarray] = {
     "ready": np.zeros(0, np.uint8),
     "pending": np.zeros(0, np.uint8),
     "steps": np.zeros(3, np.int64),
@@ -31,7 +31,7 @@ def query_threads() -> int:
     if given > 0:
         return given
     has_affinity = hasattr(os, "sched_getaffinity")  # Linux
-    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 class RefreshingIndex:
@@ -40,7 +40,7 @@ class RefreshingIndex:
     A subclass names its ops by `prefix` and adds `build`, `advance`, `query`.
     """
 
-    prefix = None
+    prefix: str
     #: Whether its ops run on GPUs.
     has_gpu_ops = False
     #: What `state` holds.

@@ -136,7 +136,7 @@ def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
     runs = [
         march
         for march, name in info.get("others", {}).items()
-        if name in needs and features.issuperset(needs[name])
+        if name in needs and features >= set(needs[name])
     ]
     if not runs:
         return LIBRARY, None
@@ -172,7 +172,7 @@ def show_build() -> None:
     cuda = f"CUDA {built['cuda']}" if built["cuda"] else "none"
     print(f"ops: compiled, for TensorFlow {built['tensorflow']}")
     print(f"processor: {processor}")
-    compiled = os.path.dirname(os.path.dirname(_build_info))
+    compiled = os.path.dirname(os.path.dirname(str(_build_info)))
     print(f"libraries for TensorFlow: {', '.join(built_for(compiled))}")
     if built.get("others"):
         print(f"libraries for processors: any, {', '.join(built['others'])}")

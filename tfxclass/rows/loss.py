@@ -11,7 +11,9 @@ What is computed of a block is the part's: `SoftmaxPart`, `OneVsRestPart`;
 """
 
 import functools
+from collections.abc import Callable
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -115,7 +117,7 @@ def streamed_loss(
     columns: Sequence[tf.Tensor] | None = None,
     exchange: ReplicaGroup = NO_EXCHANGE,
     margin: Margin | None = None,
-    **options: float | Binary,
+    **options: Any,
 ) -> tf.Tensor:
     """A loss over the classes of all parts; float32 `[batch]`.
 
@@ -142,16 +144,18 @@ def streamed_loss(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
+    make_part: Callable[..., Any]
     is_exact = kind is SoftmaxPart and exact.is_used(given)
     if is_exact:
-        options["is_recorded"] = is_recorded()
-        make_part = functools.partial(ExactPart, **options)
+        make_part = functools.partial(
+            ExactPart, is_recorded=is_recorded(), **options
+        )
     elif kind is UniformPart:
         make_part = UniformPart
     else:
         make_part = functools.partial(_Part, kind, **options)
     watches = [_watch(rows) if is_exact else None for _, rows in parts]
-    losses_of_all = []
+    losses_of_all: list[tf.Tensor] = []
 
     @custom_gradient
     def loss_of(*inputs):

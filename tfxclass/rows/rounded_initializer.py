@@ -1,12 +1,11 @@
 """The first values of bfloat16 class rows, never held whole in float32."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
-
-from tfxclass.types import Shape
 
 #: Numbers drawn at a time.
 BLOCK_NUMBERS = 1 << 21
@@ -33,7 +32,7 @@ class Rounded(keras.initializers.Initializer):
     def __init__(self, initializer: keras.initializers.Initializer) -> None:
         self.initializer = initializer
 
-    def __call__(self, shape: Shape, dtype: Any = None) -> tf.Tensor:
+    def __call__(self, shape: Any, dtype: Any = None) -> tf.Tensor:
         shape = tuple(shape)
         if isinstance(self.initializer, CONSTANTS):
             return self.initializer(shape, dtype=dtype)
@@ -52,7 +51,7 @@ class Rounded(keras.initializers.Initializer):
             )
         return values
 
-    def drawn_at_once(self, shape: Shape) -> int:
+    def drawn_at_once(self, shape: Sequence[int]) -> int:
         """Numbers that are held in float32 at a time, int."""
         return self._rows_at_once(shape) * int(np.prod(shape[1:]))
 

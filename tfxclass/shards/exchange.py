@@ -6,6 +6,8 @@ where they are used; so an output that nobody reads is pruned with all that led
 to it. With several workers they are collectives, which always run.
 """
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfxclass.shards.shards import Shards
@@ -43,7 +45,7 @@ class ReplicaGroup:
         needs_collectives: bool, whether what is exchanged is never pruned.
     """
 
-    shard = None
+    shard: int | None = None
     needs_collectives = False
 
     def __init__(self, shards: Shards | None) -> None:
@@ -88,7 +90,8 @@ class _ReplicaBatch(ReplicaGroup):
         self._context = context
         number = tf.get_static_value(context.replica_id_in_sync_group)
         self.shard = int(number)
-        self._rows, self._known_sizes = rows, None
+        self._rows = rows
+        self._known_sizes: list[Any] | None = None
 
     @property
     def _sizes(self):
@@ -156,11 +159,12 @@ class WorkerBatch(_ReplicaBatch):
 
     def _sizes_of(self, rows):
         sizes = self._context.all_gather(tf.shape(rows)[:1], axis=0)
-        return tf.unstack(sizes, num=self.shards.count)
+        return tf.unstack(sizes, num=self._context.num_replicas_in_sync)
 
     def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         gathered = self.gather(values[0][tf.newaxis])
-        return tf.unstack(gathered, num=self.shards.count)
+        count = self._context.num_replicas_in_sync
+        return tf.unstack(gathered, num=count)
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         return [self.own(x) for x in self.all_gather(values)]

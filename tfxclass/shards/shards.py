@@ -54,7 +54,7 @@ class Shards:
         self.sizes = [least + (i < longer) for i in range(self.count)]
         self.starts = [0, *itertools.accumulate(self.sizes)][:-1]
         self.capacity = self.sizes[0]
-        self._numbers = None
+        self._numbers: list[int] | None = None
 
     def _count(self):
         return self.strategy.num_replicas_in_sync

@@ -1,16 +1,15 @@
 """Saving and loading of variables of which some are in shards."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from tfxclass.shards.server_shards import SplitRows
 from tfxclass.shards.shards import shards_of
 from tfxclass.types import Store
-from tfxclass.types import Variable
 
 
-def read(variable: Variable | SplitRows) -> np.ndarray:
+def read(variable: Any) -> np.ndarray:
     """All rows, also of one in shards."""
     shards = shards_of(variable)
     if shards is not None:
@@ -18,7 +17,7 @@ def read(variable: Variable | SplitRows) -> np.ndarray:
     return variable.numpy()
 
 
-def write(variable: Variable | SplitRows, values: np.ndarray) -> None:
+def write(variable: Any, values: np.ndarray) -> None:
     """Assigns all rows, also of one in shards."""
     shards = shards_of(variable)
     if shards is not None:
@@ -27,7 +26,7 @@ def write(variable: Variable | SplitRows, values: np.ndarray) -> None:
         variable.assign(values)
 
 
-def save(variables: Sequence[Variable | SplitRows], store: Store) -> None:
+def save(variables: Sequence[Any], store: Store) -> None:
     """Writes variables into `store` by number, rows in their global order."""
     for number, variable in enumerate(variables):
         shards = shards_of(variable)
@@ -36,7 +35,7 @@ def save(variables: Sequence[Variable | SplitRows], store: Store) -> None:
         )
 
 
-def load(variables: Sequence[Variable | SplitRows], store: Store) -> None:
+def load(variables: Sequence[Any], store: Store) -> None:
     """Reads what `save` wrote, for any number of shards."""
     for number, variable in enumerate(variables):
         shards = shards_of(variable)

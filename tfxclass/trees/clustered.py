@@ -45,9 +45,9 @@ def clustered(
         Khandagale et al., Bonsai, 2020 (wider and shallower trees).
     """
     _check(arity, leaf_size, num_iterations)
-    vectors = _checked(vectors)
-    with progress.log_if_slow(f"Clustering {len(vectors):,} classes"):
-        return _tree(_Halver(vectors, num_iterations, seed), arity, leaf_size)
+    rows = _checked(vectors)
+    with progress.log_if_slow(f"Clustering {len(rows):,} classes"):
+        return _tree(_Halver(rows, num_iterations, seed), arity, leaf_size)
 
 
 def _tree(halver, arity, leaf_size):

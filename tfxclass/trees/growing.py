@@ -1,5 +1,6 @@
 """Trees that get more leaves, or lose some, and where their rows were."""
 
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Rows(NamedTuple):
 
 
 def with_classes(
-    tree: Tree, added: np.ndarray, places: np.ndarray, independent: bool
+    tree: Tree, added: np.ndarray, places: Any, independent: bool
 ) -> ChangedTree:
     """A tree with leaves for more classes.
 

@@ -48,23 +48,24 @@ def hierarchy(
     ```
     """
     check_choice("several_parents", several_parents, ("refuse", "first"))
-    parents = _single(parents, several_parents)
-    count = len(parents)
-    if not count or parents.min() < -1 or parents.max() >= count:
+    parent_of = _single(parents, several_parents)
+    count = len(parent_of)
+    if not count or parent_of.min() < -1 or parent_of.max() >= count:
         raise ValueError(
             f"`parents` must be in [-1, {count}), one node at least. Received: "
-            f"{parents.tolist()[:12]}"
+            f"{parent_of.tolist()[:12]}"
         )
     if classes is None:
-        classes = np.setdiff1d(np.arange(count), parents)
+        classes = np.setdiff1d(np.arange(count), parent_of)
     # One root above all; a cycle is found before a lack of leaves is.
     top = count
-    parents = np.concatenate([np.where(parents < 0, top, parents), [-1]])
-    _levels(parents)
-    classes = _check_classes(classes, count)
+    below = np.where(parent_of < 0, top, parent_of)
+    parent_of = np.concatenate([below, [-1]])
+    _levels(parent_of)
+    nodes = _check_classes(classes, count)
     # A leaf for each class below its node.
-    parents = np.concatenate([parents, classes])
-    return _pruned(parents, len(classes), _levels(parents))
+    parent_of = np.concatenate([parent_of, nodes])
+    return _pruned(parent_of, len(nodes), _levels(parent_of))
 
 
 def _single(parents, several_parents):

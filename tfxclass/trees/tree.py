@@ -190,7 +190,7 @@ class Tree:
             and self.num_classes == other.num_classes
         )
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     def get_config(self) -> Config:
         config = {

@@ -107,8 +107,8 @@ def _directions(rows):
 @fallback
 def k_means(rows: object, num_clusters: Id, seed: Id) -> tf.Tensor:
     """See `tfxclass.ops.kmeans.clusters`."""
-    rows = tf.cast(tf.convert_to_tensor(rows), tf.float32)
-    check_shape("rows", rows, [None, None])
+    vectors = tf.cast(tf.convert_to_tensor(rows), tf.float32)
+    check_shape("rows", vectors, [None, None])
 
     def run(rows, num_clusters, seed):
         if not 1 <= num_clusters <= _MOST:
@@ -118,8 +118,8 @@ def k_means(rows: object, num_clusters: Id, seed: Id) -> tf.Tensor:
             )
         return (cluster(_directions(rows), int(num_clusters), int(seed))[1],)
 
-    shape = [rows.shape[0]]
-    return on_host(run, [tf.int64], [rows, num_clusters, seed], [shape])[0]
+    inputs = [vectors, num_clusters, seed]
+    return on_host(run, [tf.int64], inputs, [[vectors.shape[0]]])[0]
 
 
 @fallback

@@ -27,7 +27,7 @@ from tfxclass.ops.fallback import slow
 #: In place of the module that `tf.load_op_library` returns.
 ops = types.SimpleNamespace()
 #: The fallbacks, by the names of the ops in Python.
-FALLBACKS = {}
+FALLBACKS: dict[str, Any] = {}
 
 # Arguments: what an op takes of these types.
 Floats = Annotated[Any, tf.float32]

@@ -18,8 +18,8 @@ _WHAT = {
 }
 _OTHERS = ("The op {name}", "some times")
 
-_seconds = {}
-_warned = set()
+_seconds: dict[str, float] = {}
+_warned: set[str] = set()
 
 
 def warn_once(name: str) -> None:
