@@ -86,9 +86,9 @@ def prune(
 
 def scaled(weights: SparseWeights, factor: float) -> SparseWeights:
     """`factor * weights`, biases too."""
-    factor = np.float32(factor)
+    by = np.float32(factor)
     return weights._replace(
-        values=factor * weights.values, biases=factor * weights.biases
+        values=by * weights.values, biases=by * weights.biases
     )
 
 

@@ -1,6 +1,7 @@
 """Levels above tags that are codes: what their names begin with."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -90,4 +91,5 @@ def parent_labels(labels: SparseRows, parents: np.ndarray) -> SparseRows:
 
 def parent_margins(margins: np.ndarray, parents: np.ndarray) -> np.ndarray:
     """Each label's sum of its beginnings' margins, float32 `[rows, labels]`."""
-    return sum(margins[:, level] for level in parents)
+    total: Any = sum(margins[:, level] for level in parents)
+    return total

@@ -6,13 +6,13 @@ import numbers
 import re
 from collections.abc import Iterable
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfxclass import text_files
 from tfxclass.types import Columns
-from tfxclass.types import Tags
 from tfxclass.types import Texts
 from tfxclass_text import terms
 from tfxclass_text.fields import Field
@@ -144,9 +144,7 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
         )
 
 
-def read_tags(
-    tags: Tags, size: int, some: bool = True
-) -> list[list[str | int]]:
+def read_tags(tags: Any, size: int, some: bool = True) -> list[list[str | int]]:
     """Lists of distinct tags, one a text.
 
     Args:

@@ -73,7 +73,8 @@ class StreamedCorpus(Corpus):
                 f"{type(source).__name__}"
             )
         self._source = source
-        numbers, ids, counts, kept = {}, [], [], _Sample()
+        numbers, ids = dict[Any, int](), list[int]()
+        counts, kept = [], _Sample()
         for columns, names in self._read():
             kept.add(columns)
             for of_text in names:
@@ -88,8 +89,9 @@ class StreamedCorpus(Corpus):
         place = np.empty(len(numbers), np.int64)
         place[[numbers[name] for name in self.tags]] = np.arange(len(numbers))
         splits = np.cumsum([0, *counts], dtype=np.int64)
-        ids = place[np.array(ids, np.int64)]
-        self._labels = SparseRows(splits, ids, np.ones(len(ids), np.float32))
+        labels = place[np.array(ids, np.int64)]
+        ones = np.ones(len(labels), np.float32)
+        self._labels = SparseRows(splits, labels, ones)
 
     def labels(self) -> SparseRows:
         return self._labels

@@ -15,7 +15,6 @@ from tfxclass.optimizers import HeadAdam
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
-from tfxclass_text.training_batches import training_batches
 
 #: Length of an embedding, at most and at least.
 UNITS, _MIN_UNITS = 256, 64
@@ -202,3 +201,36 @@ def _trained(terms, head):
     vectors = tf.math.l2_normalize(tf.convert_to_tensor(head.kernel), axis=1)
     tags.set_weights([_SCALE * tf.transpose(vectors).numpy()])
     return TextEmbedding(terms, tags)
+
+
+def training_batches(
+    rows: SparseRows, labels: SparseRows, batch_size: int, seed: int
+) -> tf.data.Dataset:
+    """Shuffled batches `((ids, values), labels)`.
+
+    Args:
+        rows: `SparseRows`, the terms of each text.
+        labels: `SparseRows`, ids of the labels of each text.
+        batch_size: int, texts of a batch.
+        seed: int, of the order.
+
+    Returns:
+        A dataset. `ids` int64 and `values` float32 are `[batch, n]`, padded
+        with value 0; `labels` are int64 `[batch, m]`, padded with -1.
+    """
+    lists = [
+        tf.RaggedTensor.from_row_splits(flat, splits)
+        for splits, flat in (
+            (rows.splits, rows.ids),
+            (rows.splits, rows.values),
+            (labels.splits, labels.ids),
+        )
+    ]
+
+    def padded(ids, values, labels):
+        given = ids.to_tensor(), values.to_tensor()
+        return given, labels.to_tensor(default_value=-1)
+
+    data = tf.data.Dataset.from_tensor_slices(tuple(lists))
+    data = data.shuffle(len(rows), seed=seed).batch(batch_size)
+    return data.map(padded).prefetch(2)

@@ -104,7 +104,8 @@ class Ensemble:
         self.hidden_units, self.hidden_epochs, self.hidden = 0, 0, None
         self.embedding_dim, self.embedding_epochs = 0, 0
         self.embedded, self._embedding = None, None
-        self.encoded, self.encoder_epochs, self._plan = None, 0, None
+        self.encoded, self.encoder_epochs = None, 0
+        self._plan: Any = None
 
     @property
     def is_wanted(self) -> bool:
@@ -301,13 +302,13 @@ class Ensemble:
         is_clear = trials.clear_gain(after, before) >= trials.MIN_GAIN
         return wanted is not None or is_clear
 
-    def layers(self, data: LabeledRows) -> list[Callable[..., Any]]:
+    def layers(self, data: Any) -> list[Callable[..., Any]]:
         """What a model mixes in: `(ids, values, outputs)` to outputs.
 
         Args:
             data: `LabeledRows`, terms and labels of all texts.
         """
-        found = []
+        found: list[Callable[..., Any]] = []
         if self.landmarks:
             kernel = kernel_ridge.build_kernel_scores(
                 data, self.landmarks, share=self.kernel_share,
@@ -384,8 +385,8 @@ def best_share(
 ) -> tuple[float, np.ndarray]:
     """The best of `shares` of the scores, and the answers with it."""
     mixes = [(1 - x) * answers + x * added for x in shares]
-    best = np.argmax(
-        [scores(mixed, truth, single_label).mean() for mixed in mixes]
+    best = int(
+        np.argmax([scores(x, truth, single_label).mean() for x in mixes])
     )
     return shares[best], mixes[best]
 

@@ -15,6 +15,13 @@ class Estimator:
     scikit-learn itself is only imported by `__sklearn_tags__`, which it calls.
     """
 
+    # Of the class that takes this in.
+    tags: list[Any]
+    model: Any
+    evaluate: Any
+    _check_fitted: Any
+    _answers: Any
+
     # Of scikit-learn before 1.6.
     _estimator_type = "classifier"
 
@@ -53,9 +60,9 @@ class Estimator:
                 )
         before = self.get_params()
         try:
-            self.__init__(**{**before, **params})
+            type(self).__init__(self, **{**before, **params})
         except BaseException:
-            self.__init__(**before)
+            type(self).__init__(self, **before)
             raise
         return self
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -115,7 +116,7 @@ def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
         float32 arrays `[pairs]`, ascending by row.
     """
     size = len(next(iter(columns.values())))
-    parts = [[] for _ in fields]
+    parts = [list[Any]() for _ in fields]
     for begin in range(0, size, _BATCH):
         batch = {
             name: texts[begin : begin + _BATCH]
@@ -123,9 +124,8 @@ def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
         }
         for part, field, texts in zip(parts, fields, texts_of(batch, fields)):
             part.append(_counted(field, texts, begin))
-    return [
-        tuple(np.concatenate(arrays) for arrays in zip(*part)) for part in parts
-    ]
+    joined = [map(np.concatenate, zip(*part)) for part in parts]
+    return [(rows, hashes, counts) for rows, hashes, counts in joined]
 
 
 def texts_of(columns: Columns, fields: list[Field]) -> list[list[bytes]]:
@@ -188,7 +188,7 @@ def learn(
     """
     distinct, texts = np.unique(hashes, return_counts=True)
     squares = 0.0
-    if field.kind == "values":
+    if field.kind == "values" and counts is not None:
         squares = float(np.sum(np.square(counts, dtype=np.float64)))
     return learn_counted(field, size, distinct, texts, squares)
 

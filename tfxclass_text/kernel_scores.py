@@ -47,19 +47,19 @@ class KernelScores(NearTexts):
         self.kernel = self._weight(
             "kernel", (landmarks, self.rank or width), "float32"
         )
-        self.basis = None
+        self.basis: Any = None
         if self.rank:
             self.basis = self._weight("basis", (self.rank, width), "float32")
         self.means = self._weight("means", (width,), "float32")
         self.built = True
 
     def of_cosines(self, cosines: tf.Tensor) -> tf.Tensor:
-        weights = [self.kernel, self.basis, self.means]
+        read = tf.convert_to_tensor
+        basis = None if self.basis is None else read(self.basis)
         return scores_of_cosines(
-            cosines,
-            *(None if x is None else tf.convert_to_tensor(x) for x in weights),
+            cosines, read(self.kernel), basis, read(self.means),
             self.sums_to_one,
-        )
+        )  # fmt: skip
 
     def get_config(self) -> Config:
         return {

@@ -78,7 +78,7 @@ def cost(
         num_epochs: int.
     """
     rows, labels, num_features, num_labels = data
-    visited, features, spent = len(rows), num_features, 0.0
+    visited, features, spent = float(len(rows)), float(num_features), 0.0
     tiles = -(-num_labels // (_TILE * num_groups)) * num_groups
     if num_groups > 1:
         spent = _visits(rows, -(-num_groups // _TILE) * len(rows), num_features)
@@ -232,7 +232,7 @@ def label_vectors(data: LabeledRows, seed: int = 0) -> np.ndarray:
     place = np.cumsum(counts > 1) - 1
     place[counts <= 1] = -1
     random = np.random.default_rng(seed)
-    size = max(np.count_nonzero(counts > 1), 1)
+    size = max(int(np.count_nonzero(counts > 1)), 1)
     axes = random.standard_normal((size, 64), np.float32)
     axes = tf.constant(axes)  # once, not for each batch
     vectors = np.zeros((num_labels, 64), np.float32)

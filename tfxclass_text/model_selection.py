@@ -114,12 +114,12 @@ class ModelSelection:
         self.slope, self.intercept = trials.SLOPE, 0.0
         self.loss = "squared_hinge"
         self.threshold = 0.5
-        self.share, self.parent_weight, self.report = 0.0, 0.0, []
+        self.share, self.parent_weight, self.report = 0.0, 0.0, list[Any]()
         # The parents of the tags, if they are codes.
-        self.parents = None
+        self.parents: Any = None
         if single_label:
             self.parents = code_levels.levels([str(x) for x in tagger.tags])
-        self.thresholds = None
+        self.thresholds: Any = None
         # Labels that all candidates are tried on, and the held-out texts that
         # judge them; whether there is time for trials that tell.
         self.some, self.judged, self.is_tried = None, None, True

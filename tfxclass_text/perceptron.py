@@ -10,9 +10,9 @@ import tensorflow as tf
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.optimizers import LazyAdam
+from tfxclass_text.embeddings import training_batches
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
-from tfxclass_text.training_batches import training_batches
 
 #: Units of the hidden layer.
 UNITS = 512

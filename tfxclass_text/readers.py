@@ -4,6 +4,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 
 from tfxclass import text_files
 from tfxclass.checks import as_list
@@ -70,7 +71,7 @@ def read(
             row.
     """
     file = TextFile(path, columns, tags, encoding, separator)
-    texts, names = {column: [] for column in file.columns}, []
+    texts, names = {column: list[str]() for column in file.columns}, []
     for of_batch, tags_of_batch in file:
         for column in file.columns:
             texts[column] += of_batch[column]
@@ -126,9 +127,9 @@ class TextFile:
         self._is_checked = False
 
     def __iter__(self) -> Iterator[Batch]:
-        path, row, has_tags = self.path, {}, self.tags is None
-        texts, names = {column: [] for column in self.columns}, []
-        first_tags = []
+        path, row = self.path, dict[str, Any]()
+        has_tags, first_tags = self.tags is None, []
+        texts, names = {column: list[str]() for column in self.columns}, []
         rows = _rows(path, self.columns, self.tags, self.encoding)
         for number, (place, row) in enumerate(rows, 1):
             for column in self.columns:
@@ -173,7 +174,7 @@ class TextFile:
         shown = f"{found.example[:60]!r} is read as one tag."
         if found.is_mixed:
             return (
-                f"{self.path}: {found.count} rows of the column {self.tags!r} "
+                f"{self.path}: {found.fields} rows of the column {self.tags!r} "
                 f"seem to have {other!r} between tags, and other rows have "
                 f"{given!r}: {shown} Fix: write the same separator in all rows."
             )

@@ -32,13 +32,13 @@ class Finding(NamedTuple):
     Attributes:
         separator: str.
         example: str, a tag that has it.
-        count: int, the fields that have it.
+        fields: int, how many have it.
         is_mixed: bool, whether other fields have the given separator.
     """
 
     separator: str
     example: str
-    count: int
+    fields: int
     is_mixed: bool
 
 

@@ -127,10 +127,10 @@ class SparseLinear(keras.layers.Layer):
             "entries", (self.num_entries,), initial=initial
         )
         self.biases = self._weight("biases", (width,))
-        self.groups = None
+        self.groups: Any = None
         if self.num_groups:
             self.groups = self._weight("groups", (self.num_labels,), "int32")
-        self.parents = None
+        self.parents: Any = None
         if self.levels:
             shape = (self.levels, self.num_labels)
             self.parents = self._weight("above", shape, "int32")

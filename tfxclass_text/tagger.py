@@ -126,7 +126,10 @@ class Tagger(Estimator):
     """
 
     # Before `fit`.
-    tags, model, thresholds, summary = [], None, None, {}
+    tags: list[Any] = []
+    model: Any = None
+    thresholds: Any = None
+    summary: dict[str, Any] = {}
     _answer = _counts = _memory = None
 
     def __init__(
@@ -153,8 +156,9 @@ class Tagger(Estimator):
             ("hidden_units", hidden_units),
             ("embedding_dim", embedding_dim),
         ):
-            is_count = _is_finite(count) and count >= 0 and count == int(count)
-            if count is not None and not is_count:
+            if count is None:
+                continue
+            if not _is_finite(count) or count < 0 or count != int(count):
                 raise ValueError(
                     f"`{name}` must be a number of 0 (none) or more. Received: "
                     f"{count!r}"
@@ -420,8 +424,9 @@ class Tagger(Estimator):
             return self.thresholds
         if threshold is None:
             return np.full(len(self.tags), -1, np.float32)
-        is_number = isinstance(threshold, numbers.Real)
-        if not is_number or not 0 <= threshold <= 1:
+        if isinstance(threshold, str) or not (
+            isinstance(threshold, numbers.Real) and 0 <= threshold <= 1
+        ):
             raise ValueError(
                 '`threshold` must be a number in [0, 1], "calibrated" or '
                 "None. "

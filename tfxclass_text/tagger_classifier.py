@@ -21,7 +21,7 @@ class TaggerClassifier(Tagger):
     array(['food'], dtype=object)
     """
 
-    def predict(
+    def predict(  # type: ignore[override]
         self,
         texts: Texts,
         k: int | None = None,

@@ -55,7 +55,7 @@ def export(
 ) -> str:
     """See `Tagger.export`."""
     k = min(check_positive_int("k", k), len(tagger.tags))
-    names = labels_lib.read(map(str, tagger.tags), len(tagger.tags))
+    names = labels_lib.read(list(map(str, tagger.tags)), len(tagger.tags))
     least = None if threshold is None else tagger.least(threshold)
     with version_folder(folder, "folder") as made:
         with tempfile.TemporaryDirectory() as scratch:

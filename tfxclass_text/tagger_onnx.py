@@ -25,7 +25,6 @@ from tfxclass_text.ensemble import ENCODED
 from tfxclass_text.ensemble import HIDDEN
 from tfxclass_text.kernel_scores import KernelScores
 from tfxclass_text.kernel_scores import scores_of_cosines
-from tfxclass_text.mixed_scores import MixedScores
 from tfxclass_text.near_texts import NearTexts
 from tfxclass_text.perceptron import Perceptron
 from tfxclass_text.sparse_linear import SparseLinear
@@ -43,7 +42,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
     k = min(check_positive_int("k", k), len(tagger.tags))
     path = new_path(path)
     layers = _layers(tagger.model)
-    names = labels_lib.read(map(str, tagger.tags), len(tagger.tags))
+    names = labels_lib.read(list(map(str, tagger.tags)), len(tagger.tags))
 
     def answer(ids, values):
         scores, best = tf.math.top_k(probabilities(layers, ids, values), k)
@@ -90,9 +89,9 @@ class Layers(NamedTuple):
     linear: SparseLinear
     near: list[NearTexts]
     perceptron: Perceptron | None = None
-    hidden: MixedScores | None = None
+    hidden: Any = None
     embedding: TextEmbedding | None = None
-    embedded: MixedScores | None = None
+    embedded: Any = None
     ranges: tuple[TermRange, TermRange] | None = None
 
 

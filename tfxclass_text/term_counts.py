@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class TermCounts:
         self.hashes = np.zeros(0, np.int64)
         self.texts = np.zeros(0, np.int64)
         self.squares = 0.0
-        self._waiting, self._size = [], 0
+        self._waiting, self._size = list[Any](), 0
 
     def add(self, hashes: np.ndarray, counts: np.ndarray) -> None:
         """Counts the distinct terms of some texts.

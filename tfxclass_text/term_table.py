@@ -1,6 +1,7 @@
 """Features of a tagger's texts, read once and joined as they are tried."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class TermTable:
         ]
         del counted
         self.parts = self._rows(corpus.batches(), corpus.is_streamed)
-        self._joined = None, None
+        self._joined: tuple[Any, Any] = None, None
 
     def _rows(self, batches, on_disk=False):
         return term_counts.rows_of(

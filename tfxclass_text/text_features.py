@@ -22,7 +22,7 @@ from tfxclass_text.fields import read_terms
 from tfxclass_text.text_terms import count_terms
 
 # A model is called with columns alone.
-_COUNTED = contextvars.ContextVar("counted", default=None)
+_COUNTED: Any = contextvars.ContextVar("counted", default=None)
 
 
 @contextlib.contextmanager

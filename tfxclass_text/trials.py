@@ -328,7 +328,7 @@ def fit_sigmoid(
     """
     z, hits = margins.ravel(), truth.ravel()
     # Where it matters: the mass of labels far off would bend the line.
-    kept = min(len(z), _PAIRS * max(np.count_nonzero(hits), 1))
+    kept = min(len(z), _PAIRS * max(int(np.count_nonzero(hits)), 1))
     ranked = z
     if gates is not None:
         ranked = z + gates.log_probabilities(SLOPE).ravel() / SLOPE

@@ -6,6 +6,7 @@ value says: "f0 f0 f4". Otherwise each has its value: "f0:2.0 f4:0.3".
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,7 +31,7 @@ def rows(path: str, columns: Sequence[str]) -> Iterator[Row]:
     for ids, values, labels in _batches(path):
         for own_ids, own_values, own in zip(ids, values, labels):
             number += 1
-            row = {text: " ".join(_words(own_ids, own_values))}
+            row: dict[str, Any] = {text: " ".join(_words(own_ids, own_values))}
             for name in tags:
                 row[name] = [str(label) for label in own if label >= 0]
             yield f"row {number}", row

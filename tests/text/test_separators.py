@@ -54,7 +54,7 @@ def test_some_rows_with_another_separator(separator):
     fields = ["food|cake", "animal|food", "snow", "cake"] * 50
     joined = [x.replace(", ", separator) for x in TAGS]
     found = other_separator([*fields, *joined], "|")
-    assert found.is_mixed and found.count == 3
+    assert found.is_mixed and found.fields == 3
     assert found.separator == separator.strip()
     assert found.example == f"food{separator}cake"
 
