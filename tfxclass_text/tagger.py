@@ -172,7 +172,8 @@ class Tagger(Estimator):
             raise ValueError(
                 f"`learning_rate` must be positive. Received: {learning_rate!r}"
             )
-        self.encoder, self.learning_rate = encoder, learning_rate
+        self.encoder: Any = encoder
+        self.learning_rate = learning_rate
         # scikit-learn's `clone` needs the same list.
         is_list = fields is None or isinstance(fields, (list, tuple))
         self.fields = (

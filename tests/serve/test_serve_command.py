@@ -81,6 +81,7 @@ def hide(monkeypatch, name, *modules):
         monkeypatch.delitem(
             sys.modules, f"tfxclass_serve.{module}", raising=False
         )
+        monkeypatch.delattr(f"tfxclass_serve.{module}", raising=False)
     monkeypatch.setitem(sys.modules, name, None)
 
 

@@ -90,7 +90,7 @@ def _carry_state(before, after):
         ):
             variable.assign(was)
     for was, now in pairs:
-        if hasattr(was, "random"):
+        if getattr(was, "random", None) is not None:
             now.random.state.assign(was.random.state)
 
 

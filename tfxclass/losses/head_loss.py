@@ -64,7 +64,7 @@ class HeadLoss(keras.losses.Loss):
             y_pred: float32 `[batch, ..., num_classes]`, of the head.
             sample_weight: float, `[batch, ...]`, or None.
         """
-        if y_pred is None:
+        if y_true is None and y_pred is None:
             raise ValueError(
                 f"The loss of {self.head_name!r} was called without labels and "
                 "outputs. Fix: pass it to compile as loss=head.loss, without "
