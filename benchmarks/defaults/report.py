@@ -19,7 +19,7 @@ from benchmarks.defaults.model import OPTIMIZERS
 
 NAME = "defaults"
 #: The runs, from which the tables are made.
-RUNS = os.path.join(os.path.dirname(__file__), "runs.json")
+RUNS = os.path.join(measure.RESULTS, NAME, "runs.jsonl")
 DEFAULT = "HeadAdam"
 BASELINE = "class means"
 SGD = "SGD, momentum"
@@ -288,14 +288,13 @@ def finished():
     if not os.path.exists(RUNS):
         return []
     with open(RUNS) as f:
-        return json.load(f)
+        return [json.loads(line) for line in f]
 
 
 def write(rows):
-    """Writes runs.json, results/defaults/*.json and the figure."""
-    lines = ",\n".join(json.dumps(row) for row in rows)
+    """Writes runs.jsonl, results/defaults/*.json and the figure."""
     with open(RUNS, "w") as f:
-        f.write(f"[\n{lines}\n]\n")
+        f.writelines(json.dumps(row) + "\n" for row in rows)
     about = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
