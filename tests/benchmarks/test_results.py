@@ -247,10 +247,28 @@ class TestPaths:
         # Small ones are elsewhere.
         assert runs("two", ["a"], epochs=4, small=True) == 3
 
+    def test_cases_run_in_fresh_processes(self, tmp_path):
+        script = tmp_path / "x.py"
+        script.write_text(
+            f"import os, sys\nsys.path.insert(0, {str(FOLDER)!r})\n"
+            f"import measure\nmeasure.RESULTS = {str(tmp_path)!r}\n"
+            "def child(n, name):\n"
+            "    return {'double': 2 * n, 'own': os.getppid()}\n"
+            "cases = [{'n': n, 'name': 'a b'} for n in measure.numbers(5)]\n"
+            "measure.compare('y', child, cases)\n"
+        )
+        command = [sys.executable, str(script), "1", "2"]
+        subprocess.run(command, check=True, capture_output=True)
+        rows = json.loads((tmp_path / "y.json").read_text())["rows"]
+        assert [row["double"] for row in rows] == [2, 4]
+        assert [list(row) for row in rows] == [
+            ["n", "name", "double", "own"]
+        ] * 2
+
     def test_command_of_a_module(self, monkeypatch):
-        script = str(FOLDER / "growth.py")
+        script = str(FOLDER / "step_time.py")
         monkeypatch.setattr(sys, "argv", [script, "100"])
-        assert measure.command() == "python benchmarks/growth.py 100"
+        assert measure.command() == "python benchmarks/step_time.py 100"
 
     def test_committed_files(self):
         if not (ROOT / ".git").exists() or not shutil.which("git"):
