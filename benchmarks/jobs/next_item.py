@@ -1,4 +1,6 @@
-"""The next item of sessions and of users: python -m benchmarks.jobs next_item.
+"""The next item of sessions and of users.
+
+    python -m benchmarks.jobs.next_item
 
 Sessions are those of shared/data, and `examples/next_item.py` trains on them.
 `--users` is a file with a user a line (`data/Beauty.txt` of the repository
@@ -209,7 +211,7 @@ def peers(arguments):
                 yield name, (*start, str(arguments.epochs), options)
 
 
-def main(argv):
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", default=FOLDER, help="of sessions")
     parser.add_argument("--users", help="file of users")
@@ -219,7 +221,7 @@ def main(argv):
     parser.add_argument("--data", nargs="*", default=[*SESSIONS, "users"])
     parser.add_argument("--methods", nargs="*")
     parser.add_argument("--child", nargs=3)
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args()
     if arguments.child:
         child(*arguments.child)
         return
@@ -236,7 +238,7 @@ def main(argv):
             rows[rows.index(same[0])] = row
         else:
             rows.append(row)
-        command = "python -m benchmarks.jobs next_item"
+        command = "python -m benchmarks.jobs.next_item"
         measure.save(NAME, rows, command=command)
 
     for data in arguments.data:
@@ -249,7 +251,7 @@ def main(argv):
         if data == "users":
             COUNTS.pop("seen items, then co-occurrence", None)
             ours = []
-        job = "-m", "benchmarks.jobs", "next_item", "--child"
+        job = "-m", "benchmarks.jobs.next_item", "--child"
         for method in arguments.methods or [*COUNTS, *ours]:
             if method in (*COUNTS, *ours):
                 keep(
@@ -265,3 +267,7 @@ def main(argv):
                 for found in rows_of(*command):
                     epochs = "epoch" if found["epochs"] == 1 else "epochs"
                     keep(data, f"{name}, {found['epochs']} {epochs}", found)
+
+
+if __name__ == "__main__":
+    main()
