@@ -186,7 +186,7 @@ $(OPS): $(SOURCES) | .venv/installed
 	    $$(echo .notebooks/lib/python3*/site-packages)/tfxclass.pth
 	@touch $@
 
-.peers/installed: benchmarks/peers/requirements.txt
+.peers/installed: tests/support/addons/requirements.txt
 	@command -v $(PEERS_PYTHON) > /dev/null || { echo \
 	    "TensorFlow Addons needs Python 3.11 (or 3.9, 3.10); $(PEERS_PYTHON)" \
 	    "was not found. Fix: make peers PEERS_PYTHON=/path/to/python3.11"; \
