@@ -16,6 +16,8 @@ import os
 import statistics
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks import figure_style
 from benchmarks import kept_jobs
 from benchmarks import measure
@@ -69,15 +71,9 @@ def read(jobs):
 
 def at_time(curve, seconds):
     """Accuracy after so many seconds of the CPU, by lines between points."""
-    before = {"cpu_s": 0.0, "accuracy": 0.0}
-    for point in curve:
-        if point["cpu_s"] >= seconds:
-            part = seconds - before["cpu_s"]
-            part /= point["cpu_s"] - before["cpu_s"]
-            gain = point["accuracy"] - before["accuracy"]
-            return before["accuracy"] + part * gain
-        before = point
-    return before["accuracy"]
+    times = [0.0, *(point["cpu_s"] for point in curve)]
+    accuracies = [0.0, *(point["accuracy"] for point in curve)]
+    return float(np.interp(seconds, times, accuracies))
 
 
 def row(found, method):
