@@ -3,7 +3,6 @@
 #   make demo-compare    the same, beside other output layers
 #   make test            lint, then the tests (PYTEST_ARGS="-k export")
 #   make test-all        those that take a minute and more, too
-#   make bench           benchmarks (BENCH_ARGS=...)
 #   make gpu-test        the CUDA kernels on this machine's GPU, and their times
 #   make docs            the site, in build/site, from .docs; counts long
 #                        sentences first, and stops above a bound
@@ -28,7 +27,6 @@ BIN := .venv/bin
 PIP := -m pip -qq --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
-BENCH_ARGS ?=
 DIST ?= dist
 NAMES ?=
 TENSORFLOW ?= 2.21
@@ -43,7 +41,7 @@ FORMATTED := $(shell find custom_ops tests \
 export TF_ENABLE_ONEDNN_OPTS := 1
 
 .DELETE_ON_ERROR:
-.PHONY: setup demo demo-compare test test-all test-versions test-works-with bench gpu-test docs notebooks \
+.PHONY: setup demo demo-compare test test-all test-versions test-works-with gpu-test docs notebooks \
     wheels wheels-cuda peers lint format clean
 
 setup: $(OPS)
@@ -69,9 +67,6 @@ test-versions:
 
 test-works-with: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m tests.works_with $(NAMES)
-
-bench: $(OPS)
-	@TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 # Needs nvcc and nothing of .venv; torch, where python3 has it, is compared.
 # Ten minutes at most; writes benchmarks/results/gpu.json.
@@ -191,7 +186,7 @@ $(OPS): $(SOURCES) | .venv/installed
 	    $$(echo .notebooks/lib/python3*/site-packages)/tfxclass.pth
 	@touch $@
 
-.peers/installed: benchmarks/peers/requirements.txt
+.peers/installed: tests/support/addons/requirements.txt
 	@command -v $(PEERS_PYTHON) > /dev/null || { echo \
 	    "TensorFlow Addons needs Python 3.11 (or 3.9, 3.10); $(PEERS_PYTHON)" \
 	    "was not found. Fix: make peers PEERS_PYTHON=/path/to/python3.11"; \

@@ -1,17 +1,16 @@
 """CPU seconds of the same work with compiled and with fallback ops.
 
-    python benchmarks/fallback.py [--missing]
+    python benchmarks/fallback.py [word ...]
 
 Each number comes from a process of its own, with one warm-up where the work is
-short. Writes results/fallback.json; `--missing` measures only what it lacks.
+short. With words, only the tasks are measured that have one in their name; the
+other rows of results/fallback.json stay.
 """
 
 import contextlib
 import importlib
 import io
-import json
 import os
-import pathlib
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ import measure
 CLASSES, DIM, BATCH = 100_000, 64, 256
 #: Of the examples that read data; see examples/README.md.
 DATA = os.path.join(os.path.dirname(measure.FOLDER), "..", "shared", "data")
+OUT = os.path.join(tempfile.gettempdir(), "tfxclass_reverse_dictionary")
 
 
 def _model(head):
@@ -41,18 +41,18 @@ def _rows(steps=10):
     return x, random.integers(0, CLASSES, len(x))
 
 
-def _steps(name, *arguments, **options):
+def _steps(make_head):
     import tfxclass
 
-    model = _model(getattr(tfxclass.layers, name)(*arguments, **options))
+    model = _model(make_head(tfxclass.layers))
     x, y = _rows()
     return lambda: model.fit(x, y, batch_size=BATCH, verbose=0)
 
 
-def _answers(name, *arguments, **options):
+def _answers(make_head):
     import tfxclass
 
-    model = _model(getattr(tfxclass.layers, name)(*arguments, **options))
+    model = _model(make_head(tfxclass.layers))
     # A search in a tree that is not trained opens all of its nodes.
     x, y = _rows(20)
     model.fit(x, y, batch_size=BATCH, verbose=0)
@@ -105,7 +105,7 @@ def _readme():
     return lambda: model.fit(x, np.arange(5_000), verbose=0)
 
 
-def _example(name, *arguments, **options):
+def _example(name, arguments=(), options=None):
     """An example, on the data that it generates or of `DATA`."""
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
     main = importlib.import_module(f"examples.{name}").main
@@ -113,116 +113,108 @@ def _example(name, *arguments, **options):
     def run():
         # The last line that a child prints is its result.
         with contextlib.redirect_stdout(io.StringIO()):
-            main(*arguments, **options)
+            main(*arguments, **(options or {}))
 
     return run
 
 
-def _demo():
-    """`make demo`, with few words."""
-    out = pathlib.Path(tempfile.mkdtemp()) / "reverse_dictionary"
-    words = ["--limit", "4000", "--epochs", "1", "a large bird"]
-    return _example("reverse_dictionary.__main__", [*words, "--out", str(out)])
+def _tree(layers):
+    return layers.HierarchicalSoftmax(CLASSES, tree="balanced")
 
 
-_TREE = {"tree": "balanced"}
+#: A function that prepares the work and returns a function that does it.
 TASKS = {
-    "SampledSoftmax, uniform, 10 steps": (
-        lambda: _steps("SampledSoftmax", CLASSES, 1_000, "uniform")
+    "SampledSoftmax, uniform, 10 steps": lambda: _steps(
+        lambda layers: layers.SampledSoftmax(CLASSES, 1_000, "uniform")
     ),
-    "SampledSoftmax, auto, 10 steps": (
-        lambda: _steps("SampledSoftmax", CLASSES, 1_000)
+    "SampledSoftmax, auto, 10 steps": lambda: _steps(
+        lambda layers: layers.SampledSoftmax(CLASSES, 1_000)
     ),
-    "HierarchicalSoftmax, 10 steps": (
-        lambda: _steps("HierarchicalSoftmax", CLASSES, **_TREE)
+    "HierarchicalSoftmax, 10 steps": lambda: _steps(_tree),
+    "FullSoftmax, top_k of 256 rows": lambda: _answers(
+        lambda layers: layers.FullSoftmax(CLASSES)
     ),
-    "FullSoftmax, top_k of 256 rows": lambda: _answers("FullSoftmax", CLASSES),
-    "HierarchicalSoftmax, top_k of 256 rows": (
-        lambda: _answers("HierarchicalSoftmax", CLASSES, **_TREE)
-    ),
+    "HierarchicalSoftmax, top_k of 256 rows": lambda: _answers(_tree),
     "XCFile, 3,000 rows": _file,
     "Tagger, fast, 1,000 texts, 100 tags": lambda: _tagger(1_000, 100),
     "Tagger, fast, 4,000 texts, 400 tags": lambda: _tagger(4_000, 400),
     "README's first model": _readme,
-    "example next_item": lambda: _example("next_item"),
-    "example next_item_users": lambda: _example("next_item_users"),
-    "example identities": lambda: _example("identities"),
-    "example short_texts": lambda: _example("short_texts", verbose=0),
-    "example projected_softmax": (
-        lambda: _example("projected_softmax", verbose=0)
-    ),
-    "example growing_catalogue": (
-        lambda: _example("growing_catalogue", verbose=0)
-    ),
-    "example tag_with_backbone, 2,000 texts": (
-        lambda: _example("tag_with_backbone", ["--texts", "2000"])
-    ),
-    "example reverse_dictionary, 4,000 synsets, 1 epoch": _demo,
-    "example two_towers": (
-        lambda: _example(
-            "two_towers",
-            f"{DATA}/esco_titles/occupations.tsv.xz",
-            f"{DATA}/esco_titles/titles.tsv.xz",
-        )
-    ),
-    "example dropmax_mnist, 2 epochs": (
-        lambda: _example("dropmax_mnist", [f"{DATA}/mnist", "--epochs", "2"])
-    ),
-    "example hierarchical_text, 1 epoch": (
-        lambda: _example(
-            "hierarchical_text",
-            [
-                f"{DATA}/eurlex57k/train.xc.txt.xz",
-                f"{DATA}/eurlex57k/test_a.xc.txt.xz",
-                "--epochs",
-                "1",
-            ],
-        )
-    ),
-    "example library_subjects, 5,000 titles": (
-        lambda: _example(
-            "library_subjects", f"{DATA}/yso_finna_en", 5_000, verbose=0
-        )
-    ),
-    "example job_titles, fast": (
-        lambda: _example(
-            "job_titles", f"{DATA}/esco_titles", effort="fast", verbose=0
-        )
-    ),
 }
-# Run once: their first run is what a user waits for.
-_LONG = ("Tagger", "example")
+QUIET = {"verbose": 0}
+EU_LAW = [f"{DATA}/eurlex57k/{x}.xc.txt.xz" for x in ("train", "test_a")]
+ESCO = f"{DATA}/esco_titles"
+#: Module, arguments and options of `main` of examples, by what a row says.
+EXAMPLES = {
+    "next_item": ("next_item",),
+    "next_item_users": ("next_item_users",),
+    "identities": ("identities",),
+    "short_texts": ("short_texts", [], QUIET),
+    "projected_softmax": ("projected_softmax", [], QUIET),
+    "growing_catalogue": ("growing_catalogue", [], QUIET),
+    "tag_with_backbone, 2,000 texts": (
+        "tag_with_backbone",
+        [["--texts", "2000"]],
+    ),
+    "reverse_dictionary, 4,000 synsets, 1 epoch": (
+        "reverse_dictionary.__main__",
+        [["--limit", "4000", "--epochs", "1", "a large bird", "--out", OUT]],
+    ),
+    "two_towers": (
+        "two_towers",
+        [f"{ESCO}/occupations.tsv.xz", f"{ESCO}/titles.tsv.xz"],
+    ),
+    "dropmax_mnist, 2 epochs": (
+        "dropmax_mnist",
+        [[f"{DATA}/mnist", "--epochs", "2"]],
+    ),
+    "hierarchical_text, 1 epoch": (
+        "hierarchical_text",
+        [[*EU_LAW, "--epochs", "1"]],
+    ),
+    "library_subjects, 5,000 titles": (
+        "library_subjects",
+        [f"{DATA}/yso_finna_en", 5_000],
+        QUIET,
+    ),
+    "job_titles, fast": ("job_titles", [ESCO], {"effort": "fast", **QUIET}),
+}
 
 
-def child(task):
-    run = TASKS[task]()
-    if not task.startswith(_LONG):
+def child(task, fallback):
+    """CPU seconds of a task, the second time where it is short."""
+    os.environ["TFXCLASS_FALLBACK"] = fallback
+    if task in TASKS:
+        run = TASKS[task]()
+    else:
+        run = _example(*EXAMPLES[task.removeprefix("example ")])
+    # What takes longer is run once: its first run is what a user waits for.
+    if not task.startswith(("Tagger", "example")):
         run()
     begin = time.process_time()
     run()
-    return time.process_time() - begin
+    return {"s": time.process_time() - begin}
 
 
-def main(rows=()):
-    """Measures the tasks that `rows` do not have, and saves all."""
-    rows = list(rows)
-    done = {row["task"] for row in rows}
-    for task in (task for task in TASKS if task not in done):
-        row = {"task": task}
-        for value, name in (("0", "compiled_s"), ("1", "fallback_s")):
-            os.environ["TFXCLASS_FALLBACK"] = value
-            row[name] = measure.in_fresh_process(__file__, "--child", task)
-        row["times"] = row["fallback_s"] / row["compiled_s"]
-        rows.append(row)
-        print(row, flush=True)
-        rows.sort(key=lambda row: list(TASKS).index(row["task"]))
-        measure.save("fallback", rows, command="python benchmarks/fallback.py")
+def main():
+    """Measures tasks and saves all rows."""
+    tasks = [*TASKS, *(f"example {name}" for name in EXAMPLES)]
+    wanted = sys.argv[1:]
+    cases = [
+        {"task": task, "fallback": fallback}
+        for task in tasks
+        if not wanted or any(word in task for word in wanted)
+        for fallback in ("0", "1")
+    ]
+    done = {row["task"]: row for row in measure.finished("fallback")}
+    for rows in measure.rows_of(child, cases):
+        if len(rows) % 2 == 0:
+            task, (compiled, fallback) = rows[-1]["task"], rows[-2:]
+            row = {"compiled_s": compiled["s"], "fallback_s": fallback["s"]}
+            row["times"] = row["fallback_s"] / row["compiled_s"]
+            done[task] = {"task": task, **row}
+            ordered = [done[name] for name in tasks if name in done]
+            measure.save("fallback", ordered)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(sys.argv[2])))
-    elif sys.argv[1:] == ["--missing"]:
-        main(measure.finished("fallback"))
-    else:
-        main()
+    main()

@@ -1,6 +1,6 @@
 """Training steps and their lower bounds: one run on one machine.
 
-    python benchmarks/floors.py
+    python benchmarks/floors.py [num_classes]
 
 Run it alone on the machine. A floor has two parts: the time of the products at
 the rate of one large product (256 x 128 x 670,091), and the time to move the
@@ -10,30 +10,27 @@ floor, `times_uniform` over the uniform step of the same run. Methods that keep
 an index are means over 1,000 steps with all rebuilds.
 """
 
-import json
-import sys
-import time
-
-import exact_step
 import measure
 import step_time
 
-CLASSES, SAMPLED = 670_091, 6_700
+CLASSES = measure.numbers(670_091)[0]
 SMALL_CLASSES, SMALL_BATCH, SMALL_SAMPLED = 10_000, 128, 228
-# What is measured, and what it is compared with.
-SAMPLED_METHODS = (
-    "tf_sampled_softmax_sgd",
-    "tf_sampled_softmax_adam",
-    "sampled_uniform_lazy_adam",
-    "sampled_auto_lazy_adam",
-    *step_time.WITH_INDEX,
-)
-EXACT_METHODS = (
-    "keras_dense_adam",
-    "full_softmax_lazy_adam",
-    "full_softmax_lazy_adam_bf16",
-)
-SMALL_METHODS = ("small_uniform", "small_auto")
+#: What is measured, and what it is compared with.
+METHODS = {
+    "sampled": (
+        "tf_sampled_softmax_sgd",
+        "tf_sampled_softmax_adam",
+        "sampled_uniform_lazy_adam",
+        "sampled_auto_lazy_adam",
+        *step_time.WITH_INDEX,
+    ),
+    "exact": (
+        "keras_dense_adam",
+        "full_softmax_lazy_adam",
+        "full_softmax_lazy_adam_bf16",
+    ),
+    "small": ("small_uniform", "small_auto"),
+}
 
 
 def rates():
@@ -70,6 +67,7 @@ def floor_ms(found, batch, dim, rows):
 
 
 def small_step(sampler):
+    """A step without an encoder."""
     import keras
     import tensorflow as tf
 
@@ -86,91 +84,56 @@ def small_step(sampler):
     return tf.function(lambda: model.train_step((x, y)))
 
 
-def auto_step():
-    import keras
-    import tensorflow as tf
-
-    import tfxclass
-
-    keras.utils.set_random_seed(0)
-    x = tf.random.normal([step_time.BATCH, step_time.DIM])
-    y = tf.random.uniform([step_time.BATCH], 0, CLASSES, tf.int64)
-    head = tfxclass.layers.SampledSoftmax(CLASSES, SAMPLED, "auto")
-    return step_time.head_step(head, tfxclass.optimizers.LazyAdam(1e-3), x, y)
-
-
-def mean_ms(step, steps=1000):
-    step()
-    start = time.perf_counter()
-    for _ in range(steps):
-        step()
-    return {"median_ms": (time.perf_counter() - start) * 1e3 / steps}
-
-
-def child(method):
+def child(classes, work, method):
+    """The time and memory of a method, or the rates of the machine."""
     if method == "rates":
         return rates()
-    if method in EXACT_METHODS:
-        return exact_step.child(method, CLASSES)
-    if method in SMALL_METHODS:
+    if work == "exact":
+        return step_time.child(classes, method)
+    if work == "small":
         step = small_step(method.removeprefix("small_"))
         found = measure.median_ms(step, 2000, warmup=200)
-    elif method == "sampled_auto_lazy_adam":
-        found = mean_ms(auto_step())
-    elif method in step_time.WITH_INDEX:
-        found = mean_ms(step_time.make_step(method, CLASSES))
     else:
-        step = step_time.make_step(method, CLASSES)
-        repeats = 20 if method.endswith("sampled_softmax_adam") else 200
-        found = measure.median_ms(step, repeats, warmup=20)
+        step = step_time.make_step(method, classes)
+        if method in (*step_time.WITH_INDEX, "sampled_auto_lazy_adam"):
+            step()
+            found = {"median_ms": step_time.mean_ms(step)}
+        else:
+            repeats = 20 if method.endswith("softmax_adam") else 200
+            found = measure.median_ms(step, repeats, warmup=20)
     return {**found, "peak_gb": measure.peak_gb()}
 
 
 def main():
-    found = measure.in_fresh_process(__file__, "--child", "rates")
-    print(found, flush=True)
-    of_machine = {"work": "this machine", **found}
+    """Measures the machine and all methods, and saves times over floors."""
+    cases = [
+        {"classes": CLASSES, "work": work, "method": method}
+        for work, methods in {"this machine": ("rates",), **METHODS}.items()
+        for method in methods
+    ]
+    *_, (machine, *rows) = measure.rows_of(child, cases)
     batch, dim = step_time.BATCH, step_time.DIM
     floors = {
-        "sampled": floor_ms(found, batch, dim, SAMPLED),
-        "exact": floor_ms(found, batch, dim, CLASSES),
-        "small": floor_ms(found, SMALL_BATCH, dim, SMALL_SAMPLED),
+        "sampled": floor_ms(machine, batch, dim, CLASSES // 100),
+        "exact": floor_ms(machine, batch, dim, CLASSES),
+        "small": floor_ms(machine, SMALL_BATCH, dim, SMALL_SAMPLED),
     }
-    groups = {
-        "sampled": SAMPLED_METHODS,
-        "exact": EXACT_METHODS,
-        "small": SMALL_METHODS,
-    }
-    rows = []
-    for group, methods in groups.items():
-        for method in methods:
-            row = measure.in_fresh_process(__file__, "--child", method)
-            rows.append({"work": group, "method": method, **row})
-            print(rows[-1], flush=True)
     uniform = {
         row["work"]: row["median_ms"]
         for row in rows
         if "uniform" in row["method"]
     }
-    table = [
-        {
-            "work": row["work"],
-            "method": row["method"],
-            "ms": row["median_ms"],
-            "floor_ms": floors[row["work"]],
-            "times_floor": row["median_ms"] / floors[row["work"]],
-            "times_uniform": row["median_ms"] / uniform[row["work"]]
-            if row["work"] in uniform
-            else "",
-            "peak_gb": row["peak_gb"],
-        }
-        for row in rows
-    ]
+    table = []
+    for row in rows:
+        work, ms = row["work"], row["median_ms"]
+        line = {"work": work, "method": row["method"], "ms": ms}
+        line["floor_ms"] = floors[work]
+        line["times_floor"] = ms / floors[work]
+        line["times_uniform"] = ms / uniform[work] if work in uniform else ""
+        table.append({**line, "peak_gb": row["peak_gb"]})
+    of_machine = {key: machine[key] for key in ("work", "gflops", "gb_s")}
     measure.save("floors", [*table, of_machine])
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(sys.argv[2])))
-    else:
-        main()
+    main()

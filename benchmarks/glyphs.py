@@ -5,22 +5,18 @@
 FOLDER is for the fonts and the drawings (`glyphs_data.py`), by default under
 benchmarks/cache. Each job is one head with a small convolutional encoder,
 trained for so many steps, in a process of its own; a job that has a result,
-under benchmarks/cache/glyphs, is not run again. Into benchmarks/results:
-
-    glyphs.json, .png     means over seeds, and the curves
-    glyphs.csv            every point of every curve
-
-`--figures` runs nothing, and draws the figure again from the CSV. With
-`--steps N` they are glyphs_N.json and so on; with `--shared`, one second moment
-of Adam's for all class rows, glyphs_shared.json.
+under benchmarks/cache/glyphs, is not run again. results/glyphs.json has means
+over seeds, glyphs.csv every point of every curve. `--figures` runs nothing, and
+draws the figure again.
 """
 
 import argparse
 import csv
 import os
 import statistics
-import sys
 from typing import NamedTuple
+
+import numpy as np
 
 from benchmarks import figure_style
 from benchmarks import kept_jobs
@@ -31,6 +27,7 @@ from benchmarks.comparison.groups_results import ms_a_step
 from benchmarks.comparison.groups_results import speed_up
 
 CACHE = os.path.join(measure.CACHE, "glyphs")
+POINTS = os.path.join(measure.RESULTS, "glyphs.csv")
 METHODS = (
     "uniform",
     "auto",
@@ -55,12 +52,11 @@ _SHOWN = (
 
 
 class GlyphsJob(NamedTuple):
-    """A head; `steps` and `seed` are ints, `shared` is "shared" or ""."""
+    """A head, trained for so many steps."""
 
     method: str
     steps: int
     seed: int = 0
-    shared: str = ""
 
     @property
     def path(self):
@@ -75,15 +71,9 @@ def read(jobs):
 
 def at_time(curve, seconds):
     """Accuracy after so many seconds of the CPU, by lines between points."""
-    before = {"cpu_s": 0.0, "accuracy": 0.0}
-    for point in curve:
-        if point["cpu_s"] >= seconds:
-            part = seconds - before["cpu_s"]
-            part /= point["cpu_s"] - before["cpu_s"]
-            gain = point["accuracy"] - before["accuracy"]
-            return before["accuracy"] + part * gain
-        before = point
-    return before["accuracy"]
+    times = [0.0, *(point["cpu_s"] for point in curve)]
+    accuracies = [0.0, *(point["accuracy"] for point in curve)]
+    return float(np.interp(seconds, times, accuracies))
 
 
 def row(found, method):
@@ -122,19 +112,12 @@ def _numbers(uniform, result):
     }
 
 
-def collect(found, out):
-    """The table, the points and the figure."""
+def collect(found, seeds):
+    """Saves the table and the points."""
     rows = [each for each in (row(found, name) for name in METHODS) if each]
     if not rows:
         return
-    first = next(iter(found.values()))
-    about = {key: first[key] for key in ("date", "machine")}
-    record = {**about, "command": _command(found), "rows": rows}
-    job = first["job"]
-    name = name_of(job["steps"], job.get("shared", ""))
-    path = os.path.join(out, name)
-    measure.write(path + ".json", record)
-    with open(path + ".csv", "w", newline="") as f:
+    with open(POINTS, "w", newline="") as f:
         writer = csv.writer(f, lineterminator="\n")
         writer.writerow(("method", "seed", *_POINT, "recall"))
         for (method, seed), result in found.items():
@@ -142,35 +125,13 @@ def collect(found, out):
                 numbers = [f"{point[key]:.5g}" for key in _POINT]
                 recall = point["sampler"].get("recall", "")
                 writer.writerow((method, seed, *numbers, recall))
-    draw(path)
-    print(measure.table(rows))
+    command = f"python -m benchmarks.glyphs --seeds {' '.join(map(str, seeds))}"
+    measure.save("glyphs", rows, command=command)
 
 
-def name_of(steps, shared):
-    """Of the files of results."""
-    parts = ["glyphs", shared, "" if steps == STEPS else str(steps)]
-    return "_".join(filter(None, parts))
-
-
-def _command(found):
-    """That which has these results."""
-    methods = [name for name in METHODS if any(m == name for m, _ in found)]
-    job = next(iter(found.values()))["job"]
-    steps = job["steps"]
-    seeds = sorted({seed for _, seed in found})
-    parts = ["python -m benchmarks.glyphs --seeds", *map(str, seeds)]
-    if steps != STEPS:
-        parts.append(f"--steps {steps}")
-    if job.get("shared"):
-        parts.append("--shared")
-    if len(methods) < len(METHODS):
-        parts += ["--methods", *methods]
-    return " ".join(parts)
-
-
-def draw(path):
-    """Writes `<path>.png`, the curves of `<path>.csv`."""
-    runs = _runs(path + ".csv")
+def draw():
+    """Writes glyphs.png, the curves of glyphs.csv."""
+    runs = _runs(POINTS)
     curves = {method: _mean(seeds) for method, seeds in runs.items()}
     figure, (axes,) = figure_style.new_figure()
     for method in _SHOWN:
@@ -187,7 +148,8 @@ def draw(path):
         ylabel="accuracy in unseen fonts, in percent",
     )
     axes.legend(loc="lower right")
-    figure_style.save(figure, path + ".png", _conclusion(runs))
+    path = os.path.join(measure.RESULTS, "glyphs.png")
+    figure_style.save(figure, path, _conclusion(runs))
 
 
 def _runs(path):
@@ -214,8 +176,6 @@ def _mean(seeds):
 
 
 def _conclusion(runs):
-    if not {"uniform", "auto"} <= set(runs):
-        return "Characters in unseen fonts"
     pairs = zip(runs["uniform"].values(), runs["auto"].values())
     sooner = statistics.fmean(speed_up(*pair, 0) for pair in pairs)
     return (
@@ -224,50 +184,27 @@ def _conclusion(runs):
     )
 
 
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.glyphs",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def main():
+    from benchmarks import glyphs_data
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=CACHE)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument(
-        "--methods", nargs="+", choices=METHODS, default=METHODS
-    )
-    parser.add_argument(
-        "--shared",
-        action="store_const",
-        const="shared",
-        default="",
-        help="one second moment for all class rows",
-    )
     parser.add_argument("--figures", action="store_true", help="run nothing")
-    parser.add_argument("--out", default=measure.RESULTS)
-    return parser.parse_args(argv)
-
-
-def main(argv=None):
-    from benchmarks import glyphs_data
-
-    args = parse_arguments(argv)
-    jobs = [
-        GlyphsJob(method, args.steps, seed, args.shared)
-        for seed in args.seeds
-        for method in args.methods
-    ]
-    if args.figures:
-        draw(os.path.join(args.out, name_of(args.steps, args.shared)))
-        return 0
-    pending = kept_jobs.pending(jobs)
-    if pending:
-        print(glyphs_data.about(glyphs_data.load(args.folder)))
-    module = "benchmarks.glyphs_train"
-    failed = kept_jobs.run_all(pending, module, args.folder)
-    collect(read(jobs), args.out)
-    return 1 if failed else 0
+    args = parser.parse_args()
+    if not args.figures:
+        glyphs_data.load(args.folder)
+        jobs = [
+            GlyphsJob(method, args.steps, seed)
+            for seed in args.seeds
+            for method in METHODS
+        ]
+        module = "benchmarks.glyphs_train"
+        kept_jobs.run_all(kept_jobs.pending(jobs), module, args.folder)
+        collect(read(jobs), args.seeds)
+    draw()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -149,9 +149,7 @@ def make_model(job, num_classes):
     )
     model = keras.Sequential([encoder, head])
     decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
-    optimizer = tfxclass.optimizers.LazyAdam(
-        decay, second_moment="matrix" if job.shared else "element"
-    )
+    optimizer = tfxclass.optimizers.LazyAdam(decay)
     model.compile(optimizer, loss=head.loss)
     model.build((None, glyphs_data.SIDE, glyphs_data.SIDE, 1))
     optimizer.build(model.trainable_variables)

@@ -9,8 +9,6 @@ the greatest. Memory is the peak of TensorFlow's allocator, less what it held
 before the head was made. Each method runs in a fresh process.
 """
 
-import json
-import sys
 import time
 
 import measure
@@ -62,12 +60,14 @@ def make_model(method, num_classes):
 
 
 def allocated(key):
+    """Gigabytes of TensorFlow's allocator, "current" or "peak"."""
     import tensorflow as tf
 
     return tf.config.experimental.get_memory_info("GPU:0")[key] / 1e9
 
 
-def child(method, num_classes, batch):
+def child(num_classes, batch, method):
+    """The row of a method, with the name of the GPU."""
     import keras
     import tensorflow as tf
 
@@ -75,9 +75,12 @@ def child(method, num_classes, batch):
     before = allocated("current")
     tf.config.experimental.reset_memory_stats("GPU:0")
     model, head = make_model(method, num_classes)
-    xs = [tf.random.normal([batch, DIM]) for _ in range(4)]
-    ys = [
-        tf.random.uniform([batch], 0, num_classes, tf.int64) for _ in range(4)
+    batches = [
+        (
+            tf.random.normal([batch, DIM]),
+            tf.random.uniform([batch], 0, num_classes, tf.int64),
+        )
+        for _ in range(4)
     ]
     found = {}
     if hasattr(head, "rebuild"):
@@ -91,42 +94,34 @@ def child(method, num_classes, batch):
 
     def steps():
         for i in range(STEPS):
-            loss = train(xs[i % 4], ys[i % 4])
+            loss = train(*batches[i % 4])
         float(loss)
 
     medians = measure.median_ms(steps, REPEATS, warmup=1)
+    gpu = tf.config.list_physical_devices("GPU")[0]
+    about = tf.config.experimental.get_device_details(gpu)
     return {
         **{key: value / STEPS for key, value in medians.items()},
         "peak_gb": allocated("peak") - before,
         "rows_on": head.weights[0].value.device.split(":")[-2],
         **found,
+        "machine": about["device_name"],
     }
 
 
-def card():
-    import tensorflow as tf
-
-    gpu = tf.config.list_physical_devices("GPU")[0]
-    return tf.config.experimental.get_device_details(gpu)["device_name"]
-
-
-def main(num_classes):
-    rows, machine = [], measure.in_fresh_process(__file__, "--card")
-    for batch, methods in METHODS.items():
-        for method in methods:
-            found = measure.in_fresh_process(
-                __file__, "--child", method, num_classes, batch
-            )
-            start = {"classes": num_classes, "batch": batch, "method": method}
-            rows.append({**start, **found})
-            measure.save("gpu_steps", rows, machine=machine)
+def main():
+    """Saves the rows, with the GPU in place of the processor."""
+    cases = [
+        {"classes": size, "batch": batch, "method": method}
+        for size in measure.numbers(1_000_000)
+        for batch, methods in METHODS.items()
+        for method in methods
+    ]
+    for rows in measure.rows_of(child, cases):
+        machines = [row.get("machine") for row in rows]
+        shown = [{k: row[k] for k in row if k != "machine"} for row in rows]
+        measure.save("gpu_steps", shown, machine=machines[0])
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--card"]:
-        print(json.dumps(card()))
-    elif sys.argv[1:2] == ["--child"]:
-        method, *numbers = sys.argv[2:]
-        print(json.dumps(child(method, *map(int, numbers))))
-    else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 1_000_000)
+    main()

@@ -6,15 +6,14 @@
 `tfxclass.add_classes` with five rows each.
 """
 
-import json
-import sys
-
 import measure
 
 OLD, NEW, RANK, DIM, WIDTH = 400, 40, 32, 64, 48
+HEADS = ("full", "wide nodes", "plt", "two children")
 
 
 def child(kind):
+    """Accuracy before and after new classes."""
     import keras
     import numpy as np
 
@@ -35,10 +34,8 @@ def child(kind):
         return float((ids[:, 0] == y).mean())
 
     vectors = points[:OLD].astype(np.float32)
-    wide = {"arity": 16, "leaf_size": 32}
-    tree = tfxclass.trees.clustered(
-        vectors, seed=0, **(wide if kind != "two children" else {})
-    )
+    wide = {} if kind == "two children" else {"arity": 16, "leaf_size": 32}
+    tree = tfxclass.trees.clustered(vectors, seed=0, **wide)
     if kind == "full":
         head = tfxclass.layers.FullSoftmax(OLD)
     else:
@@ -51,24 +48,11 @@ def child(kind):
     model.fit(*rows(np.arange(OLD), 40), batch_size=128, epochs=6, verbose=0)
     old, new = rows(np.arange(OLD), 10), rows(np.arange(OLD, OLD + NEW), 20)
     few = rows(np.arange(OLD, OLD + NEW), 5)
-    found = {"head": kind, "before": accuracy(model, *old)}
+    before = accuracy(model, *old)
     model = tfxclass.add_classes(model, NEW, data=few)
-    return {
-        **found,
-        "after": accuracy(model, *old),
-        "new": accuracy(model, *new),
-    }
-
-
-def main():
-    kinds = ("full", "wide nodes", "plt", "two children")
-    rows = [measure.in_fresh_process(__file__, "--child", k) for k in kinds]
-    print(measure.table(rows))
-    measure.save("growing_trees", rows)
+    after = {"after": accuracy(model, *old), "new": accuracy(model, *new)}
+    return {"before": before, **after}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(sys.argv[2])))
-    else:
-        main()
+    measure.compare("growing_trees", child, [{"head": x} for x in HEADS])

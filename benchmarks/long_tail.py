@@ -1,17 +1,19 @@
 """Losses for long tails, compared: EU law and the reverse dictionary.
 
-    python -m benchmarks.long_tail [--sets ...] [--losses ...] [--seeds ...]
+    python -m benchmarks.long_tail [DATA] [--sets ...] [--seeds 3]
+    python -m benchmarks.long_tail --figures
 
 The same model, optimizer and epochs for each loss; of each job P@k, PSP@k and
 macro-F1 by how many training rows a class has. A job is a model of one seed,
-in a process of its own with one thread; one that has a result is not trained
-again, so the comparison may be stopped and resumed. A distilled model learns
-from the plain one of its seed, which comes first.
+in a process of its own with one thread. One that has a result, in
+benchmarks/cache, is not trained again. A distilled model learns from the plain
+one of its seed, which comes first. `--figures` draws the committed rows.
 """
 
 import argparse
 import json
 import os
+import statistics
 import sys
 import time
 from typing import NamedTuple
@@ -20,9 +22,13 @@ import numpy as np
 
 from benchmarks import figure_style
 from benchmarks import measure
-from benchmarks.comparison import sets as sets_lib
 
-CACHE = os.path.join(measure.FOLDER, "cache", "long_tail")
+CACHE = os.path.join(measure.CACHE, "long_tail")
+EVALUATED = 512  # rows a batch of a search
+KS = (1, 3, 5)
+BEST = 10  # classes of an answer, and of a teacher
+# The exact softmax up to here, on one thread; above it a sample.
+MOST_EXACT = 20_000
 
 
 class SetUp(NamedTuple):
@@ -33,7 +39,7 @@ class SetUp(NamedTuple):
         bands: rising ints: a band holds the classes with as many training
             rows, up to those of the next.
         k: int, macro-F1 is of the k best classes of a row.
-        losses: names in `long_tail_train.LOSSES`, in their order.
+        losses: names as `_options` reads them.
     """
 
     epochs: int
@@ -59,140 +65,6 @@ SETS = {
     "reverse_dictionary": SetUp(3, (1, 2, 3, 6), 1, SOFTMAX),
     "generated": SetUp(2, (1, 8, 16, 32), 1, (*SOFTMAX, "distilled 0.5")),
 }
-
-
-class Job(NamedTuple):
-    """A model: its set, its loss, its seed."""
-
-    set: str
-    loss: str
-    seed: int
-
-    def path(self, folder):
-        name = f"{self.loss.replace(' ', '_')},seed={self.seed}.json"
-        return os.path.join(folder, self.set, name)
-
-    def teacher(self, folder):
-        """Where the plain model of the seed leaves its answers, .npz."""
-        return os.path.join(folder, self.set, f"teacher,seed={self.seed}.npz")
-
-
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.long_tail", description=__doc__
-    )
-    names = list(dict.fromkeys(x for s in SETS.values() for x in s.losses))
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--sets", nargs="+", choices=SETS, default=[*SETS][:2])
-    add("--losses", nargs="+", choices=names, default=names)
-    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    add("--figures", action="store_true", help="run nothing, only draw")
-    add("--jobs", default=CACHE, help="folder of their results")
-    add("--out", default=measure.RESULTS, help="folder of tables and figures")
-    return parser.parse_args(argv)
-
-
-def jobs_of(args):
-    """All jobs, seed by seed, the plain model of a seed first."""
-    return [
-        Job(name, loss, seed)
-        for seed in args.seeds
-        for name in args.sets
-        for loss in SETS[name].losses
-        if loss in args.losses
-    ]
-
-
-def run(args):
-    """Trains what has no result yet; tells of what failed."""
-    paths, failed = {}, []
-    for job in jobs_of(args):
-        if os.path.exists(job.path(args.jobs)):
-            continue
-        if job.set not in paths:
-            paths[job.set] = _prepared(job.set, args)
-        result = measure.in_fresh_process(
-            "-m",
-            "benchmarks.long_tail_train",
-            json.dumps(job),
-            paths[job.set],
-            args.jobs,
-        )
-        if "error" in result:
-            failed.append(job)
-        else:
-            measure.write(job.path(args.jobs) + ".part", result)
-            os.replace(job.path(args.jobs) + ".part", job.path(args.jobs))
-        print(*job, result.get("error") or result["scores"], flush=True)
-        tabulate(args)
-    return failed
-
-
-def _prepared(name, args):
-    """The file of a set, made if it is not there."""
-    os.makedirs(os.path.join(args.jobs, name), exist_ok=True)
-    path = os.path.join(args.jobs, f"{name}.npz")
-    if not os.path.exists(path):
-        sets_lib.prepare(name, args.data, path)
-    return path
-
-
-def load(args, name, loss):
-    """Results of the seeds that have one."""
-    paths = [Job(name, loss, seed).path(args.jobs) for seed in args.seeds]
-    found = []
-    for path in filter(os.path.exists, paths):
-        with open(path) as f:
-            found.append(json.load(f))
-    return found
-
-
-def rows_of(args, name):
-    """The table of a set: means over seeds, and the range of P@1."""
-    rows = []
-    for loss in SETS[name].losses:
-        found = load(args, name, loss)
-        if not found:
-            continue
-        scores = [r["scores"] for r in found]
-        first = [s["P@1"] for s in scores]
-        row = {"loss": loss, "seeds": len(found)}
-        for key in scores[0]:
-            row[key] = round(float(np.mean([s[key] for s in scores])), 4)
-        row["P@1 least"] = round(min(first), 4)
-        row["P@1 most"] = round(max(first), 4)
-        row["cpu_s"] = round(np.mean([r["cpu_s"] for r in found]), 1)
-        rows.append(row)
-    return rows
-
-
-def tabulate(args):
-    """Writes long_tail/<set>.json and .png of what there is."""
-    for name in args.sets:
-        rows = rows_of(args, name)
-        path = os.path.join(args.out, "long_tail", name)
-        if not rows:
-            redraw(path)
-            continue
-        os.makedirs(os.path.join(args.out, "long_tail"), exist_ok=True)
-        record = {
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": measure.machine(),
-            "command": f"python -m benchmarks.long_tail --sets {name}",
-            "rows": rows,
-        }
-        measure.write(path + ".json", record)
-        draw(rows, path + ".png")
-
-
-def redraw(path):
-    """The figure of the committed `<path>.json`, if there is one."""
-    if os.path.exists(path + ".json"):
-        with open(path + ".json") as f:
-            draw(json.load(f)["rows"], path + ".png")
-
-
 #: The losses of the figure; the table has all.
 SHOWN = {
     "plain": "plain softmax",
@@ -204,7 +76,182 @@ SHOWN = {
 }
 
 
-def draw(rows, path):
+def _options(loss, counts, propensities):
+    """`LossOptions` of a loss by its name, or None."""
+    from tfxclass.losses import LossOptions
+
+    kind, _, value = loss.removeprefix("sigmoid").strip().partition(" ")
+    if kind in ("", "plain"):
+        return None
+    if kind == "class_weight":
+        # Inverse square roots, their mean over the training labels 1.
+        weights = np.where(counts, np.maximum(counts, 1.0) ** -0.5, 0.0)
+        weights *= counts.sum() / np.sum(weights * counts)
+        return LossOptions(class_weight=weights)
+    if kind == "propensities":
+        return LossOptions(propensities=propensities)
+    if kind == "adjusted":
+        return LossOptions(class_counts=counts, logit_adjustment=float(value))
+    name = {"distilled": "teacher_weight", "focal": "focal_gamma"}
+    return LossOptions(**{name.get(kind, kind): float(value)})
+
+
+def make_head(name, loss, seed, data, propensities):
+    """The head of a job."""
+    import tfxclass
+    from benchmarks.comparison import sets
+
+    set_up = sets.SETS[name]
+    objective = "sigmoid" if loss.startswith("sigmoid") else "softmax"
+    options = {
+        "loss": objective,
+        "loss_options": _options(loss, data.counts, propensities),
+        "seed": seed,
+    }
+    if set_up.scale:
+        options["similarity"] = tfxclass.layers.Cosine(scale=set_up.scale)
+    if objective == "sigmoid":
+        odds = tfxclass.initializers.LogOdds(data.counts, data.train.num_rows)
+        options.update(use_bias=True, bias_initializer=odds)
+    if data.num_classes <= MOST_EXACT:
+        return tfxclass.layers.FullSoftmax(data.num_classes, **options)
+    return tfxclass.layers.SampledSoftmax(
+        data.num_classes, set_up.num_sampled, **options
+    )
+
+
+def train(model, name, seed, data, labels):
+    """Trains the epochs of the set; seconds of the CPU."""
+    import tensorflow as tf
+
+    from benchmarks.comparison import sets
+
+    size = min(sets.SETS[name].batch_size, data.train.num_rows)
+    random = np.random.default_rng(seed)
+    step = tf.function(lambda x, y: model.train_step((x, y)))
+    begin = time.process_time()
+    for _ in range(SETS[name].epochs):
+        order = random.permutation(data.train.num_rows)
+        for start in range(0, len(order) - size + 1, size):
+            which = order[start : start + size]
+            step(data.train.batch(which, data.length, random), labels[which])
+    return time.process_time() - begin
+
+
+def best(model, part, data):
+    """Ids and probabilities of the best classes of all rows."""
+    import tensorflow as tf
+
+    import tfxclass
+
+    answer = tfxclass.top_k(model, k=min(BEST, data.num_classes))
+    search = tf.function(lambda words: answer(words), reduce_retracing=True)
+    found = []
+    for start in range(0, part.num_rows, EVALUATED):
+        which = np.arange(start, min(start + EVALUATED, part.num_rows))
+        ids, scores = search(part.batch(which, data.length))
+        found.append((ids.numpy(), scores.numpy()))
+    return [np.concatenate(x) for x in zip(*found)]
+
+
+def scores(ids, labels, counts, propensities, set_up):
+    """P@k, PSP@k, and macro-F1 of all classes and of each band.
+
+    Macro-F1 is of the classes that test rows have.
+    """
+    from tfxclass import metrics
+
+    ranking = metrics.RankingScores(KS, propensities)
+    ranking.update(ids, labels)
+    found = ranking.result()
+    result = {f"P@{k}": found[f"precision_at_{k}"] for k in KS}
+    result |= {f"PSP@{k}": found[f"psp_at_{k}"] for k in KS}
+    each = class_f1(ids[:, : set_up.k], labels, len(counts))
+    there = np.isin(np.arange(len(counts)), labels)
+    result["macro-F1"] = float(each[there].mean())
+    ends = (*set_up.bands[1:], np.inf)
+    for first, end in zip(set_up.bands, ends):
+        inside = there & (counts >= first) & (counts < end)
+        shown = f"{first}+" if end == np.inf else f"{first}-{end - 1}"
+        if end == first + 1:
+            shown = str(first)
+        mean = float(each[inside].mean()) if inside.any() else 0.0
+        result[f"F1 {shown}"] = mean
+    return result
+
+
+def class_f1(ids, labels, num_classes):
+    """F1 of each class, `[num_classes]`, where `ids` are the answers."""
+    hit = (ids[:, :, None] == labels[:, None, :]).any(axis=2)
+
+    def count(values):
+        return np.bincount(values[values >= 0], minlength=num_classes)
+
+    total = count(ids) + count(labels)
+    return 2 * count(ids[hit]) / np.maximum(total, 1)
+
+
+def run(name, loss, seed, data):
+    """The result of a job, a dict; a plain model leaves its answers."""
+    import keras
+
+    import tfxclass
+    from benchmarks.comparison import sets
+    from benchmarks.comparison.model import make_model
+    from tfxclass.losses import with_teacher
+
+    keras.utils.set_random_seed(seed)
+    propensities = tfxclass.metrics.propensities(
+        data.counts, data.train.num_rows
+    )
+    head = make_head(name, loss, seed, data, propensities)
+    set_up = sets.SETS[name]
+    model = make_model(data, set_up, head, set_up.learning_rate)
+    labels = data.train.labels
+    teacher = os.path.join(CACHE, f"{name},teacher,seed={seed}.npz")
+    if loss.startswith("distilled"):
+        with np.load(teacher) as answers:
+            labels = with_teacher(labels, answers["ids"], answers["scores"])
+    seconds = train(model, name, seed, data, labels)
+    is_teacher = any(x.startswith("distilled") for x in SETS[name].losses)
+    if loss == "plain" and is_teacher:
+        ids, probabilities = best(model, data.train, data)
+        np.savez(teacher, ids=ids, scores=probabilities)
+    ids, _ = best(model, data.test, data)
+    found = scores(ids, data.test.labels, data.counts, propensities, SETS[name])
+    return {"cpu_s": seconds, "scores": found}
+
+
+def child(folder, name, loss, seed):
+    """`run` on one thread, so that seconds of the CPU are of the steps."""
+    import tensorflow as tf
+
+    from benchmarks.comparison import rows
+    from benchmarks.comparison import sets
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    os.makedirs(CACHE, exist_ok=True)
+    path = os.path.join(CACHE, f"{name}.npz")
+    if not os.path.exists(path):
+        sets.prepare(name, folder, path)
+    return run(name, loss, int(seed), rows.load(path))
+
+
+def row_of(loss, found):
+    """A row of the table: means over seeds, and the range of P@1."""
+    results = [one["scores"] for one in found]
+    first = [one["P@1"] for one in results]
+    row = {"loss": loss, "seeds": len(found)}
+    for key in results[0]:
+        row[key] = round(statistics.fmean(one[key] for one in results), 4)
+    row["P@1 least"] = round(min(first), 4)
+    row["P@1 most"] = round(max(first), 4)
+    row["cpu_s"] = round(statistics.fmean(one["cpu_s"] for one in found), 1)
+    return row
+
+
+def draw(name, rows):
     """P@1 against PSP@1; macro-F1 by band."""
     found = {row["loss"]: row for row in rows if row["loss"] in SHOWN}
     figure, (above, below) = figure_style.new_figure(rows=2, height=3.8)
@@ -227,17 +274,30 @@ def draw(rows, path):
     title = f"Best precision: {best}. Where rare labels weigh more: {rare}"
     if best == rare:
         title = f"Best precision, also where rare labels weigh more: {best}"
+    path = os.path.join(measure.RESULTS, "long_tail", name + ".png")
     figure_style.save(figure, path, title)
 
 
-def main(argv=None):
-    args = parse_arguments(argv)
-    failed = [] if args.figures else run(args)
-    tabulate(args)
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="?", default="../shared/data")
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=[*SETS][:2])
+    parser.add_argument("--seeds", type=int, default=1, help="how many")
+    parser.add_argument("--figures", action="store_true", help="run nothing")
+    args = parser.parse_args()
     for name in args.sets:
-        print(measure.table(rows_of(args, name)))
-    return 1 if failed else 0
+        if not args.figures:
+            jobs = [((name, loss), None) for loss in SETS[name].losses]
+            found = measure.jobs_done(
+                "long_tail", __file__, jobs, args.seeds, args.data, False
+            )
+            rows = [row_of(loss, found[name, loss]) for _, loss in found]
+            measure.save(f"long_tail/{name}", rows)
+        draw(name, measure.finished(f"long_tail/{name}"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(*sys.argv[2:])))
+    else:
+        main()

@@ -10,10 +10,10 @@ of the class matrix, which any exact loss makes.
 import measure
 
 BATCH, DIM = 256, 128
-METHODS = "dense", "tfxclass"
 
 
-def child(method, num_classes):
+def child(num_classes, method):
+    """The row of "dense" or "tfxclass"."""
     import keras
     import tensorflow as tf
 
@@ -26,20 +26,19 @@ def child(method, num_classes):
     x = tf.random.normal([BATCH, DIM])
     y = tf.random.uniform([BATCH], 0, num_classes, tf.int64)
 
-    def dense():
-        logits = tf.matmul(x, kernel, transpose_b=True)
-        return keras.losses.sparse_categorical_crossentropy(
-            y, tf.nn.softmax(logits)
-        )
-
-    def streamed():
+    def losses():
+        if method == "dense":
+            logits = tf.matmul(x, kernel, transpose_b=True)
+            return keras.losses.sparse_categorical_crossentropy(
+                y, tf.nn.softmax(logits)
+            )
         rows = tf.convert_to_tensor(kernel)
         return linear_cross_entropy(x, rows, as_targets(y, num_classes))
 
     @tf.function
     def step():
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(dense() if method == "dense" else streamed())
+            loss = tf.reduce_mean(losses())
         return tape.gradient(loss, kernel)[0, 0]
 
     before = measure.peak_gb()
@@ -50,4 +49,12 @@ def child(method, num_classes):
 
 
 if __name__ == "__main__":
-    measure.run_methods("loss_memory", __file__, child, METHODS, 670_091)
+    measure.compare(
+        "loss_memory",
+        child,
+        [
+            {"classes": size, "method": method}
+            for size in measure.numbers(670_091)
+            for method in ("dense", "tfxclass")
+        ],
+    )

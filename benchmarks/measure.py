@@ -94,6 +94,10 @@ def in_fresh_process(script, *args, timeout=None):
         "TF_CPP_MIN_LOG_LEVEL": "3",
         # TensorFlow uses oneDNN by itself only on processors with VNNI.
         "TF_ENABLE_ONEDNN_OPTS": "1",
+        # A script imports `benchmarks`, too.
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [os.path.dirname(FOLDER), os.getenv("PYTHONPATH")])
+        ),
     }
     try:
         done = subprocess.run(
@@ -180,10 +184,17 @@ def machine():
     return f"{name}, {os.cpu_count()} cores, {wide}"
 
 
+def _started():
+    """This script as Python is called with it: a file, or "-m" and a module."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name.startswith("benchmarks."):
+        return ["-m", spec.name.removesuffix(".__main__")]
+    return [os.path.relpath(sys.argv[0], os.path.dirname(FOLDER))]
+
+
 def command():
     """How this process was started, a line of a shell."""
-    script = os.path.relpath(sys.argv[0], os.path.dirname(FOLDER))
-    return " ".join(["python", script, *sys.argv[1:]])
+    return " ".join(["python", *_started(), *sys.argv[1:]])
 
 
 def _circumstances():
@@ -194,15 +205,19 @@ def _circumstances():
     }
 
 
+def record_of(rows, **circumstances):
+    """What a file of results holds."""
+    return {**_circumstances(), **circumstances, "rows": rows}
+
+
 def save(name, rows, **circumstances):
     """Writes results/<name>.json and prints a table of `rows` (dicts).
 
     `circumstances`, as `machine`, are told in place of this machine's.
     """
-    record = {**_circumstances(), **circumstances, "rows": rows}
+    record = record_of(rows, **circumstances)
     write(os.path.join(RESULTS, name + ".json"), record)
-    print(f"{record['date']}, {record['machine']}")
-    print(table(rows))
+    print(f"{record['date']}, {record['machine']}\n{table(rows)}")
 
 
 def finished(name):
@@ -281,26 +296,39 @@ def of_seeds(lines):
     return found
 
 
-def run_methods(name, script, child, methods, num_classes):
-    """Runs `script [num_classes]`: each method in a fresh process.
+def rows_of(child, cases):
+    """Runs `child` for each case in a fresh process; yields rows so far.
+
+    A fresh process is this script with "--child" and the values of the case.
+    It prints what `child` returns, a dict or a list of dicts, and ends here.
 
     Args:
-        name: str, of the results.
-        script: str, `__file__` of the caller.
-        child: function of a method and the number of classes; returns a dict.
-        methods: names of methods.
-        num_classes: int, where none is given.
+        child: function of the values of a case.
+        cases: list of dicts, the first columns of their rows.
     """
     if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(sys.argv[2], int(sys.argv[3]))))
-        return
-    num_classes = int(sys.argv[1]) if sys.argv[1:] else num_classes
+        print(json.dumps(child(*json.loads(sys.argv[2])), default=float))
+        sys.exit()
     rows = []
-    for method in methods:
-        row = in_fresh_process(script, "--child", method, num_classes)
-        rows.append({"classes": num_classes, "method": method, **row})
-        print(rows[-1], flush=True)
-    save(name, rows)
+    for case in cases:
+        values = json.dumps([*case.values()])
+        found = in_fresh_process(sys.argv[0], "--child", values)
+        found = found if isinstance(found, list) else [found]
+        rows += [{**case, **row} for row in found]
+        print(table(rows[-len(found) :]), flush=True)
+        yield rows
+
+
+def compare(name, child, cases):
+    """Saves the rows of `rows_of` after each case."""
+    for rows in rows_of(child, cases):
+        write(os.path.join(RESULTS, name + ".json"), record_of(rows))
+
+
+def numbers(*defaults):
+    """The numbers that the script is called with, a list of ints."""
+    given = [int(text) for text in sys.argv[1:] if text.isdigit()]
+    return given or list(defaults)
 
 
 def row_arguments(description, epochs):

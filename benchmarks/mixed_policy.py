@@ -1,14 +1,12 @@
 """The exact softmax on EU laws, in float32 and with `mixed_bfloat16`.
 
-    python benchmarks/mixed_policy.py [--data ../shared/data]
+    python benchmarks/mixed_policy.py [DATA]
 
-The model of examples/lsh_extreme_text.py with a `FullSoftmax`, 3 seeds. It
-shows whether products of bfloat16 numbers, which processors with AMX have, cost
-accuracy.
+DATA is ../shared/data by default. The model of examples/lsh_extreme_text.py
+with a `FullSoftmax`, 3 seeds. It shows whether products of bfloat16 numbers,
+which processors with AMX have, cost accuracy.
 """
 
-import argparse
-import json
 import os
 import sys
 import time
@@ -19,6 +17,7 @@ POLICIES, SEEDS, EPOCHS = ("float32", "mixed_bfloat16"), 3, 4
 
 
 def child(policy, seed, folder):
+    """Loss, accuracy and CPU seconds of a training."""
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
     import keras
     import numpy as np
@@ -57,34 +56,28 @@ def child(policy, seed, folder):
     }
 
 
-def main(folder):
-    found = {policy: [] for policy in POLICIES}
-    for seed in range(SEEDS):
-        for policy in POLICIES:
-            row = measure.in_fresh_process(
-                __file__, "--child", policy, seed, folder
-            )
-            print(policy, seed, row, flush=True)
-            found[policy].append(row)
+def main():
+    """Means over seeds, and the range of each figure."""
+    folder, *_ = sys.argv[1:] or [os.path.join("..", "shared", "data")]
+    folder = os.path.abspath(os.path.join(folder, "eurlex57k"))
+    cases = [
+        {"policy": policy, "seed": seed, "folder": folder}
+        for seed in range(SEEDS)
+        for policy in POLICIES
+    ]
+    *_, found = measure.rows_of(child, cases)
     rows = []
-    for policy, runs in found.items():
-        row = {"policy": policy, "seeds": SEEDS, **runs[0]}
+    for policy in POLICIES:
+        runs = [row for row in found if row["policy"] == policy]
+        row = {"policy": policy, "seeds": SEEDS}
+        row["bfloat16_products"] = runs[0]["bfloat16_products"]
         for name in ("loss", "precision_at_1", "precision_at_5", "cpu_s"):
             values = [run[name] for run in runs]
             row[name] = sum(values) / SEEDS
             row[f"{name}_range"] = max(values) - min(values)
         rows.append(row)
-    measure.save(
-        "mixed_policy", rows, command="python benchmarks/mixed_policy.py"
-    )
+    measure.save("mixed_policy", rows)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        found = child(sys.argv[2], int(sys.argv[3]), sys.argv[4])
-        print(json.dumps(found, default=float))
-    else:
-        parser = argparse.ArgumentParser(description=__doc__)
-        parser.add_argument("--data", default="../shared/data")
-        given = parser.parse_args().data
-        main(os.path.abspath(os.path.join(given, "eurlex57k")))
+    main()

@@ -1,12 +1,10 @@
 """Ties the numbers of README, guides and results pages to their sources.
 
-    python benchmarks/page_numbers.py [PAGE ...]
-    python benchmarks/page_numbers.py --entries [PAGE ...]
+    python benchmarks/page_numbers.py [PAGE]
 
-lists the numbers that nothing stands for yet; with `--entries`, as lines to
-paste into docs/numbers.json and to complete. For README and guides that file
-has sentences with a place for each number and the cells that fill them (the
-expressions of `notes.py`, after the name of a results file):
+lists the numbers that nothing stands for yet. For README and guides
+docs/numbers.json has sentences with a place for each number and the cells that
+fill them (the expressions of `notes.py`, after the name of a results file):
 
     "figures": {
       "a step takes {:.0f} ms": ["step_time_large median_ms: method=lsh"],
@@ -31,12 +29,12 @@ fail tests/project/test_numbers.py. Each results file says by which command, on
 which machine and when it was measured.
 """
 
-import argparse
 import glob
 import json
 import os
 import re
 import string
+import sys
 
 import measure
 import notes
@@ -160,7 +158,7 @@ def check(text, entry):
         entry: dict, its part of docs/numbers.json.
     """
     wrong, exempt, of_paper = _covered(text, entry)
-    if "text" in entry and (paper := paper_text(entry)) is not None:
+    if (paper := paper_text(entry)) is not None:
         printed = printed_numbers(paper)
         wrong += [
             _line("the paper does not print", text, *span)
@@ -218,36 +216,6 @@ def _line(told, text, begin, end):
     return f"Line {line}: {told} {text[begin:end]!r} in {around!r}"
 
 
-def entries(text, entry):
-    """What `entry` lacks, for a person to complete.
-
-    A phrase of the text for each number without a source: "paper" where the
-    paper has all its numbers somewhere, else "exempt". The place in the paper
-    and the reason are empty, which tests refuse. A number of ours may become
-    an expression instead.
-    """
-    paper = paper_text(entry)
-    printed = set() if paper is None else printed_numbers(paper)
-    _, exempt, of_paper = _covered(text, entry)
-    missing = {}
-    for begin, end in _uncovered(numbers_of(text), exempt + of_paper):
-        phrase = _phrase(text, begin, end)
-        numbers = map(_plain, _PRINTED.findall(phrase))
-        kind = "paper" if printed.issuperset(numbers) else "exempt"
-        missing.setdefault(kind, {})[phrase] = ""
-    return missing
-
-
-def _phrase(text, begin, end):
-    """Some words of the line or of the table's row around a number."""
-    is_cell = text[: begin + 1].rpartition("\n")[2].startswith("|")
-    before = r"[^\n{}]*$" if is_cell else r"(?:[^\s|{}]+[ \n]){0,4}[^\s|{}]*$"
-    after = "" if is_cell else r"[^\s|{}]*(?:[ \n][^\s|{}]+){0,2}"
-    begin = re.search(before, text[:begin]).start()
-    end += re.match(after, text[end:]).end()
-    return " ".join(text[begin:end].split())
-
-
 def load():
     with open(TABLE, encoding="utf8") as f:
         return json.load(f)
@@ -272,19 +240,10 @@ def pages():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pages", nargs="*", metavar="page")
-    parser.add_argument("--entries", action="store_true")
-    args = parser.parse_args()
-    known = pages()
-    for page in args.pages or known:
-        text, entry = read(page), known[page]
-        if not args.entries:
-            for line in check(text, entry):
+    for page, entry in pages().items():
+        if sys.argv[1:] in ([], [page]):
+            for line in check(read(page), entry):
                 print(f"{page}: {line}")
-        elif missing := entries(text, entry):
-            told = json.dumps({page: missing}, indent=1, ensure_ascii=False)
-            print(told[2:-2] + ",")
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
     python benchmarks/scale.py [part ...]   # what results/scale.json lacks
     python benchmarks/scale.py page   # prints the tables and draws the picture
 
-Parts are `machine` (figures of this machine, by the clock: nothing else should
-run), `cpu` (by its cores' time), and 2, 4 and 8, the numbers of processes.
-
+Parts are `cpu` (figures of this machine in time of its cores), and 2, 4 and 8,
+the numbers of processes.
 
 2, 4 and 8 processes share the cores and the loopback of one machine. Bytes and
 memory are those of as many machines, and are compared one to one. Times are
@@ -36,7 +35,6 @@ BATCH, DIM, CLASSES, ACTIVE, STEPS = 256, 64, 40_000, 2048, 10
 MACHINES = (2, 4, 8)
 SERVERS = 2
 TOGETHER = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
-PAGE_LINK = {"bytes_per_s": 1.25e9, "latency_s": 5e-5}
 
 
 def make_model(strategy, name, tfxclass, keras):
@@ -163,7 +161,7 @@ def is_done(name, machines=1):
 
 def check(machines):
     """Adds the rows of as many processes."""
-    machine = figures("cpu")
+    machine = figures()
     for kind, names in (("together", TOGETHER), ("servers", ("servers",))):
         if is_done(names[0], machines):
             continue
@@ -172,48 +170,37 @@ def check(machines):
             counts = {"chief": 1, **counts, "ps": SERVERS}
         found = processes.run(__file__, (kind,), counts)
         print(machines, kind, found, flush=True)
-        if "error" in found:
-            continue
-        add(
-            [
-                {
-                    "row": name,
-                    "machines": machines,
-                    **{key: x for key, x in step.items() if key != "ms"},
-                    **planned(name, machines, machine),
-                }
-                for name, step in zip(names, found["rows"], strict=True)
-            ]
-        )
+        rows = []
+        for name, step in zip(names, found.get("rows", ()), strict=False):
+            step = {key: x for key, x in step.items() if key != "ms"}
+            plan = planned(name, machines, machine)
+            rows.append({"row": name, "machines": machines, **step, **plan})
+        add(rows)
 
 
-CLOCKS = {"machine": time.perf_counter, "cpu": time.process_time}
-
-
-def measure_here(name):
-    """Adds the row of this machine's figures, by one of `CLOCKS`."""
+def measure_here():
+    """Adds the row of this machine's figures, in processor time."""
     import dataclasses
 
     from tfxclass.planning import measure_machine
 
-    if is_done(name):
+    if is_done("cpu"):
         return
-    found = dataclasses.asdict(measure_machine(clock=CLOCKS[name]))
-    row = {"row": name, "machines": 1}
+    found = dataclasses.asdict(measure_machine(clock=time.process_time))
+    row = {"row": "cpu", "machines": 1}
     for kind in ("exact", "sampled"):
         row |= {f"{kind}_{k}": v for k, v in found[kind].items()}
     row["copy_bytes_per_s"] = found["host_link"]["bytes_per_s"]
     add([row])
 
 
-def figures(name):
-    """The `Machine` of a row of `measure_here`."""
+def figures():
+    """The `Machine` of the row of `measure_here`."""
     from tfxclass.planning import Link
     from tfxclass.planning import Machine
     from tfxclass.planning import StepCosts
 
-    rows = measure.finished("scale")
-    (row,) = (row for row in rows if row["row"] == name)
+    (row,) = (r for r in measure.finished("scale") if r["row"] == "cpu")
     names = ("step_s", "product_s", "number_s")
     exact, sampled = (
         StepCosts(*(row[f"{kind}_{name}"] for name in names))
@@ -240,9 +227,9 @@ def in_own_network():
 
 
 def main(parts):
-    for part in parts or [*CLOCKS, *map(str, MACHINES)]:
-        if part in CLOCKS:
-            measure_here(part)
+    for part in parts or ["cpu", *map(str, MACHINES)]:
+        if part == "cpu":
+            measure_here()
         else:
             check(int(part))
 

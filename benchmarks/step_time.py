@@ -1,20 +1,32 @@
 """A training step of every method, each in a fresh process.
 
     python benchmarks/step_time.py [num_classes ...]
+    python benchmarks/step_time.py 670091
+    python benchmarks/step_time.py exact [num_classes]
+    python benchmarks/step_time.py growth [num_classes ...]
+    python benchmarks/step_time.py figure
 
 Batch 256, 128 dimensions, one Dense(128) before the head, 1 % of the classes
 active, at least 512. For SelectiveSoftmax the forest (50 trees) is rebuilt in
 the background every 500 steps, for LSHSoftmax the tables (50) every 50 steps
 at first; their figures are means over 1,000 steps, refreshes and all.
+
+`exact` are exact losses in float32 and in `mixed_bfloat16`. `cpu_ms` is the
+time of all threads together: on a machine that others use, too, it says more
+than the clock's. `growth` has more sizes. Methods that update all class vectors
+stop earlier: a step of `Dense` takes seconds, and Adam's dense gradients do not
+fit into 24 GB. `figure` draws the committed rows of `growth`.
 """
 
-import json
 import sys
 import time
 
+import figure_style
 import measure
 
 BATCH, DIM = 256, 128
+WITH_INDEX = ("selective_lazy_adam", "lsh_simhash_lazy_adam")
+WITH_INDEX += ("lsh_dwta_lazy_adam",)
 METHODS = (
     "keras_dense_adam",
     "keras_dense_sgd",
@@ -24,16 +36,31 @@ METHODS = (
     "full_softmax_lazy_adam",
     "sampled_uniform_lazy_adam",
     "sampled_head_adam",
-    "selective_lazy_adam",
-    "lsh_simhash_lazy_adam",
-    "lsh_dwta_lazy_adam",
+    *WITH_INDEX,
 )
-WITH_INDEX = METHODS[-3:]
+EXACT = (
+    "keras_dense_adam",
+    "keras_dense_adam_bf16",
+    "full_softmax_adam",
+    "full_softmax_lazy_adam",
+    "full_softmax_lazy_adam_bf16",
+)
+#: Methods of the figure, and what it calls them.
+GROWTH = {
+    "keras_dense_adam": "Keras Dense, Adam",
+    "tf_sampled_softmax_adam": "tf.nn.sampled_softmax_loss, Adam",
+    "tf_sampled_softmax_sgd": "tf.nn.sampled_softmax_loss, SGD",
+    "sampled_head_adam": "tfxclass SampledSoftmax, HeadAdam",
+}
+SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
+#: The most classes of a method in `growth`, where that is less.
+MOST = {"keras_dense_adam": 1_000_000, "tf_sampled_softmax_adam": 3_000_000}
 # Mean over this many steps, where background work must be counted.
 LONG_RUN = 1000
 
 
 def tf_sampled_step(num_classes, num_sampled, optimizer, x, y):
+    """A step of `tf.nn.sampled_softmax_loss`."""
     import keras
     import tensorflow as tf
 
@@ -65,89 +92,135 @@ def tf_sampled_step(num_classes, num_sampled, optimizer, x, y):
     return step
 
 
-def head_step(head, optimizer, x, y, loss=None):
-    import keras
-    import tensorflow as tf
-
-    model = keras.Sequential([keras.layers.Dense(DIM), head])
-    model.compile(optimizer, loss=loss or head.loss)
-    model.build((BATCH, DIM))
-    optimizer.build(model.trainable_variables)
-    step = tf.function(lambda: model.train_step((x, y)))
-    return step
-
-
 def make_step(method, num_classes):
+    """A function that trains one step; "_bf16" is `mixed_bfloat16`."""
     import keras
     import tensorflow as tf
 
     import tfxclass
 
+    is_half = method.endswith("_bf16")
+    policy = "mixed_bfloat16" if is_half else "float32"
+    keras.mixed_precision.set_dtype_policy(policy)
     keras.utils.set_random_seed(0)
-    layers, lazy = tfxclass.layers, tfxclass.optimizers.LazyAdam
+    rule = method.removesuffix("_bf16")
+    if rule.endswith("lazy_adam"):
+        optimizer = tfxclass.optimizers.LazyAdam(1e-3)
+    elif rule.endswith("head_adam"):
+        optimizer = tfxclass.optimizers.HeadAdam()
+    elif rule.endswith("sgd"):
+        optimizer = keras.optimizers.SGD(0.1)
+    else:
+        optimizer = keras.optimizers.Adam(1e-3)
     # Room for the labels of a batch, which are always among the classes.
     num_sampled = max(num_classes // 100, 2 * BATCH)
     x = tf.random.normal([BATCH, DIM])
     y = tf.random.uniform([BATCH], 0, num_classes, tf.int64)
-    adam, sgd = keras.optimizers.Adam, keras.optimizers.SGD
+    if method.startswith("tf_sampled"):
+        return tf_sampled_step(num_classes, num_sampled, optimizer, x, y)
+    layers, loss = tfxclass.layers, None
     if method.startswith("keras_dense"):
         head = keras.layers.Dense(num_classes, activation="softmax")
-        optimizer = adam(1e-3) if method.endswith("adam") else sgd(0.1)
         loss = "sparse_categorical_crossentropy"
-        return head_step(head, optimizer, x, y, loss)
-    if method.startswith("tf_sampled"):
-        optimizer = adam(1e-3) if method.endswith("adam") else sgd(0.1)
-        return tf_sampled_step(num_classes, num_sampled, optimizer, x, y)
-    if method == "full_softmax_adam":
-        return head_step(layers.FullSoftmax(num_classes), adam(1e-3), x, y)
-    if method == "full_softmax_lazy_adam":
-        return head_step(layers.FullSoftmax(num_classes), lazy(1e-3), x, y)
-    if method == "sampled_uniform_lazy_adam":
-        head = layers.SampledSoftmax(num_classes, num_sampled, "uniform")
-        return head_step(head, lazy(1e-3), x, y)
-    if method == "sampled_head_adam":
-        head = layers.SampledSoftmax(num_classes, num_sampled)
-        return head_step(head, tfxclass.optimizers.HeadAdam(), x, y)
-    if method.startswith("lsh"):
-        hash = method.split("_")[1]
+    elif method.startswith("full"):
+        head = layers.FullSoftmax(num_classes)
+    elif method.startswith("sampled"):
+        sampler = "uniform" if "uniform" in method else "auto"
+        head = layers.SampledSoftmax(num_classes, num_sampled, sampler)
+    elif method.startswith("lsh"):
+        options = {"hash_family": method.split("_")[1]}
         head = layers.LSHSoftmax(
-            num_classes, num_sampled, sampler_options={"hash_family": hash}
+            num_classes, num_sampled, sampler_options=options
         )
     else:
         head = layers.SelectiveSoftmax(num_classes, num_sampled=num_sampled)
-    return head_step(head, lazy(1e-3), x, y)
+    model = keras.Sequential([keras.layers.Dense(DIM), head])
+    model.compile(optimizer, loss=loss or head.loss)
+    model.build((BATCH, DIM))
+    optimizer.build(model.trainable_variables)
+    return tf.function(lambda: model.train_step((x, y)))
 
 
-def child(method, num_classes):
+def mean_ms(step, steps=LONG_RUN):
+    """Mean time of a step in milliseconds, with its background work."""
+    start = time.perf_counter()
+    for _ in range(steps):
+        step()
+    return (time.perf_counter() - start) * 1e3 / steps
+
+
+def child(num_classes, method):
+    """The row of a method."""
     step = make_step(method, num_classes)
     if method in WITH_INDEX:
         step()
-        result = measure.median_ms(step, 20)
-        start = time.perf_counter()
-        for _ in range(LONG_RUN):
-            step()
-        mean = (time.perf_counter() - start) * 1e3 / LONG_RUN
-        result = {"median_ms": mean, "step_alone_ms": result["median_ms"]}
+        alone = measure.median_ms(step, 20)["median_ms"]
+        found = {"median_ms": mean_ms(step), "step_alone_ms": alone}
     else:
-        result = measure.median_ms(step, 7 if num_classes > 300_000 else 15)
-    return {"median_ms": result["median_ms"], **result}
+        repeats = 7 if num_classes > 300_000 else 15
+        step(), step()
+        start = time.process_time()
+        found = measure.median_ms(step, repeats, warmup=0)
+        found["cpu_ms"] = (time.process_time() - start) * 1e3 / repeats
+    return {**found, "peak_gb": measure.peak_gb()}
 
 
-def main(sizes):
-    rows = []
-    for num_classes in sizes:
-        for method in METHODS:
-            result = measure.in_fresh_process(
-                __file__, "--child", method, num_classes
+def draw_figure():
+    """results/growth.png; its title states the conclusion."""
+    rows = measure.finished("growth")
+    times = {(row["method"], row["classes"]): row["median_ms"] for row in rows}
+    most = max(size for name, size in times if name == "keras_dense_adam")
+    ratio = times["keras_dense_adam", most] / times["sampled_head_adam", most]
+    title = (
+        f"{most:,} classes: a step with Keras Dense takes\n"
+        f"{ratio:.0f} times as long as with SampledSoftmax"
+    )
+
+    def draw(axes):
+        for method, label in GROWTH.items():
+            sizes = [size for name, size in times if name == method]
+            axes.plot(
+                sizes,
+                [times[method, size] for size in sizes],
+                "o-",
+                label=label,
+                color=figure_style.COLORS[method],
             )
-            rows.append({"classes": num_classes, "method": method, **result})
-            print(rows[-1], flush=True)
-    measure.save("step_time", rows)
+        axes.set(title=title, xscale="log", yscale="log")
+        axes.set_ylim(top=1e6)  # room for the legend
+        for axis in (axes.xaxis, axes.yaxis):
+            figure_style.plain_ticks(axis)
+
+    measure.plot("growth", draw, "number of classes", "ms per step")
+
+
+#: The name of the results, the sizes and the methods of a part.
+PARTS = {
+    "exact": ("exact_step", (670_091,), EXACT),
+    "growth": ("growth", SIZES, tuple(GROWTH)),
+}
+
+
+def main():
+    """Measures a part, or draws the figure."""
+    part = sys.argv[1] if sys.argv[1:] else ""
+    if part == "figure":
+        return draw_figure()
+    name, sizes, methods = PARTS.get(
+        part, ("step_time", (10_000, 100_000), METHODS)
+    )
+    sizes = measure.numbers(*sizes)
+    if name == "step_time" and min(sizes) > 300_000:
+        name = "step_time_large"
+    most = MOST if name == "growth" else {}
+    cases = [
+        {"classes": size, "method": method}
+        for size in sizes
+        for method in methods
+        if size <= most.get(method, size)
+    ]
+    measure.compare(name, child, cases)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        found = child(sys.argv[2], int(sys.argv[3]))
-        print(json.dumps({**found, "peak_gb": measure.peak_gb()}))
-    else:
-        main([int(n) for n in sys.argv[1:]] or [10_000, 100_000, 670_091])
+    main()

@@ -2,46 +2,45 @@
 
     python benchmarks/ten_million.py [row ...]
 
-Rows as in `ROWS`, "selective", "lsh", "sampled", "sampled_fit", "sampled_30m",
-"save", "recall" and "export"; those in results/ten_million.json are not run
-again.
-Each in a fresh process: 128 dimensions, batch 256, 4,096 classes a step, class
-rows in bfloat16, one Dense(128) before the head, LazyAdam(1e-3,
+Rows of `ROWS` that are in results/ten_million.json are not run again. Each
+stage has a fresh process: 128 dimensions, batch 256, 4,096 classes a step,
+class vectors in bfloat16, one Dense(128) before the head, LazyAdam(1e-3,
 second_moment="row", slot_dtype="bfloat16"); labels and features are drawn anew
 at each step. Means over 100 steps, in time and in the time of the cores that
 they took (`cpu`): before a refresh of the index and, with an index, while one
-is under way; the step that begins it is `begin_ms`.
-`peak_gb` is the process's, TensorFlow's own 0.6 GB included; `estimate_gb` is
-what `tfxclass.estimate` says.
+is under way; the step that begins it is `begin_ms`. `peak_gb` is the process's,
+TensorFlow's own 0.6 GB included; `estimate_gb` is what `tfxclass.estimate`
+says.
 
 "sampled_fit" is "sampled" as most people write it: without an Input, built by
-`fit`.
+`fit`. "save" trains "selective" for some steps, saves it, and loads it in
+another process, where it takes a step: `saved_gb` is the file, `peak_gb` of the
+process that saves, `load_peak_gb` of the one that loads.
 
-"save" trains "selective" for some steps, saves it, and loads it in another
-process, where it takes a step: `saved_gb` is the file, `peak_gb` of the process
-that saves, `load_peak_gb` of the one that loads.
-
-"recall" and "export" have rows in groups of 100 and questions near to them.
-"recall": the part of the 64 exact best classes that the forest finds, of
-`trees` trees. "export": `InvertedLists` for the best 10, and
-another process that answers from the folder through TensorFlow's C API on both
-cores, as a server does, one question at a time.
+"recall" and "export" have class vectors in groups of 100 and queries near to
+them. "recall": the part of the 64 exact best classes that the forest finds, of
+`trees` trees. "export": `InvertedLists` for the best 10, and another process
+that answers from the folder through TensorFlow's C API on both cores, as a
+server does, one query at a time.
 """
 
 import json
 import os
-import subprocess
+import statistics
 import sys
 import tempfile
 import time
 
 import measure
-import numpy
-import ten_million_grouped as grouped
+import numpy as np
 
+NAME = "ten_million"
 BATCH, DIM, SAMPLED, STEPS = 256, 128, 4096, 100
+IN_GROUP, QUERIES, K, SPREAD = 100, 256, 64, 0.5
+# Class vectors that are drawn, or multiplied, at a time.
+CHUNK = 1 << 18
 MILLION = 10**6
-# Head, classes and what is done, each in a process of its own.
+#: Head, classes and stages, each in a process of its own.
 ROWS = {
     "selective": ("SelectiveSoftmax", 10 * MILLION, ["train"]),
     "lsh": ("LSHSoftmax", 10 * MILLION, ["train"]),
@@ -54,11 +53,42 @@ ROWS = {
 }
 # In steps: about what "auto" takes for a refresh of 10M classes.
 INTERVAL = 5000
-NAME = "ten_million"
 
 
-def say(text):
-    print(text, flush=True)
+def assign_groups(kernel):
+    """Sets class vectors in groups; returns queries, float32 [256, dim]."""
+    import tensorflow as tf
+
+    count, dim = kernel.shape
+    rng = np.random.default_rng(0)
+    groups = count // IN_GROUP
+    centres = rng.standard_normal((groups, dim), np.float32)
+
+    def draw(many):
+        noise = rng.standard_normal((many, dim), np.float32)
+        return centres[rng.integers(groups, size=many)] + SPREAD * noise
+
+    for first in range(0, count, CHUNK):
+        rows = draw(min(CHUNK, count - first))
+        kernel.value[first : first + len(rows)].assign(
+            tf.cast(rows, kernel.dtype)
+        )
+    return draw(QUERIES)
+
+
+def exact(kernel, queries):
+    """Ids of the K best classes of each query, by all products."""
+    import tensorflow as tf
+
+    best, ids = [], []
+    for first in range(0, kernel.shape[0], CHUNK):
+        rows = tf.cast(kernel.value[first : first + CHUNK], tf.float32)
+        products = tf.matmul(queries, rows, transpose_b=True)
+        found = tf.math.top_k(products, K)
+        best.append(found.values)
+        ids.append(found.indices.numpy().astype(np.int64) + first)
+    columns = tf.math.top_k(tf.concat(best, 1), K).indices.numpy()
+    return np.take_along_axis(np.concatenate(ids, 1), columns, 1)
 
 
 def make_model(kind, num_classes, has_input=True):
@@ -98,6 +128,7 @@ def step_of(model):
 
 
 def seconds(function):
+    """How long a call takes."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
@@ -123,12 +154,10 @@ def train(kind, num_classes, path):
     found = {"first_step_s": seconds(step)}
     found["first_step_cpu_s"] = time.process_time() - cpu
     found["built_peak_gb"] = measure.peak_gb()
-    say(f"steps begin, {found}")
     found |= timed(step, "step")
     if kind != "SampledSoftmax":
         head.sampler.step.assign(INTERVAL)
         found["begin_ms"] = seconds(step) * 1e3
-        say(f"a refresh begins, {found}")
         found |= timed(step, "refreshing")
     found["peak_gb"] = measure.peak_gb()
     found["estimate_gb"] = estimate.total_bytes / 1e9
@@ -137,8 +166,8 @@ def train(kind, num_classes, path):
 
 def fit(kind, num_classes, path):
     model, estimate = make_model(kind, num_classes, has_input=False)
-    random = numpy.random.default_rng(0)
-    x = random.normal(size=(STEPS * BATCH, DIM)).astype(numpy.float32)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(STEPS * BATCH, DIM)).astype(np.float32)
     y = random.integers(0, num_classes, len(x))
     model.fit(x, y, batch_size=BATCH, verbose=0)
     return {
@@ -153,7 +182,6 @@ def save(kind, num_classes, path):
     for _ in range(3):
         step()
     before = measure.peak_gb()
-    say("save begins")
     found = {"save_s": seconds(lambda: model.save(path))}
     found["saved_gb"] = os.path.getsize(path) / 1e9
     return {**found, "trained_gb": before, "peak_gb": measure.peak_gb()}
@@ -173,8 +201,20 @@ def load(kind, num_classes, path):
 
 def recall(kind, num_classes, path):
     model, _ = make_model(kind, num_classes)
-    queries = grouped.assign(model.layers[-1].kernel)
-    return grouped.recall_of_forest(model.layers[-1], queries)
+    head = model.layers[-1]
+    queries, sampler = assign_groups(head.kernel), head.sampler
+    trees, sketch = sampler.forest.trees_and_sketch(*head.kernel.shape)
+    found = {"build_s": seconds(lambda: sampler.rebuild(head.kernel))}
+    truth = exact(head.kernel, queries)
+    found |= {"trees": trees, "sketch": sketch, "peak_gb": measure.peak_gb()}
+    for candidates in (64, 400, 0):
+        ids, _ = sampler.index.query(
+            head.kernel, queries, K, num_candidates=candidates
+        )
+        pairs = zip(ids.numpy(), truth, strict=True)
+        shared = sum(len(set(a) & set(b)) for a, b in pairs)
+        found[f"recall_of_{candidates or 'all'}"] = shared / truth.size
+    return found
 
 
 def export(kind, num_classes, path):
@@ -183,11 +223,10 @@ def export(kind, num_classes, path):
     model, _ = make_model(kind, num_classes)
     step_of(model)()
     dense, head = model.layers
-    dense.set_weights([numpy.eye(DIM), numpy.zeros(DIM)])
-    queries = grouped.assign(head.kernel)
-    numpy.save(path + ".npy", queries)
+    dense.set_weights([np.eye(DIM), np.zeros(DIM)])
+    queries = assign_groups(head.kernel)
+    np.save(path + ".npy", queries)
     found = {"trained_gb": measure.peak_gb()}
-    say("export begins")
     found["export_s"] = seconds(
         lambda: tfxclass.export.saved_model(
             model,
@@ -201,58 +240,52 @@ def export(kind, num_classes, path):
 
 
 def serve(kind, num_classes, path):
-    return grouped.serve(path, numpy.load(path + ".npy"))
+    """One query at a time through the C API, from a version folder."""
+    from tfxclass_serve import c_loader
+    from tfxclass_serve.servable import Servable
+    from tfxclass_serve.server import library_folder
 
-
-def child(row, classes, stage, path):
-    found = globals()[stage](ROWS[row][0], classes, path)
-    print(json.dumps(found), flush=True)
-
-
-def run_child(*arguments):
-    """The child's last line; the others are passed on."""
-    environment = {
-        **os.environ,
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "TF_ENABLE_ONEDNN_OPTS": "1",
-    }
-    command = [sys.executable, __file__, "--child", *map(str, arguments)]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment
-    )
-    last = ""
-    for line in running.stdout:
-        last = line
-        say(f"{arguments[0]}: {line.strip()}")
-    if running.wait():
-        return {"error": f"exit status {running.returncode}"}
-    return json.loads(last)
-
-
-def run(row, classes):
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.keras")
-        for stage in ROWS[row][2]:
-            found |= run_child(row, classes, stage, path)
-            if "error" in found:
-                break
-    return found
+    (version,) = os.listdir(path)
+    version = os.path.join(path, version)
+    files = [os.path.join(a, f) for a, _, c in os.walk(version) for f in c]
+    found = {"exported_gb": sum(map(os.path.getsize, files)) / 1e9}
+    with open(os.path.join(version, "assets.extra/search.json")) as f:
+        report = json.load(f)
+    found |= {"recall": report["recall"], "probes": report["num_probes"]}
+    start = time.perf_counter()
+    servable = Servable(c_loader.CApi(library_folder()), version)
+    found["serve_load_s"] = time.perf_counter() - start
+    (name,) = servable.signature("").inputs
+    times = []
+    for query in np.load(path + ".npy"):
+        inputs = {name: query[None]}
+        times.append(1e3 * seconds(lambda: servable.predict("", inputs)))
+    found["answer_ms"] = statistics.median(times)
+    return {**found, "serve_peak_gb": measure.peak_gb()}
 
 
 def main(names):
+    """Runs the rows that have no result, stage by stage."""
     done = measure.finished(NAME)
-    for row in names or ROWS:
-        if any(line["row"] == row for line in done):
+    for name in names or ROWS:
+        if any(line["row"] == name for line in done):
             continue
-        classes = ROWS[row][1]
-        done.append({"row": row, "classes": classes, **run(row, classes)})
+        kind, classes, stages = ROWS[name]
+        row = {"row": name, "classes": classes}
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.keras")
+            for stage in stages:
+                child = "--child", stage, kind, classes, path
+                row |= measure.in_fresh_process(__file__, *child)
+                if "error" in row:
+                    break
+        done.append(row)
         measure.save(NAME, done)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        row, classes, stage, path = sys.argv[2:]
-        child(row, int(classes), stage, path)
+        stage, kind, classes, path = sys.argv[2:]
+        print(json.dumps(globals()[stage](kind, int(classes), path)))
     else:
         main(sys.argv[1:])

@@ -63,12 +63,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--report", action="store_true")
-    parser.add_argument(
-        "--figures", action="store_true", help="draw the committed runs"
-    )
     args = parser.parse_args()
-    if args.figures:
-        return report.redraw(report.finished())
     numbers = range(len(CELLS)) if args.cells is None else args.cells
     if not args.report:
         with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

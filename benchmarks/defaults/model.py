@@ -21,108 +21,78 @@ def _dense(seed):
     )
 
 
-def _inputs(task):
-    if not task.num_ids:
-        return keras.Input((task.train[0].shape[1],), name="features")
-    length = task.train[0][0].shape[1]
-    return (
-        keras.Input((length,), dtype="int32", name="ids"),
-        keras.Input((length,), name="weights"),
-    )
-
-
-def _none(task, inputs, seed):
-    return inputs, None
-
-
-def _layer(task, inputs, seed):
-    return _dense(seed)(inputs), None
-
-
-def _layers(task, inputs, seed):
-    return _dense(seed + 1)(_dense(seed)(inputs)), None
-
-
 def _bag(task, inputs, seed, activation=None):
-    return (
-        tfxclass.layers.SparseDense(
-            task.num_ids, DIM, activation=activation,
-            use_bias=activation is not None, kernel_initializer=_small(seed),
-        )(*inputs),
-        None,
-    )  # fmt: skip
+    return tfxclass.layers.SparseDense(
+        task.num_ids,
+        DIM,
+        activation=activation,
+        use_bias=activation is not None,
+        kernel_initializer=_small(seed),
+    )(*inputs)
 
 
-def _bag_relu(task, inputs, seed):
-    return _bag(task, inputs, seed, "relu")
-
-
-def _bag_layer(task, inputs, seed):
-    return _dense(seed)(_bag(task, inputs, seed)[0]), None
-
-
-def _embedded(task, inputs, seed):
+def _embedding(task, seed):
     return keras.layers.Embedding(
         task.num_ids, DIM, embeddings_initializer=_small(seed)
-    )(inputs[0])
-
-
-def _concatenated(task, inputs, seed):
-    embedded = keras.layers.Flatten()(_embedded(task, inputs, seed))
-    return _dense(seed)(embedded), None
-
-
-def _gru(task, inputs, seed):
-    return keras.layers.GRU(DIM, seed=seed)(_embedded(task, inputs, seed)), None
+    )
 
 
 def _transformer(task, inputs, seed):
-    x = _embedded(task, inputs, seed)
+    x = _embedding(task, seed)(inputs[0])
     attended = keras.layers.MultiHeadAttention(4, DIM // 4, seed=seed)(x, x)
     x = keras.layers.LayerNormalization()(x + attended)
     x = keras.layers.LayerNormalization()(x + _dense(seed + 1)(x))
-    return x[:, -1], None
+    return x[:, -1]
 
 
-def _tied(task, inputs, seed):
-    embedding = keras.layers.Embedding(
-        task.num_ids, DIM, embeddings_initializer=_small(seed)
-    )
-    rows = embedding(inputs[0]) * inputs[1][..., tf.newaxis]
-    return keras.ops.sum(rows, axis=1), embedding
-
-
+#: Features of a task, its inputs and a seed; "tied" is `encode`'s.
 ENCODERS = {
-    "none": _none,
-    "layer": _layer,
-    "layers": _layers,
+    "none": lambda task, inputs, seed: inputs,
+    "layer": lambda task, inputs, seed: _dense(seed)(inputs),
+    "layers": lambda task, inputs, seed: _dense(seed + 1)(_dense(seed)(inputs)),
     "bag": _bag,
-    "bag_relu": _bag_relu,
-    "bag_layer": _bag_layer,
-    "concatenated": _concatenated,
-    "gru": _gru,
+    "bag_relu": lambda *of: _bag(*of, "relu"),
+    "bag_layer": lambda *of: _dense(of[2])(_bag(*of)),
+    "concatenated": lambda task, inputs, seed: _dense(seed)(
+        keras.layers.Flatten()(_embedding(task, seed)(inputs[0]))
+    ),
+    "gru": lambda task, inputs, seed: keras.layers.GRU(DIM, seed=seed)(
+        _embedding(task, seed)(inputs[0])
+    ),
     "transformer": _transformer,
-    "tied": _tied,
 }
 
-#: Rules for class vectors: a function of nothing, and five rates.
+
+def encode(name, task, seed):
+    """Inputs, features, and the embedding that the head shares, or None."""
+    if not task.num_ids:
+        width = task.train[0].shape[1]
+        inputs = keras.Input((width,), name="features")
+    else:
+        length = task.train[0][0].shape[1]
+        inputs = (
+            keras.Input((length,), dtype="int32", name="ids"),
+            keras.Input((length,), name="weights"),
+        )
+    if name != "tied":
+        return inputs, ENCODERS[name](task, inputs, seed), None
+    embedding = _embedding(task, seed)
+    rows = embedding(inputs[0]) * inputs[1][..., tf.newaxis]
+    return inputs, keras.ops.sum(rows, axis=1), embedding
+
+
+_ADAM = tfxclass.optimizers.LazyAdam
+_ADAGRAD = tfxclass.optimizers.LazyAdagrad
+#: Rules for class vectors: a class, its options, and the least of five rates.
 OPTIMIZERS = {
-    "Adam": (tfxclass.optimizers.LazyAdam, {}, 1e-3),
-    "Adam, a moment a row": (
-        tfxclass.optimizers.LazyAdam, {"second_moment": "row"}, 1e-3,
-    ),
-    "Adam, a moment a matrix": (
-        tfxclass.optimizers.LazyAdam, {"second_moment": "matrix"}, 1e-2,
-    ),
-    "Adam, epsilon 1e-3": (
-        tfxclass.optimizers.LazyAdam, {"epsilon": 1e-3}, 3e-3,
-    ),
-    "Adagrad": (tfxclass.optimizers.LazyAdagrad, {}, 3e-2),
-    "Adagrad, a sum a row": (
-        tfxclass.optimizers.LazyAdagrad, {"second_moment": "row"}, 3e-2,
-    ),
+    "Adam": (_ADAM, {}, 1e-3),
+    "Adam, a moment a row": (_ADAM, {"second_moment": "row"}, 1e-3),
+    "Adam, a moment a matrix": (_ADAM, {"second_moment": "matrix"}, 1e-2),
+    "Adam, epsilon 1e-3": (_ADAM, {"epsilon": 1e-3}, 3e-3),
+    "Adagrad": (_ADAGRAD, {}, 3e-2),
+    "Adagrad, a sum a row": (_ADAGRAD, {"second_moment": "row"}, 3e-2),
     "SGD, momentum": (tfxclass.optimizers.LazySGD, {"momentum": 0.9}, 0.3),
-}  # fmt: skip
+}
 #: `HeadAdam` without its rule for embeddings.
 ADAM_FOR_EMBEDDINGS = "HeadAdam, Adam for embeddings"
 
@@ -149,8 +119,7 @@ class Trainer:
     def __init__(self, cell, task, optimizer, sampler="uniform", seed=0):
         keras.utils.set_random_seed(seed)
         self.cell, self.task, self.seed = cell, task, seed
-        inputs = _inputs(task)
-        features, embedding = ENCODERS[cell.encoder](task, inputs, seed)
+        inputs, features, embedding = encode(cell.encoder, task, seed)
         self.encoder = keras.Model(inputs, features)
         self.head = self._make_head(sampler, embedding)
         self.model = keras.Model(inputs, self.head(features))
@@ -227,10 +196,8 @@ class Trainer:
         inputs, labels = self._data
 
         def step(i):
-            x, y = (
-                self._batch(inputs, batches[i]),
-                tf.gather(labels, batches[i]),
-            )
+            x = self._batch(inputs, batches[i])
+            y = tf.gather(labels, batches[i])
             self.of_head.learning_rate.assign(rates[i])
             if self.of_encoder is not None:
                 factor = rates[i] / rates[0]
@@ -247,10 +214,11 @@ class Trainer:
         def body(i, _):
             return i + 1, step(i)
 
-        return tf.while_loop(
-            lambda i, _: i < tf.shape(batches)[0], body, (0, tf.constant(0.0)),
-            parallel_iterations=1,
-        )[1]  # fmt: skip
+        def go_on(i, _):
+            return i < tf.shape(batches)[0]
+
+        start = 0, tf.constant(0.0)
+        return tf.while_loop(go_on, body, start, parallel_iterations=1)[1]
 
     def train(self, rate, encoder_rate, batches, seed=0):
         """Trains from the start; the last loss, float.

@@ -12,8 +12,9 @@ from benchmarks.defaults import model
 from benchmarks.defaults import tasks
 from benchmarks.defaults.cells import CELLS
 
-ENCODER_RATES = (1e-3, 3e-3)
-DEFAULT_RATE = 1e-3
+DEFAULT_RATE, ENCODER_RATE = 1e-3, 1e-3
+#: The encoder's other rate, which is tried at the best one of a rule.
+OTHER_RATE = 3e-3
 #: Rates at which HeadAdam was tried besides its default.
 HEAD_RATES = (3e-4, 3e-3, 1e-2)
 SEEDS = 3
@@ -40,138 +41,93 @@ class CellRun:
         labels = np.maximum(self.task.test[1][:, 0], 0)
         self.deciles = rank[labels] * DECILES // len(order)
 
-    def run(self, part):
-        if part == "rules":
-            self.baseline()
-            for name in model.OPTIMIZERS:
-                self.of_optimizer(name)
-            self.other_seeds()
-        elif part == "default":
-            self.of_default()
-        else:
-            self.of_samplers()
-
-    def baseline(self):
-        if self._find("class means") is None:
-            result = {
-                "validation": tasks.class_means(
-                    self.task, self.task.validation
-                ),
-                "test": tasks.class_means(self.task, self.task.test),
+    def rules(self):
+        """The class means, all rules at all rates, the best with more seeds."""
+        if not any(row["optimizer"] == "class means" for row in self.rows):
+            means = {
+                part: tasks.class_means(self.task, getattr(self.task, part))
+                for part in ("validation", "test")
             }
-            self._tell({"optimizer": "class means"}, result)
+            self._tell({"optimizer": "class means"}, means)
+        for name in model.OPTIMIZERS:
+            rates = model.rates_of(name)
+            trainer = self._train(name, [(r, ENCODER_RATE, 0) for r in rates])
+            if self.cell.encoder not in ("none", "tied"):
+                rate = self._best(name)["rate"]
+                self._train(name, [(rate, OTHER_RATE, 0)], trainer)
+        best = self._best(*model.OPTIMIZERS)
+        rates = best["rate"], best["encoder_rate"]
+        seeds = range(1, SEEDS)
+        self._train(best["optimizer"], [(*rates, seed) for seed in seeds])
 
-    def of_default(self):
-        trainer = None
-        keys = [(DEFAULT_RATE, seed) for seed in range(SEEDS)]
-        for rate, seed in [*keys, *((rate, 0) for rate in HEAD_RATES)]:
-            if self._find("HeadAdam", rate, rate, seed) is None:
-                trainer = trainer or self._trainer("default")
-                self._train(trainer, "HeadAdam", rate, rate, seed)
+    def default(self):
+        """`HeadAdam` with three seeds, and at other rates."""
+        keys = [(DEFAULT_RATE, DEFAULT_RATE, seed) for seed in range(SEEDS)]
+        keys += [(rate, rate, 0) for rate in HEAD_RATES]
+        self._train("HeadAdam", keys)
         if self.task.num_ids and self.cell.encoder != "tied":
-            key = DEFAULT_RATE, DEFAULT_RATE
-            self._train_missing(model.ADAM_FOR_EMBEDDINGS, [key])
+            self._train(model.ADAM_FOR_EMBEDDINGS, keys[:1])
 
-    def of_samplers(self):
+    def samplers(self):
         """`HeadAdam` with each sampler; seconds are of the CPU."""
-        names = SAMPLERS
-        if self.cell.task != "language_model":
-            names = [name for name in names if name != "log_uniform"]
-        for name in names:
-            if self._find("HeadAdam", sampler=name) is not None:
-                continue
-            trainer = self._trainer("default", name)
-            trainer.train(
-                DEFAULT_RATE,
-                DEFAULT_RATE,
-                model.batches_of(self.cell, self.task, 0)[:20],
-            )
-            for seed in range(SEEDS):
-                self._train(
-                    trainer, "HeadAdam", DEFAULT_RATE, DEFAULT_RATE, seed,
-                    sampler=name,
-                )  # fmt: skip
+        keys = [(DEFAULT_RATE, DEFAULT_RATE, seed) for seed in range(SEEDS)]
+        for name in SAMPLERS:
+            # Classes of the language model are sorted by frequency.
+            if name != "log_uniform" or self.cell.task == "language_model":
+                self._train("HeadAdam", keys, sampler=name)
 
-    def of_optimizer(self, name):
-        """All rates, then the encoder's other rate at the best one."""
-        wanted = [(rate, ENCODER_RATES[0]) for rate in model.rates_of(name)]
-        trainer = self._train_missing(name, wanted)
-        if self.cell.encoder not in ("none", "tied"):
-            rate = self._best(name)["rate"]
-            wanted = [(rate, other) for other in ENCODER_RATES[1:]]
-            self._train_missing(name, wanted, trainer)
-
-    def other_seeds(self):
-        """The best of all settings with other seeds."""
-        best = self._best()
-        key = best["rate"], best["encoder_rate"]
-        trainer = None
-        for seed in range(1, SEEDS):
-            trainer = self._train_missing(
-                best["optimizer"], [key], trainer, seed
-            )
-
-    def _train_missing(self, name, pairs, trainer=None, seed=0):
-        for rate, encoder_rate in pairs:
-            if self._find(name, rate, encoder_rate, seed) is None:
-                trainer = trainer or self._trainer(name)
-                self._train(trainer, name, rate, encoder_rate, seed)
-        return trainer
-
-    def _best(self, name=None):
-        """The row of the best validation rows, of a rule or of all seven."""
+    def _best(self, *names):
+        """The row of the best validation rows of some rules."""
         rows = [
             row
             for row in self.rows
-            if row["optimizer"] in ([name] if name else model.OPTIMIZERS)
-            and row["seed"] == 0
-            and not row.get("sampler")
+            if row["optimizer"] in names and row.get("seed") == 0
         ]
         return max(rows, key=lambda row: row["validation"])
 
-    def _is(self, row, name, **values):
-        """Rows of optimizers have no sampler: theirs is uniform."""
-        values = {"optimizer": name, "sampler": None, **values}
-        return all(row.get(key) == value for key, value in values.items())
+    def _train(self, name, keys, trainer=None, **of_sampler):
+        """Trains what has no result: rates and a seed each. The trainer."""
+        for rate, encoder_rate, seed in keys:
+            key = {"optimizer": name, "rate": rate}
+            key |= {"encoder_rate": encoder_rate, "seed": seed, **of_sampler}
+            # Rows of optimizers have no sampler: theirs is uniform.
+            wanted = {"sampler": None, **key}
+            if any(
+                all(row.get(k) == v for k, v in wanted.items())
+                for row in self.rows
+            ):
+                continue
+            if trainer is None:
+                trainer = self._trainer(name, **of_sampler)
+            self._tell(key, self._result(trainer, rate, encoder_rate, seed))
+        return trainer
 
-    def _find(self, name, rate=None, encoder_rate=None, seed=None, **more):
-        key = {"rate": rate, "encoder_rate": encoder_rate, "seed": seed}
-        key = {k: v for k, v in key.items() if v is not None}
-        found = (r for r in self.rows if self._is(r, name, **key, **more))
-        return next(found, None)
+    def _trainer(self, name, sampler=None):
+        rule = "default" if name == "HeadAdam" else name
+        made = model.Trainer(self.cell, self.task, rule, sampler or "uniform")
+        if sampler:
+            # The first steps trace graphs, and are in no time.
+            first = model.batches_of(self.cell, self.task, 0)[:20]
+            made.train(DEFAULT_RATE, DEFAULT_RATE, first)
+        return made
 
-    def _trainer(self, optimizer, sampler="uniform"):
-        return model.Trainer(self.cell, self.task, optimizer, sampler)
-
-    def _train(self, trainer, name, rate, encoder_rate, seed, **more):
+    def _result(self, trainer, rate, encoder_rate, seed):
         batches = model.batches_of(self.cell, self.task, seed)
         begin = time.process_time()
         loss = trainer.train(rate, encoder_rate, batches, seed)
         seconds = time.process_time() - begin
-        result = {"validation": 0.0, "test": 0.0, "diverged": True}
-        if math.isfinite(loss):
-            hits = trainer.hits(self.task.test)
-            result = {
-                "validation": float(trainer.hits(self.task.validation).mean()),
-                "test": float(hits.mean()),
-                "deciles": self._by_decile(hits),
-                "seconds": round(seconds, 2),
-            }
-        key = {
-            "optimizer": name,
-            "rate": rate,
-            "encoder_rate": encoder_rate,
-            "seed": seed,
-            **more,
+        if not math.isfinite(loss):
+            return {"validation": 0.0, "test": 0.0, "diverged": True}
+        hits = trainer.hits(self.task.test)
+        parts = [hits[self.deciles == i] for i in range(DECILES)]
+        return {
+            "validation": trainer.hits(self.task.validation).mean(),
+            "test": hits.mean(),
+            "deciles": [
+                round(float(x.mean()), 4) if len(x) else None for x in parts
+            ],
+            "seconds": round(seconds, 2),
         }
-        self._tell(key, result)
-
-    def _by_decile(self, hits):
-        """Share of right rows of each tenth of the classes, or None."""
-        return [
-            round(float(hits[part].mean()), 4) if part.any() else None
-            for part in (self.deciles == i for i in range(DECILES))
-        ]
 
     def _tell(self, key, result):
         for name in ("validation", "test"):
@@ -182,9 +138,10 @@ class CellRun:
 
 
 def main(number, folder, part):
+    """Runs a part of a cell: "rules", "default" or "samplers"."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    CellRun(int(number), folder, json.load(sys.stdin)).run(part)
+    getattr(CellRun(int(number), folder, json.load(sys.stdin)), part)()
 
 
 if __name__ == "__main__":

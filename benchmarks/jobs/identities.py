@@ -1,6 +1,6 @@
 """Identities: characters as classes, a convolutional encoder from nothing.
 
-    python -m benchmarks.jobs identities [--folder FOLDER] [--seeds 0 1 2]
+    python -m benchmarks.jobs.identities [FOLDER]
 
 Each head trains at three learning rates with the first seed. The best rate on
 validation drawings is trained with the other seeds, too, and reported on test
@@ -11,10 +11,10 @@ for characters that were never learned. FOLDER is for the fonts and drawings
 again.
 """
 
-import argparse
 import json
 import os
 import statistics
+import sys
 import time
 
 import keras
@@ -26,9 +26,8 @@ from benchmarks import glyphs_data
 from benchmarks import glyphs_train
 from benchmarks import measure
 
-NAME = "jobs/identities"
 FOLDER = os.path.join(measure.CACHE, "glyphs")
-RATES = (3e-4, 1e-3, 3e-3)
+RATES, SEEDS, STEPS = (3e-4, 1e-3, 3e-3), 3, 1500
 SCALE, NUM_SAMPLED, TESTED = 24.0, 512, 4000
 
 
@@ -66,21 +65,22 @@ HEADS = {
 }
 
 
-def child(folder, method, rate, seed, steps):
+def child(folder, method, rate, seed):
     """Trains one head at one rate; the result, a dict."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+    seed = int(seed)
     keras.utils.set_random_seed(seed)
     data = glyphs_data.load(folder)
     encoder = glyphs_train.make_encoder()
     head = HEADS[method](data.num_classes)
     model = keras.Sequential([encoder, head])
-    schedule = keras.optimizers.schedules.CosineDecay(rate, steps)
+    schedule = keras.optimizers.schedules.CosineDecay(float(rate), STEPS)
     model.compile(tfxclass.optimizers.HeadAdam(schedule), loss=head.loss)
     source = glyphs_train.batches(data, seed)
     step = tf.function(lambda x, y: model.train_step((x, y)))
     seconds = 0.0
-    for number in range(steps):
+    for number in range(STEPS):
         x, y = map(tf.constant, next(source))
         begin = time.process_time()
         step(x, y)
@@ -100,11 +100,6 @@ def child(folder, method, rate, seed, steps):
     return {**found, "CPU s": seconds, "GB": measure.peak_gb()}
 
 
-def best_of(results):
-    """The result of the rate with the best validation accuracy."""
-    return max(results.items(), key=lambda item: item[1]["validation"])
-
-
 def row_of(method, rate, results):
     """Means over seeds of the best rate, and the range of both accuracies."""
     found = {"head": method, "rate": rate, "seeds": len(results)}
@@ -118,48 +113,28 @@ def row_of(method, rate, results):
     return found
 
 
-def main(argv):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", default=FOLDER)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--heads", nargs="+", choices=HEADS, default=[*HEADS])
-    parser.add_argument("--child", nargs=3)
-    args = parser.parse_args(argv)
-    if args.child:
-        method, rate, seed = args.child
-        found = child(args.folder, method, float(rate), int(seed), args.steps)
-        print(json.dumps(found))
-        return
-    glyphs_data.load(args.folder)
+def main():
+    """Chooses the rate of each head, and saves a row for it."""
+    folder = sys.argv[1] if sys.argv[1:] else FOLDER
+    glyphs_data.load(folder)
+
+    def result(*job):
+        return measure.once("identities", __file__, *job, folder=folder)
+
     rows = []
-    for method in args.heads:
-        first, *others = args.seeds
-        tried = {r: result_of(args, method, r, first) for r in RATES}
+    for method in HEADS:
+        tried = {rate: result(method, rate, 0) for rate in RATES}
         tried = {r: x for r, x in tried.items() if "error" not in x}
         if not tried:
             continue
-        rate, best = best_of(tried)
-        results = [best]
-        results += [result_of(args, method, rate, seed) for seed in others]
-        rows.append(row_of(method, rate, results))
-        print(rows[-1], flush=True)
-    command = f"python -m benchmarks.jobs identities --steps {args.steps}"
-    measure.save(NAME, rows, command=command)
+        rate = max(tried, key=lambda rate: tried[rate]["validation"])
+        others = [result(method, rate, seed) for seed in range(1, SEEDS)]
+        rows.append(row_of(method, rate, [tried[rate], *others]))
+        measure.save("jobs/identities", rows)
 
 
-def result_of(args, method, rate, seed):
-    """The result of a job, from the cache or from a process of its own."""
-    name = f"{method}, {rate:g}, {seed}, {args.steps}.json"
-    path = os.path.join(measure.CACHE, "identities", name)
-    if not os.path.exists(path):
-        own = ["--folder", args.folder, "--steps", args.steps, "--child"]
-        found = measure.in_fresh_process(
-            "-m", "benchmarks.jobs", "identities", *own, method, rate, seed
-        )
-        if "error" in found:
-            print(method, rate, seed, found, flush=True)
-            return found
-        measure.write(path, found)
-    with open(path) as f:
-        return json.load(f)
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(*sys.argv[2:])))
+    else:
+        main()

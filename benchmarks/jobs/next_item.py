@@ -1,4 +1,7 @@
-"""The next item of sessions and of users: python -m benchmarks.jobs next_item.
+"""The next item of sessions and of users.
+
+    python -m benchmarks.jobs.next_item
+    python -m benchmarks.jobs.next_item --users FILE [--rectools ...]
 
 Sessions are those of shared/data, and `examples/next_item.py` trains on them.
 `--users` is a file with a user a line (`data/Beauty.txt` of the repository
@@ -38,7 +41,8 @@ REPLAY = {
     "RePlay SASRec, full softmax": "CE",
 }
 FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
-USER_EPOCHS = 10
+USER_EPOCHS, PEER_EPOCHS = 10, 6
+CHILD = "-m", "benchmarks.jobs.next_item", "--child"
 _ANSWERS = 20
 COLUMNS = (
     "data",
@@ -187,81 +191,63 @@ def child(data, method, path):
     print(json.dumps(row_of(figures, used, k, answer)))
 
 
-def rows_of(*command):
+def lines_of(*command):
     """The lines of JSON that a command prints, one for each epoch."""
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [x for x in done.stdout.splitlines() if x.startswith("{")]
     return [json.loads(line) for line in lines]
 
 
-def peers(arguments):
-    """`(name, command)` of each peer on users."""
-    settings = (
-        ("rectools", RECTOOLS),
-        ("replay", REPLAY),
-    )
-    for peer, methods in settings:
-        python = getattr(arguments, peer)
+def of_sessions(name):
+    """`(method, row)` of all methods on a set of sessions."""
+    path = os.path.join(FOLDER, name)
+    ours = [f"tfxclass, {n}" for n in ("1 epoch", "2 epochs", "3 epochs")]
+    for method in (*COUNTS, *ours):
+        yield method, measure.in_fresh_process(*CHILD, name, method, path)
+
+
+def of_users(arguments):
+    """`(method, row)` of the methods on users, of each epoch."""
+    path = arguments.users
+    for method in ("Markov", "co-occurrence"):
+        yield method, measure.in_fresh_process(*CHILD, "users", method, path)
+    commands = {
+        "tfxclass": [sys.executable, *CHILD, "users", str(USER_EPOCHS), path]
+    }
+    for peer, methods in (("rectools", RECTOOLS), ("replay", REPLAY)):
         script = os.path.join(measure.FOLDER, "peers", f"{peer}_sasrec.py")
-        start = python, "-W", "ignore", script, arguments.users
-        for name, options in methods.items():
-            if python and name in (arguments.methods or methods):
-                yield name, (*start, str(arguments.epochs), options)
+        if python := getattr(arguments, peer):
+            start = [python, "-W", "ignore", script, path, str(PEER_EPOCHS)]
+            commands |= {name: [*start, x] for name, x in methods.items()}
+    for name, command in commands.items():
+        for found in lines_of(*command):
+            epochs = "epoch" if found["epochs"] == 1 else "epochs"
+            yield f"{name}, {found['epochs']} {epochs}", found
 
 
-def main(argv):
+def main():
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", default=FOLDER, help="of sessions")
     parser.add_argument("--users", help="file of users")
     parser.add_argument("--rectools", help="Python of its environment")
     parser.add_argument("--replay", help="Python of its environment")
-    parser.add_argument("--epochs", type=int, default=6, help="of peers")
-    parser.add_argument("--data", nargs="*", default=[*SESSIONS, "users"])
-    parser.add_argument("--methods", nargs="*")
-    parser.add_argument("--child", nargs=3)
-    arguments = parser.parse_args(argv)
-    if arguments.child:
-        child(*arguments.child)
-        return
-    rows = measure.finished(NAME)
+    arguments = parser.parse_args()
+    # What is not run this time stays.
+    rows = {(r["data"], r["method"]): r for r in measure.finished(NAME)}
+    sources = {name: of_sessions(name) for name in SESSIONS}
+    if arguments.users:
+        sources = {"users": of_users(arguments)}
+    for data, found in sources.items():
+        for method, row in found:
+            print(data, method, row, flush=True)
+            if "error" not in row:
+                row = {"data": data, "method": method, **row}
+                rows[data, method] = {x: row.get(x, "") for x in COLUMNS}
+                command = "python -m benchmarks.jobs.next_item"
+                measure.save(NAME, list(rows.values()), command=command)
 
-    def keep(data, method, found):
-        print(data, method, found, flush=True)
-        if "error" in found:
-            return
-        found = {"data": data, "method": method, **found}
-        row = {name: found.get(name, "") for name in COLUMNS}
-        same = [r for r in rows if (r["data"], r["method"]) == (data, method)]
-        if same:
-            rows[rows.index(same[0])] = row
-        else:
-            rows.append(row)
-        command = "python -m benchmarks.jobs next_item"
-        measure.save(NAME, rows, command=command)
 
-    for data in arguments.data:
-        path = arguments.users
-        if data != "users":
-            path = os.path.join(arguments.folder, data)
-        if path is None:
-            continue
-        ours = [f"tfxclass, {n}" for n in ("1 epoch", "2 epochs", "3 epochs")]
-        if data == "users":
-            COUNTS.pop("seen items, then co-occurrence", None)
-            ours = []
-        job = "-m", "benchmarks.jobs", "next_item", "--child"
-        for method in arguments.methods or [*COUNTS, *ours]:
-            if method in (*COUNTS, *ours):
-                keep(
-                    data,
-                    method,
-                    measure.in_fresh_process(*job, data, method, path),
-                )
-        if data != "users":
-            continue
-        own = sys.executable, *job, data, str(USER_EPOCHS), path
-        for name, command in (("tfxclass", own), *peers(arguments)):
-            if name in (arguments.methods or [name]):
-                for found in rows_of(*command):
-                    epochs = "epoch" if found["epochs"] == 1 else "epochs"
-                    keep(data, f"{name}, {found['epochs']} {epochs}", found)
+if __name__ == "__main__":
+    main()

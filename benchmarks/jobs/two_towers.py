@@ -1,14 +1,12 @@
 """Job titles to occupations by names and descriptions: two towers and peers.
 
-    python -m benchmarks.jobs two_towers [--rows ROW ...]
+    python -m benchmarks.jobs.two_towers
 
 Without titles, methods learn from the names and descriptions of the
 occupations, and all titles are asked. With titles, half of them (by a hash) are
 learned as well, and the other half is asked.
 """
 
-import argparse
-import json
 import os
 import time
 import zlib
@@ -21,7 +19,6 @@ FOLDER = os.path.join(
     os.path.dirname(measure.FOLDER), "..", "shared", "data", "esco_titles"
 )
 KS = (1, 5, 10)
-NAME = "jobs/two_towers"
 #: Titles of an occupation that were learned, at least, by name of the group.
 GROUPS = {"0": (0, 0), "1 to 4": (1, 4), "5 and more": (5, np.inf)}
 
@@ -130,16 +127,16 @@ ROWS = [
 ]
 
 
-def run(row, folder):
+def run(row):
     """The result of a row, a dict."""
     setting, _, method = row.partition(": ")
-    data = Data(folder, setting != "no titles")
+    data = Data(FOLDER, setting != "no titles")
     begin = time.process_time()
     best = METHODS[method](data)
     seconds = time.process_time() - begin
     answers = np.array(data.answers)
     found = best[:, : max(KS)] == answers[:, np.newaxis]
-    result = {"row": row}
+    result = {}
     for k in KS:
         result[f"hit@{k}"] = round(float(found[:, :k].any(axis=1).mean()), 4)
     if setting != "no titles":
@@ -153,24 +150,5 @@ def run(row, folder):
     return result
 
 
-def main(argv):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", default=FOLDER)
-    parser.add_argument("--rows", nargs="*", choices=ROWS, default=ROWS)
-    parser.add_argument("--child")
-    arguments = parser.parse_args(argv)
-    if arguments.child:
-        print(json.dumps(run(arguments.child, arguments.folder)))
-        return
-    for row in arguments.rows:
-        child = ["--folder", arguments.folder, "--child", row]
-        found = measure.in_fresh_process(
-            "-m", "benchmarks.jobs", "two_towers", *child
-        )
-        print(row, found, flush=True)
-        if "error" not in found:
-            done = {row["row"]: row for row in measure.finished(NAME)}
-            done[row] = found
-            rows = [done[name] for name in ROWS if name in done]
-            command = "python -m benchmarks.jobs two_towers"
-            measure.save(NAME, rows, command=command)
+if __name__ == "__main__":
+    measure.compare("jobs/two_towers", run, [{"row": row} for row in ROWS])

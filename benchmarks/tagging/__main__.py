@@ -1,11 +1,13 @@
-"""The tagger beside Omikuji, PECOS, napkinXC, LibMultiLabel and fastText.
+"""The tagger next to Omikuji, PECOS, napkinXC, LibMultiLabel and fastText.
 
     python -m benchmarks.tagging [--sets ...] [--tools ...]
+    python -m benchmarks.tagging --figures
 
 Each tool trains in a process of its own (on one thread, but for ours), in an
 environment that is made when it is first needed (benchmarks/cache/tagging).
 What has a result is not run again, so that the comparison may be stopped and
-resumed; a tool that cannot be installed or fails is told of in the table.
+resumed. A tool that cannot be installed or fails is told of in the table.
+`--figures` draws the committed rows.
 """
 
 import argparse
@@ -13,15 +15,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 
+from benchmarks import figure_style
 from benchmarks import measure
-from benchmarks.tagging import figures
 from benchmarks.tagging import sets as sets_lib
 from benchmarks.tagging import tools as tools_lib
-from benchmarks.tagging.tools import CACHE
 from benchmarks.tagging.tools import TOOLS
 from tfxclass import metrics
 
@@ -29,41 +29,26 @@ PEER = os.path.join(os.path.dirname(__file__), "peer.py")
 MODULE = "benchmarks.tagging.ours"
 
 
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tagging", description=__doc__
-    )
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--sets", nargs="+", choices=sets_lib.SETS, default=[*sets_lib.SETS])
-    add("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
-    add("--figures", action="store_true", help="run nothing, only draw")
-    add("--jobs", default=CACHE, help="folder of their results")
-    add("--out", default=measure.RESULTS, help="folder of tables and figures")
-    return parser.parse_args(argv)
-
-
-def run(args):
+def run(name, tools, data):
     """Trains what has no result yet; the number of failures."""
     failures = 0
-    for name in args.sets:
-        for tool in args.tools:
-            path = path_of(args, name, tool)
-            if os.path.exists(path) and "error" not in read(path):
-                continue
-            result = run_one(args, name, tool)
-            if result is None:
-                continue
-            measure.write(path + ".part", result)
-            os.replace(path + ".part", path)
-            failures += "error" in result
-            print(name, tool, result, flush=True)
-            tabulate(args, name)
+    for tool in tools:
+        path = path_of(name, tool)
+        if os.path.exists(path) and "error" not in read(path):
+            continue
+        result = run_one(name, tool, data)
+        if result is None:
+            continue
+        measure.write(path + ".part", result)
+        os.replace(path + ".part", path)
+        failures += "error" in result
+        print(name, tool, result, flush=True)
     return failures
 
 
-def path_of(args, name, tool):
-    return os.path.join(args.jobs, name, f"{tool}.json")
+def path_of(name, tool):
+    """The result of a tool on a set."""
+    return os.path.join(tools_lib.CACHE, name, f"{tool}.json")
 
 
 def read(path):
@@ -71,16 +56,17 @@ def read(path):
         return json.load(f)
 
 
-def run_one(args, name, tool):
+def run_one(name, tool, folder):
     """The result of a job, a dict; `{"error": line}`; None if not tried."""
-    os.makedirs(os.path.join(args.jobs, name), exist_ok=True)
-    rows = os.path.join(args.jobs, name, "rows.npz")
+    cache = os.path.join(tools_lib.CACHE, name)
+    os.makedirs(cache, exist_ok=True)
+    rows = os.path.join(cache, "rows.npz")
     if not os.path.exists(rows):
-        sets_lib.prepare(name, args.data, rows)
+        sets_lib.prepare(name, folder, rows)
     data = np.load(rows)
     if data["num_labels"] > TOOLS[tool].most_labels:
         return None
-    answers = os.path.join(args.jobs, name, f"{tool}.npz")
+    answers = os.path.join(cache, f"{tool}.npz")
     try:
         python = tools_lib.python_of(TOOLS[tool])
     except tools_lib.NotInstalled as e:
@@ -88,7 +74,7 @@ def run_one(args, name, tool):
     command = [python, PEER, tool, rows, answers]
     is_ours = not TOOLS[tool].packages
     if is_ours:
-        command = [python, "-m", MODULE, tool, name, args.data, answers]
+        command = [python, "-m", MODULE, tool, name, folder, answers]
     result = in_process(command)
     if "error" in result:
         return result
@@ -131,36 +117,62 @@ def scores(data, ids):
     }
 
 
-def tabulate(args, name):
-    """Writes tagging/<set>.json and .png of what there is, and the figure."""
-    paths = {key: path_of(args, name, key) for key in TOOLS}
-    if not any(map(os.path.exists, paths.values())):
-        return
-    rows = [
-        {
-            "tool": TOOLS[key].label,
-            **(read(path) if os.path.exists(path) else {"error": "not run"}),
-        }
-        for key, path in paths.items()
-    ]
-    folder = os.path.join(args.out, "tagging")
-    os.makedirs(folder, exist_ok=True)
-    record = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": measure.machine(),
-        "command": f"python -m benchmarks.tagging --sets {name}",
-        "rows": rows,
-    }
-    measure.write(os.path.join(folder, name + ".json"), record)
-    figures.draw_set(folder, name)
-    figures.draw_all(folder)
+def rows_of(name):
+    """The table of a set: all tools, what was not run included."""
+    rows = []
+    for key, tool in TOOLS.items():
+        path = path_of(name, key)
+        found = read(path) if os.path.exists(path) else {"error": "not run"}
+        rows.append({"tool": tool.label, **found})
+    return rows
+
+
+def draw(name):
+    """<set>.png: P@1 and P@5 of the tools, best first, with CPU seconds."""
+    rows = measure.finished(f"tagging/{name}")
+    rows = [row for row in rows if "cpu_s" in row]
+    figure, axes = figure_style.new_figure(rows=2, width=5.6, height=3.7)
+    for axis, measured in zip(axes, ("P@1", "P@5")):
+        for row in sorted(rows, key=lambda row: row[measured]):
+            is_ours = row["tool"].startswith("Tagger")
+            color = "tab:blue" if is_ours else "lightgray"
+            axis.barh(row["tool"], 100 * row[measured], color=color)
+            axis.text(
+                0,
+                row["tool"],
+                f" {100 * row[measured]:.1f} %, {row['cpu_s']:,.3g} s",
+                va="center",
+                color="white" if is_ours else "black",
+                fontsize=9,
+            )
+        axis.grid(visible=False)
+        axis.tick_params(axis="y", length=0, labelsize=10)
+        axis.set_xlabel(f"{measured} in percent, CPU seconds of training")
+    best = max(rows, key=lambda row: row["P@1"])["tool"]
+    title = f"{sets_lib.SETS[name].title}: {best} has the highest P@1"
+    path = os.path.join(measure.RESULTS, "tagging", name + ".png")
+    figure_style.save(figure, path, title)
 
 
 def main(argv=None):
-    args = parse_arguments(argv)
-    failures = 0 if args.figures else run(args)
+    """Trains the tools and saves their rows; 1 where a tool failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--data", default="../shared/data", help="folder of the data sets")
+    add("--sets", nargs="+", choices=sets_lib.SETS, default=[*sets_lib.SETS])
+    add("--tools", nargs="+", choices=TOOLS, default=[*TOOLS])
+    add("--figures", action="store_true", help="run nothing, only draw")
+    args = parser.parse_args(argv)
+    failures = 0
     for name in args.sets:
-        tabulate(args, name)
+        if not args.figures:
+            failures += run(name, args.tools, args.data)
+            command = f"python -m benchmarks.tagging --sets {name}"
+            rows = rows_of(name)
+            measure.save(f"tagging/{name}", rows, command=command)
+            if not any("cpu_s" in row for row in rows):
+                continue
+        draw(name)
     return 1 if failures else 0
 
 

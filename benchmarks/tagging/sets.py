@@ -73,11 +73,6 @@ SETS = {
             Field(["title"], longest=2, max_share=1.0, weight=0.8),
         ),
     ),
-    "eurlex57k_xc": Set(
-        "EURLEX57K, the bag of words of the XC file",
-        "eurlex57k/train.xc.txt.xz",
-        "eurlex57k/test_a.xc.txt.xz",
-    ),
     "reverse_dictionary": Set(
         "Reverse dictionary, 147,306 words of their definitions",
         "",

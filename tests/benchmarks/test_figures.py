@@ -33,9 +33,9 @@ def titles(monkeypatch):
     return found
 
 
-def test_characters(tmp_path, titles):
-    shutil.copy(os.path.join(RESULTS, "glyphs.csv"), tmp_path)
-    assert glyphs.main(["--figures", "--out", str(tmp_path)]) == 0
+def test_characters(tmp_path, titles, monkeypatch):
+    monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+    glyphs.draw()
     assert (tmp_path / "glyphs.png").stat().st_size > 0
     assert titles[0].endswith("1.5 times sooner")
 

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import glyphs
 from benchmarks import glyphs_data
+from benchmarks import measure
 
 
 def latin_font():
@@ -65,7 +66,7 @@ def refused(*args, **kwargs):
     return Done
 
 
-def result_of(method, seed, accuracies, ms, steps=glyphs.STEPS, shared=""):
+def result_of(method, seed, accuracies, ms):
     points = [
         {
             "step": 100 * (i + 1),
@@ -79,7 +80,7 @@ def result_of(method, seed, accuracies, ms, steps=glyphs.STEPS, shared=""):
         for i, accuracy in enumerate(accuracies)
     ]
     return {
-        "job": glyphs.GlyphsJob(method, steps, seed, shared)._asdict(),
+        "job": glyphs.GlyphsJob(method, glyphs.STEPS, seed)._asdict(),
         "date": "2026-01-01",
         "machine": "two cores",
         "data": "27 classes, of fonts",
@@ -90,7 +91,11 @@ def result_of(method, seed, accuracies, ms, steps=glyphs.STEPS, shared=""):
     }
 
 
-def test_the_table_compares_with_uniform_in_steps_and_in_time(tmp_path):
+def test_the_table_compares_with_uniform_in_steps_and_in_time(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+    monkeypatch.setattr(glyphs, "POINTS", str(tmp_path / "glyphs.csv"))
     found = {
         (method, seed): result_of(method, seed, accuracies, ms)
         for seed in (0, 1)
@@ -99,7 +104,8 @@ def test_the_table_compares_with_uniform_in_steps_and_in_time(tmp_path):
             ("auto", [0.4, 0.6], 2.0),
         )
     }
-    glyphs.collect(found, str(tmp_path))
+    glyphs.collect(found, [0, 1])
+    glyphs.draw()
     rows = json.loads((tmp_path / "glyphs.json").read_text())["rows"]
     assert [row["method"] for row in rows] == ["uniform", "auto"]
     auto = rows[1]
@@ -110,20 +116,6 @@ def test_the_table_compares_with_uniform_in_steps_and_in_time(tmp_path):
     with open(tmp_path / "glyphs.csv", newline="") as f:
         assert len(list(csv.DictReader(f))) == 8
     assert (tmp_path / "glyphs.png").stat().st_size > 0
-
-
-@pytest.mark.parametrize(
-    ("shared", "name"), [("", "glyphs_900"), ("shared", "glyphs_shared_900")]
-)
-def test_other_trainings_have_files_of_their_own(tmp_path, shared, name):
-    result = result_of("uniform", 0, [0.2, 0.4], 1.0, 900, shared)
-    glyphs.collect({("uniform", 0): result}, str(tmp_path))
-    record = json.loads((tmp_path / f"{name}.json").read_text())
-    command = record["command"].removeprefix("python -m benchmarks.glyphs ")
-    args = glyphs.parse_arguments(command.split())
-    assert (args.seeds, args.steps, args.shared) == ([0], 900, shared)
-    assert args.methods == ["uniform"]
-    assert not (tmp_path / "glyphs.json").exists()
 
 
 def test_a_training_has_what_the_table_shows(tmp_path, monkeypatch):
@@ -144,7 +136,7 @@ def test_a_training_has_what_the_table_shows(tmp_path, monkeypatch):
     monkeypatch.setattr(glyphs_train, "POINTS", 2)
     monkeypatch.setattr(glyphs_train, "BATCH", 32)
     monkeypatch.setattr(glyphs_train, "NEGATIVES", 16)
-    job = glyphs.GlyphsJob("auto", 2, shared="shared")
+    job = glyphs.GlyphsJob("auto", 2)
     found = glyphs_train.trained(job, data)
     assert [point["step"] for point in found["curve"]] == [1, 2]
     assert 0 <= found["verified"] <= 1 and 0 <= found["accuracy"] <= 1

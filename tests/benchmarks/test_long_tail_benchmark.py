@@ -1,12 +1,11 @@
 """The comparison of losses for long tails, on tiny data."""
 
-import json
+import sys
 
 import numpy as np
 import pytest
 
 from benchmarks import long_tail
-from benchmarks import long_tail_train
 from benchmarks import measure
 from benchmarks.comparison import readers
 from tfxclass.metrics import propensities
@@ -17,53 +16,32 @@ def data():
     return readers.read_generated(num_classes=40)
 
 
-class TestJobs:
-    """Their results are made up here."""
+def test_the_table_has_means_over_seeds(tmp_path, monkeypatch, capsys):
+    """Results are made up here. What has one is not trained again."""
+    trained = []
 
-    @pytest.fixture
-    def given(self, tmp_path, monkeypatch):
-        trained = []
+    def train(_, child, folder, name, loss, seed):
+        trained.append((loss, seed))
+        scores = {"P@1": 0.5 + seed / 10, "PSP@1": 0.25, "F1 1-5": 0.1}
+        return {"cpu_s": 3.0, "scores": scores}
 
-        def train(_, script, job, path, folder):
-            job = long_tail.Job(*json.loads(job))
-            trained.append(job)
-            if job.seed == 9:
-                return {"error": "no memory"}
-            scores = {"P@1": 0.5 + job.seed / 10, "PSP@1": 0.25, "F1 1-5": 0.1}
-            return {"cpu_s": 3.0, "scores": scores}
-
-        monkeypatch.setattr(measure, "in_fresh_process", train)
-        monkeypatch.setattr(long_tail.sets_lib, "prepare", lambda *_: None)
-        folders = "--jobs", str(tmp_path / "j"), "--out", str(tmp_path / "o")
-        losses = "--losses", "plain", "adjusted 1"
-        return trained, ["--sets", "generated", *losses, *folders]
-
-    def test_resumed_and_shown(self, given, tmp_path, capsys):
-        trained, options = given
-        assert long_tail.main([*options, "--seeds", "0"]) == 0
-        assert [j.loss for j in trained] == ["plain", "adjusted 1"]
-        assert long_tail.main([*options, "--seeds", "0", "1"]) == 0
-        # What has a result is not trained again.
-        assert [j.seed for j in trained] == [0, 0, 1, 1]
-        folder = tmp_path / "o" / "long_tail"
-        record = json.loads((folder / "generated.json").read_text())
-        assert {*record} == {"date", "machine", "command", "rows"}
-        assert [row["loss"] for row in record["rows"]] == [
-            "plain",
-            "adjusted 1",
-        ]
-        row = record["rows"][0]
-        assert row["P@1"] == pytest.approx(0.55) and row["seeds"] == 2
-        assert (row["P@1 least"], row["P@1 most"]) == (0.5, 0.6)
-        assert (folder / "generated.png").stat().st_size > 1000
-        assert "adjusted 1" in capsys.readouterr().out
-
-    def test_what_failed_is_told_and_tried_again(self, given, capsys):
-        trained, options = given
-        for _ in range(2):
-            assert long_tail.main([*options, "--seeds", "9"]) == 1
-            assert "no memory" in capsys.readouterr().out
-        assert len(trained) == 4
+    monkeypatch.setattr(measure, "in_fresh_process", train)
+    for name in ("CACHE", "RESULTS"):
+        monkeypatch.setattr(measure, name, str(tmp_path / name))
+    losses = ("plain", "adjusted 1")
+    one = long_tail.SetUp(1, (1, 3), 1, losses)
+    monkeypatch.setitem(long_tail.SETS, "generated", one)
+    monkeypatch.setattr(long_tail, "SHOWN", dict.fromkeys(losses, "a loss"))
+    arguments = ["long_tail", "--sets", "generated", "--seeds"]
+    for seeds in ("1", "2"):
+        monkeypatch.setattr(sys, "argv", [*arguments, seeds])
+        long_tail.main()
+    assert trained == [(loss, seed) for seed in (0, 1) for loss in losses]
+    row, _ = measure.finished("long_tail/generated")
+    assert row["P@1"] == pytest.approx(0.55) and row["seeds"] == 2
+    assert (row["P@1 least"], row["P@1 most"]) == (0.5, 0.6)
+    figure = tmp_path / "RESULTS" / "long_tail" / "generated.png"
+    assert figure.stat().st_size > 1000
 
 
 def test_scores_by_hand():
@@ -73,7 +51,7 @@ def test_scores_by_hand():
     labels = np.array([[0, -1], [1, -1], [2, 0], [0, -1]])
     set_up = long_tail.SetUp(1, (1, 3), 1, ())
     sure = propensities(counts, 16)
-    found = long_tail_train.scores(
+    found = long_tail.scores(
         np.pad(ids, [[0, 0], [0, 3]], constant_values=-1),
         labels,
         counts,
@@ -96,8 +74,7 @@ def test_every_loss_is_a_head(name, data):
     sure = propensities(data.counts, data.train.num_rows)
     heads = {}
     for loss in long_tail.SETS[name].losses:
-        job = long_tail.Job(name, loss, 0)
-        heads[loss] = long_tail_train.make_head(job, data, sure)
+        heads[loss] = long_tail.make_head(name, loss, 0, data, sure)
     used = {
         loss: head.loss_options and head.loss_options.used
         for loss, head in heads.items()
@@ -113,11 +90,11 @@ def test_every_loss_is_a_head(name, data):
 
 
 @pytest.mark.slow
-def test_a_plain_model_teaches_the_distilled_one(data, tmp_path):
-    (tmp_path / "generated").mkdir()
+def test_a_plain_model_teaches_the_distilled_one(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(long_tail, "CACHE", str(tmp_path))
     for loss in ("plain", "distilled 0.5"):
-        job = long_tail.Job("generated", loss, 0)
-        result = long_tail_train.run(job, data, str(tmp_path))
+        result = long_tail.run("generated", loss, 0, data)
         assert result["scores"]["P@1"] > 0.2 and result["cpu_s"] > 0
-    with np.load(job.teacher(tmp_path)) as teacher:
-        assert teacher["ids"].shape == (data.train.num_rows, 10)
+    (teacher,) = tmp_path.glob("*.npz")
+    with np.load(teacher) as answers:
+        assert answers["ids"].shape == (data.train.num_rows, 10)

@@ -56,11 +56,15 @@ class TestPage:
         there = {str(p) for folder in folders for p in folder.glob("*.md")}
         assert there | {str(FOLDER / "RESULTS.md")} == pages.keys()
 
-    def test_each_table_is_on_one_page(self, report):
-        pages = [*report.PAGES, report.APPENDIX[0]]
-        names = [name for page in pages for name in report.tables_of(page)]
-        assert len(set(names)) == len(names)
-        assert set(report.TITLES) <= set(names)
+    def test_each_result_is_on_one_page(self, report):
+        """A result that no page shows is read by nobody."""
+        tables = [x for page in report.PAGES.values() for x in page["tables"]]
+        results = FOLDER / "results"
+        there = [
+            str(path.relative_to(results))[:-5]
+            for path in results.rglob("*.json")
+        ]
+        assert sorted(tables) == sorted(there)
 
     def test_notes_are_in_files_of_their_own(self):
         paths = sorted((FOLDER / "results").rglob("*.json"))
@@ -70,8 +74,9 @@ class TestPage:
             assert {*record} == {"date", "machine", "command", "rows"}, path
 
     def test_each_note_belongs_to_a_table(self, report):
-        parts = [""] + [f"_{part}" for part in report.PARTS]
-        names = [name + part for name in report.TITLES for part in parts]
+        tables = [x for page in report.PAGES.values() for x in page["tables"]]
+        parts = ["", *(f"_{part}" for part in report.CONTENTS["parts"])]
+        names = [name + part for name in tables for part in parts]
         results = FOLDER / "results"
         for path in sorted(results.rglob("*.md")):
             assert str(path.relative_to(results))[:-3] in names
@@ -242,10 +247,28 @@ class TestPaths:
         # Small ones are elsewhere.
         assert runs("two", ["a"], epochs=4, small=True) == 3
 
+    def test_cases_run_in_fresh_processes(self, tmp_path):
+        script = tmp_path / "x.py"
+        script.write_text(
+            f"import os, sys\nsys.path.insert(0, {str(FOLDER)!r})\n"
+            f"import measure\nmeasure.RESULTS = {str(tmp_path)!r}\n"
+            "def child(n, name):\n"
+            "    return {'double': 2 * n, 'own': os.getppid()}\n"
+            "cases = [{'n': n, 'name': 'a b'} for n in measure.numbers(5)]\n"
+            "measure.compare('y', child, cases)\n"
+        )
+        command = [sys.executable, str(script), "1", "2"]
+        subprocess.run(command, check=True, capture_output=True)
+        rows = json.loads((tmp_path / "y.json").read_text())["rows"]
+        assert [row["double"] for row in rows] == [2, 4]
+        assert [list(row) for row in rows] == [
+            ["n", "name", "double", "own"]
+        ] * 2
+
     def test_command_of_a_module(self, monkeypatch):
-        script = str(FOLDER / "growth.py")
+        script = str(FOLDER / "step_time.py")
         monkeypatch.setattr(sys, "argv", [script, "100"])
-        assert measure.command() == "python benchmarks/growth.py 100"
+        assert measure.command() == "python benchmarks/step_time.py 100"
 
     def test_committed_files(self):
         if not (ROOT / ".git").exists() or not shutil.which("git"):

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+from benchmarks import measure
 from benchmarks.tagging import __main__ as tagging
 from benchmarks.tagging import sets
 from benchmarks.tagging import tools
@@ -24,9 +25,9 @@ def made(tmp_path, monkeypatch):
     (tmp_path / "test.jsonl").write_text("\n".join([lines[0], other]))
     one = sets.Set("Tiny", "train.jsonl", "test.jsonl")
     monkeypatch.setitem(sets.SETS, "tiny", one)
-    folders = {"data": "", "jobs": "jobs", "out": "out"}
-    options = [f"--{k}={tmp_path / v}" for k, v in folders.items()]
-    return [*options, "--sets", "tiny", "--tools"]
+    monkeypatch.setattr(tools, "CACHE", str(tmp_path / "jobs"))
+    monkeypatch.setattr(measure, "RESULTS", str(tmp_path / "out"))
+    return ["--data", str(tmp_path), "--sets", "tiny", "--tools"]
 
 
 def test_rows_and_scores(made, tmp_path):

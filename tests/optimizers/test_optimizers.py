@@ -107,7 +107,7 @@ def test_schedule(name):
 
 @pytest.mark.parametrize("setting", ["default", "fast"])
 def test_trajectory_of_tensorflow_addons(setting):
-    """The file's script: benchmarks/peers/write_lazy_adam_trajectory.py."""
+    """The file's script: tests/support/addons/write_lazy_adam.py."""
     recorded = np.load(os.path.join(DATA, "tfa_lazy_adam.npz"))
     arguments = {
         "default": {"learning_rate": 0.001},

@@ -1,6 +1,5 @@
 """Numbers on pages come from committed results, or a paper prints them."""
 
-import json
 import sys
 
 import pytest
@@ -26,7 +25,7 @@ def page_numbers():
 
 
 def test_each_number_has_a_source(page_numbers):
-    """Where it fails: python benchmarks/page_numbers.py --entries."""
+    """Where it fails: python benchmarks/page_numbers.py."""
     left_out = page_numbers.load().get("not covered", {})
     assert all(left_out.values())
     wrong = {
@@ -183,15 +182,6 @@ def test_without_the_text_of_the_paper(page_numbers, paper):
     del paper["paper"]
     told = page_numbers.check(SOURCE, {**paper, "text": "none.txt"})
     assert len(told) == 1 and "0.25" in told[0]
-
-
-def test_entries_to_paste(page_numbers, paper):
-    entry = {"text": paper["text"]}
-    found = page_numbers.entries(SOURCE, entry)
-    assert found["paper"] == {"%, a rate of 0.25 (Table I),": ""}
-    assert list(found["exempt"]) == ["0.25 (Table I), and 3 %.", "| 46.1"]
-    entry |= json.loads(json.dumps(found))
-    assert page_numbers.entries(SOURCE, entry) == {}
 
 
 def test_how_papers_print_numbers(page_numbers):

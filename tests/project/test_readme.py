@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
-from benchmarks import readme_optimizers
+from benchmarks import readme
 from tests.support.helpers import make_text_model
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -47,11 +47,11 @@ def test_the_example_as_it_stands(tmp_path, monkeypatch):
 
 
 def test_no_other_optimizer_is_much_better_in_the_example():
-    printed = readme_optimizers.printed_optimizer()
-    assert printed not in readme_optimizers.ALTERNATIVES
-    accuracy = readme_optimizers.accuracy_of(printed)
-    for other in readme_optimizers.ALTERNATIVES:
-        assert readme_optimizers.accuracy_of(other) < accuracy + 2.0, other
+    printed = readme.printed_optimizer()
+    assert printed not in readme.ALTERNATIVES
+    accuracy = readme.accuracy_of(printed)
+    for other in readme.ALTERNATIVES:
+        assert readme.accuracy_of(other) < accuracy + 2.0, other
 
 
 class FlatIndex:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 _MAX_ROUNDS = 100
-# Chosen by benchmarks/label_thresholds.py; figures in docs/calibration.md.
+# Chosen on held-out halves of Bibtex and Delicious, by micro- and macro-F1.
 SHRINKAGE = 20.0
 _TINY = 1e-4
 

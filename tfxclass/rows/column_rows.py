@@ -1,8 +1,7 @@
 """Class rows as columns: the product of a few queries is quicker.
 
 TensorFlow reads columns in longer runs. For one query and 147,306 classes of
-128, a product with rows takes 1.5 to 2 times as long, for 64 queries twice
-(`benchmarks/exact_answers.py`).
+128, a product with rows takes 1.5 to 2 times as long, for 64 queries twice.
 """
 
 from typing import Any

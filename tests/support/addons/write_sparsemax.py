@@ -3,7 +3,7 @@
 Runs in the environment of `requirements.txt` (TF 2.15.1, TFA 0.23), which
 cannot be imported beside TF 2.21:
 
-    python write_sparsemax.py [../../tests/data/tfa_sparsemax.npz]
+    python write_sparsemax.py [../../data/tfa_sparsemax.npz]
 
 The file holds `logits_*` [rows, classes] of different spread, and one-hot
 `targets_*`, which were drawn here; and what TFA made of them:
@@ -64,5 +64,5 @@ if __name__ == "__main__":
     main(
         sys.argv[1]
         if len(sys.argv) > 1
-        else os.path.join(here, "../../tests/data/tfa_sparsemax.npz")
+        else os.path.join(here, "../../data/tfa_sparsemax.npz")
     )

@@ -1,8 +1,13 @@
-"""README's example with other optimizers.
+"""README's first model: the time of a step, and other optimizers.
 
-    python -m benchmarks.readme_optimizers [--seeds 3]
+    python -m benchmarks.readme
+    python -m benchmarks.readme optimizers [seeds]
 
-README's block, as it is printed, with 20,000 classes and 200 sampled classes.
+The first command runs README's block up to `fit`, as a user starts Python:
+TensorFlow decides by the processor whether it uses oneDNN. It times each batch
+of `fit`, and the same model with `Dense` and Adam in place of the head.
+
+The second one trains the block with 20,000 classes and 200 sampled classes.
 The data are separable: a class is a normal vector in 64 dimensions, and an
 example is its class plus noise with a standard deviation of 0.3. 200,000
 examples are trained on once, in batches of 32. Accuracy is the percentage of
@@ -12,16 +17,18 @@ tests/project/test_readme.py trains the settings of `ALTERNATIVES` with one
 seed, and fails if one of them is more than two points better than README's.
 """
 
-import argparse
+import os
 import pathlib
 import re
+import statistics
+import sys
+import time
 
-import keras
 import numpy as np
 
-import tfxclass
 from benchmarks import measure
 
+MODELS = ("README's block", "Dense, Adam")
 NUM_CLASSES, NUM_SAMPLED, DIM = 20_000, 200, 64
 NUM_TRAIN, NUM_TEST = 200_000, 2_000
 README = pathlib.Path(__file__).parent.parent / "README.md"
@@ -41,12 +48,48 @@ MORE = (
 )
 
 
+def block():
+    """README's first block of Python, before `fit`."""
+    code = re.search(r"```python\n(.*?)```", README.read_text("utf8"), re.S)[1]
+    return code[: code.index("model.fit(")]
+
+
+def step(name):
+    """Times of the batches of `fit`, without the first ones."""
+    # As a user starts Python: nothing that speeds up TensorFlow is set.
+    os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+    names = {}
+    exec(block(), names)  # noqa: S102
+    keras, model = names["keras"], names["model"]
+    if name != MODELS[0]:
+        head = names["head"]
+        dense = keras.layers.Dense(head.num_classes, activation="softmax")
+        model = keras.Sequential([*model.layers[:-1], dense])
+        model.compile("adam", loss="sparse_categorical_crossentropy")
+    times, begin = [], []
+    clock = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: begin.append(
+            time.perf_counter()
+        ),
+        on_train_batch_end=lambda batch, logs: times.append(
+            1e3 * (time.perf_counter() - begin[-1])
+        ),
+    )
+    x, y = (names[x][: 256 * (60 if name == MODELS[0] else 8)] for x in "xy")
+    model.fit(x, y, batch_size=256, verbose=0, callbacks=[clock])
+    times = times[3:]
+    return {
+        "median_ms": statistics.median(times),
+        "least_ms": min(times),
+        "most_ms": max(times),
+        "peak_gb": measure.peak_gb(),
+    }
+
+
 def training_code():
     """README's block from the head to `fit`, for these classes."""
-    text = README.read_text(encoding="utf8")
-    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     # Without the lines before, which make README's own x and y.
-    code = block[block.index("head = ") : block.index("model.fit(")]
+    code = block()[block().index("head = ") :]
     code = "import keras\nimport tfxclass\n" + code
     for printed, here in (("670_091", NUM_CLASSES), ("6_700", NUM_SAMPLED)):
         if code.count(printed) != 1:
@@ -80,6 +123,10 @@ def accuracy_of(optimizer, seed=0):
         optimizer: str, an expression that takes the place of README's.
         seed: int, of data, weights and samples.
     """
+    import keras
+
+    import tfxclass
+
     keras.utils.set_random_seed(seed)
     x, y, test_x, test_y = examples(seed)
     names = {"x": x, "y": y}
@@ -89,7 +136,8 @@ def accuracy_of(optimizer, seed=0):
     return 100 * float(np.mean(np.any(ids == test_y[:, np.newaxis], axis=1)))
 
 
-def main(seeds):
+def compare_optimizers(seeds):
+    """Saves the accuracy of each optimizer."""
     rows = []
     for optimizer in (printed_optimizer(), *ALTERNATIVES, *MORE):
         found = [accuracy_of(optimizer, seed) for seed in range(seeds)]
@@ -106,6 +154,7 @@ def main(seeds):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    main(parser.parse_args().seeds)
+    if sys.argv[1:2] == ["optimizers"]:
+        compare_optimizers(*measure.numbers(3))
+    else:
+        measure.compare("readme_step", step, [{"model": x} for x in MODELS])

@@ -3,7 +3,7 @@
 Runs in the environment of `requirements.txt` (TF 2.15.1, TFA 0.23), which
 cannot be imported beside TF 2.21:
 
-    python write_lazy_adam_trajectory.py [../../tests/data/tfa_lazy_adam.npz]
+    python write_lazy_adam.py [../../data/tfa_lazy_adam.npz]
 
 The file holds `start` [rows, dim]; `ids` [steps, n] with duplicates and
 `grads` [steps, n, dim], which were drawn here; and what TFA made of them:
@@ -70,5 +70,5 @@ if __name__ == "__main__":
     main(
         sys.argv[1]
         if len(sys.argv) > 1
-        else os.path.join(here, "../../tests/data/tfa_lazy_adam.npz")
+        else os.path.join(here, "../../data/tfa_lazy_adam.npz")
     )
