@@ -92,7 +92,7 @@ def test_without_prometheus(served_models, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["grpc", "grpc_health.v1", "tensorflow_serving"]
+    "name", ["grpc", "grpc_health.v1", "tensorflow_serving.apis"]
 )
 def test_without_grpc(served_models, monkeypatch, capsys, name):
     """REST alone, unless a port of gRPC is asked for."""
