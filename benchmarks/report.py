@@ -91,9 +91,11 @@ def page_text(page):
 
 
 def index():
-    """What RESULTS.md holds: a title for each table, and where it is."""
+    """What RESULTS.md holds: key figures, and where each table is."""
     lines = [
         "# Measured",
+        "",
+        written(os.path.join(FOLDER, "answers", "index.md")),
         "",
         "Each page answers a question, and has the tables behind the answer. "
         "Each table names its command, its machine and its date. What the five "
@@ -103,6 +105,8 @@ def index():
     ]
     for page, contents in PAGES.items():
         lines += [f"## [{contents['title']}](pages/{page}.md)", ""]
+        if page in ("papers", "appendix"):
+            continue
         lines += [
             f"- [{title}](pages/{page}.md#{anchor(title)})"
             for title in contents["tables"].values()
