@@ -165,23 +165,6 @@ class TestOptimizer:
             optimizer = Recorded(0.1)
         assert optimizer._strategy is strategy
 
-    @pytest.mark.parametrize("amsgrad", [False, True])
-    def test_adam_slots(self, variables, amsgrad):
-        optimizer = keras.optimizers.Adam(0.1, amsgrad=amsgrad)
-        optimizer.apply(gradients(), variables)
-        expected = [0.1 * 4.0, 0.001 * 16.0, 0.001 * 16.0][: 2 + amsgrad]
-        slots = keras_internals.adam_slots(optimizer, 1)
-        assert len(slots) == len(expected)
-        for slot, value in zip(slots, expected):
-            # One rounding of beta, 1 - 0.999 in float32: 2^-24 / 0.001.
-            np.testing.assert_allclose(slot, np.full((3, 2), value), rtol=1e-4)
-
-    def test_adagrad_slots(self, variables):
-        optimizer = keras.optimizers.Adagrad(0.1, initial_accumulator_value=1)
-        optimizer.apply(gradients(), variables)
-        (slot,) = keras_internals.adagrad_slots(optimizer, 1)
-        np.testing.assert_array_equal(slot, np.full((3, 2), 17.0))
-
     def test_merge_call(self):
         def add(strategy, x):
             return x + strategy.num_replicas_in_sync
@@ -405,17 +388,6 @@ NEEDS = {
     "Optimizer._accumulated_gradients": (
         lambda: tfxclass.optimizers.LazyAdam(gradient_accumulation_steps=2),
         "LazyAdam",
-    ),
-    **{
-        f"Adam.{name}": (
-            lambda: step(tfxclass.optimizers.LazyAdam()),
-            "LazyAdam",
-        )
-        for name in ("_momentums", "_velocities", "_velocity_hats")
-    },
-    "Adagrad._accumulators": (
-        lambda: step(tfxclass.optimizers.LazyAdagrad(0.1)),
-        "LazyAdagrad",
     ),
     "Variable._value": (
         lambda: step(tfxclass.optimizers.LazyAdam()),

@@ -374,11 +374,8 @@ def test_small_slots_are_of_class_rows_alone():
     )
     optimizer.build(head.trainable_variables)
     dtypes = {
-        variable.path: slots[0].dtype
-        for variable, slots in (
-            (v, optimizer._slots(i))
-            for i, v in enumerate(head.trainable_variables)
-        )
+        variable.path: state["momentum"].dtype
+        for variable, state in zip(head.trainable_variables, optimizer._states)
     }
     kernels = {x for x, dtype in dtypes.items() if dtype == "bfloat16"}
     assert kernels == {v.path for v in head.kernels}

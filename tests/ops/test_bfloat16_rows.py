@@ -254,11 +254,12 @@ def test_a_head_learns_and_answers(pair):
 
 def test_slots_are_as_small_as_said():
     model, head = trained("bias", "compact", epochs=1)
-    momentum, velocity = model.optimizer._slots(0)
+    of_kernel, of_bias = model.optimizer._states
+    momentum, velocity = of_kernel["momentum"], of_kernel["velocity"]
     assert momentum.dtype == "bfloat16" and momentum.shape == (ROWS, DIM)
     assert velocity.dtype == "float32" and velocity.shape == (ROWS,)
     # Not those of the bias.
-    assert [s.dtype for s in model.optimizer._slots(1)] == ["float32"] * 2
+    assert [s.dtype for s in of_bias.values()] == ["float32"] * 2
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,9 @@ def test_dense_gradients_are_those_of_all_rows():
 def test_embeddings_in_numpy():
     """The scale is the step's own."""
     variable = keras.Variable(np.ones([ROWS, DIM], np.float32))
-    optimizer = optimizers.HeadAdam(RATE / head_adam.EMBEDDING_RULE.rate)
-    expected = Reference(variable, RATE, offset=head_adam.EMBEDDING_RULE.offset)
+    rule = head_adam.RULES["embedding"]
+    optimizer = optimizers.HeadAdam(RATE / rule.rate)
+    expected = Reference(variable, RATE, offset=rule.offset)
     for ids, values in gradients(20):
         optimizer.apply([rows_of(ids, values)], [variable])
         expected.scales.clear()

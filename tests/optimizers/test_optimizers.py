@@ -127,8 +127,8 @@ def test_trajectory_of_tensorflow_addons(setting):
         optimizer.apply([tf.IndexedSlices(grads, ids, shape)], [variable])
         state = {
             "weights": variable,
-            "momentum": optimizer._slots(0)[0],
-            "velocity": optimizer._slots(0)[1],
+            "momentum": optimizer._states[0]["momentum"],
+            "velocity": optimizer._states[0]["velocity"],
         }
         for name, value in state.items():
             np.testing.assert_allclose(

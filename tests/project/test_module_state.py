@@ -16,7 +16,6 @@ ALLOWED = {
     "sparse_linear.py:_COMPILED": "set within one call of a model",
     "rows/class_matrix.py:_MATRICES": "by the identity of a variable, weakly: "
     "Keras hands optimizers variables alone",
-    "optimizers/head_adam.py:EMBEDDING_RULE": "a named tuple",
     "shards/exchange.py:NO_EXCHANGE": "nothing changes it",
     "shards/shards.py:_SHARDS": "by the identity of a variable, weakly",
     "distribute/asynchronous.py:_lock": "guards what TensorFlow creates "

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
+from tfxclass.keras_internals import path_of
 from tfxclass.keras_internals import tf_variable
 from tfxclass.types import Variable
 
@@ -21,7 +22,7 @@ def check_made_within(
     """
     extended = strategy.extended
     others = [
-        getattr(v, "path", v.name)
+        path_of(v)
         for v in variables
         if not extended.variable_created_in_scope(tf_variable(v))
     ]

@@ -8,8 +8,8 @@ import numpy as np
 from tfxclass import shards as shards_lib
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.keras_internals import num_applied
+from tfxclass.keras_internals import path_of
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.shards.state import read
 from tfxclass.shards.state import write
 from tfxclass.trees.class_means import ClassMeans

@@ -21,6 +21,7 @@ from tfxclass.keras_internals.layers import flat_layers
 from tfxclass.keras_internals.layers import get_mask
 from tfxclass.keras_internals.layers import layers_before
 from tfxclass.keras_internals.layers import maker_of
+from tfxclass.keras_internals.layers import path_of
 from tfxclass.keras_internals.layers import set_mask
 from tfxclass.keras_internals.layers import tensors_before
 from tfxclass.keras_internals.layers import tf_variable
@@ -29,9 +30,8 @@ from tfxclass.keras_internals.layers import without_autocast
 from tfxclass.keras_internals.names import missing
 from tfxclass.keras_internals.names import need
 from tfxclass.keras_internals.optimizers import OptimizerHooks
-from tfxclass.keras_internals.optimizers import adagrad_slots
-from tfxclass.keras_internals.optimizers import adam_slots
 from tfxclass.keras_internals.optimizers import count_step
+from tfxclass.keras_internals.optimizers import eager_variables
 from tfxclass.keras_internals.optimizers import merge_call
 from tfxclass.keras_internals.optimizers import num_applied
 from tfxclass.keras_internals.training import RunningFit
@@ -42,8 +42,6 @@ from tfxclass.keras_internals.training import running_fit
 __all__ = [
     "OptimizerHooks",
     "RunningFit",
-    "adagrad_slots",
-    "adam_slots",
     "arguments_of",
     "called_graphs",
     "check_backend",
@@ -52,6 +50,7 @@ __all__ = [
     "custom_gradient",
     "dtype_of_handle",
     "eager_mode",
+    "eager_variables",
     "flat_layers",
     "get_mask",
     "is_for_xla",
@@ -65,6 +64,7 @@ __all__ = [
     "missing",
     "need",
     "num_applied",
+    "path_of",
     "running_fit",
     "set_mask",
     "tensors_before",

@@ -22,6 +22,11 @@ def tf_variable(variable: Variable) -> tf.Variable:
     return variable
 
 
+def path_of(variable: Variable) -> str:
+    """`path`, or the name of a bare `tf.Variable`."""
+    return getattr(variable, "path", variable.name)
+
+
 @needs("`tied_to`", "Layer._untrack_variable")
 def untrack(layer: keras.layers.Layer, variable: keras.Variable) -> None:
     """Makes a variable that is an attribute of `layer` none of its weights."""

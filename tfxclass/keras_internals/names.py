@@ -208,11 +208,6 @@ USES = {
     # Row gradients: what a step does in which order, and where.
     **_methods(keras.optimizers.Optimizer, *METHODS, *DECAY),
     **_attributes(keras.optimizers.Optimizer, *STATE, SUMS),
-    # Optimizer state, which the fused updates write.
-    **_attributes(
-        keras.optimizers.Adam, "_momentums", "_velocities", "_velocity_hats"
-    ),
-    **_attributes(keras.optimizers.Adagrad, "_accumulators"),
     # The resource that ops update in place.
     **_attributes(keras.Variable, "_autocast", "_value"),
     # Class rows that are another layer's.

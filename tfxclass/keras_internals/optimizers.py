@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -16,14 +15,27 @@ from tfxclass.keras_internals.names import SUMS
 from tfxclass.keras_internals.names import need
 from tfxclass.keras_internals.names import needs
 
+#: What we call a private method of Keras, and Keras' own name of it.
+_HOOKS = {
+    "_on_apply": "_backend_apply_gradients",
+    "_on_clip": "_clip_gradients",
+    "_on_all_reduce": "_all_reduce_sum_gradients",
+}
+
 
 class OptimizerHooks:
     """Mixin in front of a Keras optimizer: its private methods, renamed.
 
-    Keras calls the hooks `_on_build`, `_on_apply`, `_on_clip` and
-    `_on_all_reduce`; a subclass overrides them, and `super()` leads to what
-    Keras does. The other methods are for subclasses to call.
+    Keras calls the hooks `_on_apply`, `_on_clip` and `_on_all_reduce`. A
+    subclass overrides them, and `super()` leads to what Keras does. The other
+    methods are for subclasses to call.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for hook, name in _HOOKS.items():
+            if hook in vars(cls):
+                setattr(cls, name, vars(cls)[hook])
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._check_names([*METHODS, *STATE])
@@ -41,31 +53,13 @@ class OptimizerHooks:
             *[f"Optimizer.{name}" for name in names],
         )
 
-    def build(self, variables: Sequence[keras.Variable]) -> None:
-        if not self.built:
-            with _eager_variables():
-                self._on_build(variables)
-
-    def _on_build(self, variables):
-        """Makes the optimizer state of the variables, once."""
-        super().build(variables)
-
-    def _backend_apply_gradients(self, grads, trainable_variables):
-        self._on_apply(grads, trainable_variables)
-
     def _on_apply(self, grads, variables):
         """All of a step after the loss scale: clip, decay, update."""
         super()._backend_apply_gradients(grads, variables)
 
-    def _clip_gradients(self, grads):
-        return self._on_clip(grads)
-
     def _on_clip(self, grads):
         """The gradients, clipped as the constructor's arguments say."""
         return super()._clip_gradients(grads)
-
-    def _all_reduce_sum_gradients(self, grads_and_vars):
-        return self._on_all_reduce(grads_and_vars)
 
     def _on_all_reduce(self, pairs):
         """Pairs of gradient and variable, gradients summed over replicas."""
@@ -126,7 +120,7 @@ class OptimizerHooks:
 
 
 @contextlib.contextmanager
-def _eager_variables() -> Iterator[None]:
+def eager_variables() -> Iterator[None]:
     """Makes variables at once, also where a `tf.function` is traced.
 
     `fit` builds an optimizer while it traces the first step. TensorFlow takes a
@@ -158,30 +152,6 @@ def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     `iterations` is fewer where they are accumulated.
     """
     return tf.cast(optimizer._iterations, tf.int64)
-
-
-@needs(
-    "LazyAdam (use keras.optimizers.Adam)",
-    "Adam._momentums",
-    "Adam._velocities",
-    "Adam._velocity_hats",
-)
-def adam_slots(
-    optimizer: keras.optimizers.Optimizer, index: int
-) -> list[keras.Variable]:
-    """Momentum, velocity and with AMSGrad its maximum, of a variable."""
-    slots = [optimizer._momentums[index], optimizer._velocities[index]]
-    if optimizer.amsgrad:
-        slots.append(optimizer._velocity_hats[index])
-    return slots
-
-
-@needs("LazyAdagrad (use keras.optimizers.Adagrad)", "Adagrad._accumulators")
-def adagrad_slots(
-    optimizer: keras.optimizers.Optimizer, index: int
-) -> list[keras.Variable]:
-    """The accumulator of a variable, in a list."""
-    return [optimizer._accumulators[index]]
 
 
 @needs(

@@ -44,9 +44,6 @@ class RowStorage(NamedTuple):
             stochastically. Needs `row_moments`.
         seed: int, of the stochastic rounding.
         step: int64 scalar, another for each update.
-        second_moment: handle of a variable `[1, 2]`, one second moment for the
-            whole matrix (`shared_adam_update`); or None, where second moments
-            are slots.
     """
 
     dtype: tf.DType
@@ -55,7 +52,6 @@ class RowStorage(NamedTuple):
     bfloat16_moments: bool = False
     seed: int = 0
     step: tf.Tensor | int = 0
-    second_moment: tf.Tensor | None = None
 
 
 def sgd_update(
@@ -190,59 +186,6 @@ def adam_update(
         beta_1=tf.constant(beta_1, tf.float64),
         beta_2=tf.constant(beta_2, tf.float64),
         epsilon=epsilon,
-    )
-
-
-def shared_adam_update(
-    variable: tf.Tensor,
-    momentum_slot: tf.Tensor,
-    ids: tf.Tensor,
-    grads: tf.Tensor,
-    *,
-    learning_rate: tf.Tensor,
-    decay: tf.Tensor,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-    storage: RowStorage,
-) -> Any:
-    """One step of Adam whose second moment is one number for all rows.
-
-    The moment is the mean square of the elements of rows whose gradient is
-    finite and not 0, averaged over steps. `storage.second_moment` holds the
-    weighted sum and the sum of the weights. Gradients are divided by the root
-    of the moment before they enter the first moment, which is stored times the
-    learning rate. A step without such rows does not count.
-
-    Args:
-        learning_rate: scalar.
-
-    Source: Ginsburg et al., 2019 (NovoGrad), without its norm of layers.
-    """
-    wide = tf.float64 if grads.dtype == tf.float64 else tf.float32
-    ids, sums = sum_duplicate_rows(ids, tf.cast(grads, wide))
-    squares = tf.reduce_mean(tf.square(sums), tf.range(1, tf.rank(sums)))
-    counts = (squares > 0) & (squares < wide.max)
-    square = tf.reduce_sum(tf.where(counts, squares, tf.zeros([], wide)))
-    square /= tf.cast(tf.math.count_nonzero(counts), wide)  # NaN of none
-    old = tf.raw_ops.ReadVariableOp(resource=storage.second_moment, dtype=wide)
-    seen = tf.stack([square, tf.ones([], wide)])[tf.newaxis]
-    new = old + (1 - beta_2) * (seen - old)
-    new = tf.where(tf.math.is_finite(square), new, old)
-    tf.raw_ops.AssignVariableOp(resource=storage.second_moment, value=new)
-    root = tf.sqrt(tf.math.divide_no_nan(new[0, 0], new[0, 1]))
-    rate = tf.cast(learning_rate, wide) * (1 - beta_1)
-    rate = tf.math.divide_no_nan(rate, root + epsilon)
-    return sgd_update(
-        variable,
-        momentum_slot,
-        ids,
-        tf.cast(sums, grads.dtype),
-        learning_rate=tf.cast(rate, tf.float64),
-        decay=decay,
-        momentum=beta_1,
-        nesterov=False,
-        storage=storage,
     )
 
 

@@ -3,10 +3,8 @@
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from tfxclass.keras_internals import adagrad_slots
-from tfxclass.ops import row_update
+from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.types import LearningRate
 
@@ -27,13 +25,11 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
         epsilon: float, added to the root of the sum. Defaults to 1e-7.
         weight_decay: float, decoupled weight decay of touched rows. Defaults
             to None.
-        clipnorm: float, as for `keras.optimizers.Adagrad`.
-        clipvalue: float, as for `keras.optimizers.Adagrad`.
-        global_clipnorm: float, as for `keras.optimizers.Adagrad`.
         second_moment: str, `"element"` (default) or `"row"`, which keeps one
             sum of squares for each class vector; see `LazyAdam`.
         l2: float, coupled L2 regularization; see `LazyAdam`.
-        **kwargs: as for `keras.optimizers.Adagrad`; see `LazyAdam`.
+        **kwargs: as for `keras.optimizers.Adagrad`, e.g. `clipnorm`; see
+            `LazyAdam`.
 
     Example:
 
@@ -56,39 +52,15 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
         initial_accumulator_value: float = 0.1,
         epsilon: float = 1e-7,
         weight_decay: float | None = None,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
         *,
         second_moment: str = "element",
         l2: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate=learning_rate,
-            initial_accumulator_value=initial_accumulator_value,
-            epsilon=epsilon,
-            weight_decay=weight_decay,
-            clipnorm=clipnorm,
-            clipvalue=clipvalue,
-            global_clipnorm=global_clipnorm,
-            second_moment=second_moment,
-            l2=l2,
-            **kwargs,
-        )
+        first = initial_accumulator_value
+        of_keras = (learning_rate, first, epsilon, weight_decay)
+        ours = {"second_moment": second_moment, "l2": l2}
+        super().__init__(*of_keras, **ours, **kwargs)
 
-    def _slots(self, index):
-        return adagrad_slots(self, index)
-
-    def _update_op(
-        self, variable, slots, ids, grads, *, learning_rate, **options
-    ):
-        return row_update.adagrad_update(
-            variable,
-            slots[0],
-            ids,
-            grads,
-            learning_rate=tf.cast(learning_rate, tf.float64),
-            offset=self.epsilon,
-            **options,
-        )
+    def _rule_of(self, variable):
+        return rules.Adagrad(self.initial_accumulator_value, self.epsilon)

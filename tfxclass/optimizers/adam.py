@@ -5,22 +5,11 @@ import numbers
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from tfxclass.keras_internals import adam_slots
-from tfxclass.ops import row_update
+from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
+from tfxclass.rows import class_matrix
 from tfxclass.types import LearningRate
-
-
-def _check_epsilon(epsilon):
-    # Keras takes anything; a negative one divides by zero, and rows are NaN.
-    is_number = isinstance(epsilon, numbers.Real)
-    if not is_number or not math.isfinite(epsilon) or epsilon < 0:
-        raise ValueError(
-            "`epsilon` must be a finite number of at least 0. Received: "
-            f"{epsilon!r}"
-        )
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
@@ -44,9 +33,6 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
         amsgrad: bool, whether the AMSGrad variant is used. Defaults to False.
         weight_decay: float, decoupled weight decay of touched rows. Defaults
             to None.
-        clipnorm: float, as for `keras.optimizers.Adam`.
-        clipvalue: float, as for `keras.optimizers.Adam`.
-        global_clipnorm: float, as for `keras.optimizers.Adam`.
         second_moment: str, which numbers share one second moment. It applies to
             class vectors (the matrices of tfxclass's heads). Other variables
             have one second moment for each element.
@@ -76,11 +62,11 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
             loss of a linear classifier is the same. `weight_decay` is decoupled
             (AdamW): it shrinks touched rows by `learning_rate * weight_decay`,
             whatever their gradients are. Defaults to 0.
-        **kwargs: as for `keras.optimizers.Adam`, without `use_ema`. Clipping,
-            weight decay, loss scale and learning rate schedules apply to the
-            touched rows. `gradient_accumulation_steps` works with row gradients
-            on one replica, and needs Keras' accumulators, which are as large as
-            the variables.
+        **kwargs: as for `keras.optimizers.Adam`, e.g. `clipnorm`, without
+            `use_ema`. Clipping, weight decay, loss scale and learning rate
+            schedules apply to the touched rows. `gradient_accumulation_steps`
+            works with row gradients on one replica, and needs Keras'
+            accumulators, which are as large as the variables.
 
     Variables may be float32, float64, float16 or bfloat16. On a GPU, variables
     with row gradients have to be float32. 16-bit rows are computed in float32.
@@ -120,33 +106,18 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
         epsilon: float = 1e-7,
         amsgrad: bool = False,
         weight_decay: float | None = None,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
         *,
         second_moment: str = "element",
         slot_dtype: str = "float32",
         l2: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate=learning_rate,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            amsgrad=amsgrad,
-            weight_decay=weight_decay,
-            clipnorm=clipnorm,
-            clipvalue=clipvalue,
-            global_clipnorm=global_clipnorm,
-            second_moment=second_moment,
-            slot_dtype=slot_dtype,
-            l2=l2,
-            **kwargs,
-        )
+        of_keras = (beta_1, beta_2, epsilon, amsgrad, weight_decay)
+        compact = {"second_moment": second_moment, "slot_dtype": slot_dtype}
+        super().__init__(learning_rate, *of_keras, l2=l2, **compact, **kwargs)
 
     def _check_arguments(self):
-        _check_epsilon(self.epsilon)
+        check_epsilon(self.epsilon)
         if self.second_moment == "element" and self.slot_dtype != "float32":
             raise ValueError(
                 "Second moments of elements are float32. Received: "
@@ -161,55 +132,19 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
                 "out one of both. Received: amsgrad=True"
             )
 
-    def _slots(self, index):
-        slots = adam_slots(self, index)
-        is_shared = self._has_matrix_moment(self._built_for[index])
-        return slots[:1] if is_shared else slots
-
-    def _matrix_moment(self, index):
-        return adam_slots(self, index)[1]
-
-    def _update_op(
-        self, variable, slots, ids, grads, *, learning_rate, **options
-    ):
-        options.update(
-            beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon
-        )
-        if options["storage"].second_moment is not None:
-            return row_update.shared_adam_update(
-                variable,
-                slots[0],
-                ids,
-                grads,
-                learning_rate=learning_rate,
-                **options,
-            )
-        alpha = self._alpha(learning_rate, grads.dtype)
-        return row_update.adam_update(
-            variable,
-            slots,
-            ids,
-            grads,
-            alpha=tf.cast(alpha, tf.float64),
-            **options,
-        )
-
-    def _alpha(self, learning_rate, dtype):
-        """The learning rate with the bias correction of this step.
-
-        In the dtype of the rows, as Keras: for beta_2 = 0.999 the first one
-        differs by 1e-5 between float32 and float64.
-        """
-        dtype = tf.float64 if dtype == tf.float64 else tf.float32
-        step = tf.cast(self.iterations + 1, dtype)
-        beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), step)
-        beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), step)
-        rate = tf.cast(learning_rate, dtype)
-        return rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
+    def _rule_of(self, variable):
+        betas = self.beta_1, self.beta_2
+        if (
+            self.second_moment == "matrix"
+            and class_matrix.holds_class_vectors(variable)
+            and len(variable.shape) > 1
+        ):
+            return rules.SharedAdam(*betas, self.epsilon)
+        return rules.Adam(*betas, self.epsilon, self.amsgrad)
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
-class LazyAdamW(LazyAdam, keras.optimizers.AdamW):
+class LazyAdamW(RowOptimizer, keras.optimizers.AdamW):
     """AdamW that updates only the rows that occur in a batch.
 
     Use it as `keras.optimizers.AdamW`. It is `LazyAdam` with decoupled weight
@@ -220,17 +155,8 @@ class LazyAdamW(LazyAdam, keras.optimizers.AdamW):
             Defaults to 0.001.
         weight_decay: float, factor by which touched rows shrink, times the
             learning rate. Defaults to 0.004.
-        beta_1: float, decay rate of the first moment. Defaults to 0.9.
-        beta_2: float, decay rate of the second moment. Defaults to 0.999.
-        epsilon: float, added to the root of the second moment. Defaults to
-            1e-7.
-        amsgrad: bool, whether the AMSGrad variant is used. Defaults to False.
-        clipnorm: float, as for `keras.optimizers.AdamW`.
-        clipvalue: float, as for `keras.optimizers.AdamW`.
-        global_clipnorm: float, as for `keras.optimizers.AdamW`.
-        second_moment: as for `LazyAdam`.
-        slot_dtype: as for `LazyAdam`.
-        l2: as for `LazyAdam`.
+        beta_1, beta_2, epsilon, amsgrad: as for `LazyAdam`.
+        second_moment, slot_dtype, l2: as for `LazyAdam`.
         **kwargs: as for `keras.optimizers.AdamW`; see `LazyAdam`.
 
     Example:
@@ -247,6 +173,11 @@ class LazyAdamW(LazyAdam, keras.optimizers.AdamW):
     - [Loshchilov and Hutter, 2019](https://arxiv.org/abs/1711.05101)
     """
 
+    SECOND_MOMENTS = LazyAdam.SECOND_MOMENTS
+    SLOT_DTYPES = LazyAdam.SLOT_DTYPES
+    _check_arguments = LazyAdam._check_arguments
+    _rule_of = LazyAdam._rule_of
+
     def __init__(
         self,
         learning_rate: LearningRate = 0.001,
@@ -255,27 +186,22 @@ class LazyAdamW(LazyAdam, keras.optimizers.AdamW):
         beta_2: float = 0.999,
         epsilon: float = 1e-7,
         amsgrad: bool = False,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
         *,
         second_moment: str = "element",
         slot_dtype: str = "float32",
         l2: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-            amsgrad=amsgrad,
-            clipnorm=clipnorm,
-            clipvalue=clipvalue,
-            global_clipnorm=global_clipnorm,
-            second_moment=second_moment,
-            slot_dtype=slot_dtype,
-            l2=l2,
-            **kwargs,
+        of_keras = (weight_decay, beta_1, beta_2, epsilon, amsgrad)
+        compact = {"second_moment": second_moment, "slot_dtype": slot_dtype}
+        super().__init__(learning_rate, *of_keras, l2=l2, **compact, **kwargs)
+
+
+def check_epsilon(epsilon: Any) -> None:
+    """Raises ValueError for one that gives NaN; Keras takes anything."""
+    is_number = isinstance(epsilon, numbers.Real)
+    if not is_number or not math.isfinite(epsilon) or epsilon < 0:
+        raise ValueError(
+            "`epsilon` must be a finite number of at least 0. Received: "
+            f"{epsilon!r}"
         )

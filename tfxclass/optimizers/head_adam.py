@@ -1,50 +1,116 @@
 """Adam for dense weights, Adagrad for class vectors and embeddings."""
 
+import dataclasses
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from tfxclass import shards as shards_lib
-from tfxclass.keras_internals import adam_slots
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
 from tfxclass.ops.exact_softmax import ClassGradient
-from tfxclass.optimizers.adam import LazyAdam
+from tfxclass.optimizers import rules
+from tfxclass.optimizers.adam import check_epsilon
+from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.rows import class_matrix
+from tfxclass.shards import shards_of
 from tfxclass.types import Config
-from tfxclass.types import Initializer
 from tfxclass.types import Variable
 
-
-class RowRule(NamedTuple):
-    """Numbers of Adagrad's rule, chosen by `benchmarks.defaults`.
-
-    Attributes:
-        rate: float, the learning rate relative to `learning_rate`.
-        offset: float, what is added to the accumulator, relative to the scale
-            of the gradients so far.
-    """
-
-    rate: float
-    offset: float
-
-
-#: With cosine similarity the first steps decide the length of a class vector,
-#: which divides later gradients. A large offset keeps later steps short.
-RULES = {"dot": RowRule(500.0, 0.2), "cosine": RowRule(300.0, 10.0)}
-EMBEDDING_RULE = RowRule(200.0, 4.0)
 #: Rates of rows are multiplied by it where class vectors are trained already:
 #: Adagrad's first steps are its longest, and would undo the training.
 TRAINED_FACTOR = 0.05
 
 
+@dataclasses.dataclass(frozen=True)
+class ScaledAdagrad:
+    """Adagrad whose offset is relative to the size of the gradients.
+
+    Attributes:
+        rate: float, the learning rate relative to the optimizer's.
+        offset: float, relative to the mean square of the gradients.
+        has_scale: bool, whether the mean square is averaged over all steps so
+            far; otherwise it is of the step alone.
+        dense_rule: the rule of dense gradients, whose state this one has; None
+            if all gradients are of rows. Its second moments are then the
+            accumulators.
+        trained_marks: scales of class vectors. The rate is multiplied by
+            `TRAINED_FACTOR` if some were trained before.
+    """
+
+    rate: float
+    offset: float
+    has_scale: bool = False
+    dense_rule: rules.Adam | None = None
+    trained_marks: Sequence[Variable] = ()
+
+    @property
+    def takes_dense(self) -> bool:
+        """Whether Keras updates the variable from a dense gradient."""
+        return self.dense_rule is not None
+
+    def state(self, variable: Variable, moments: rules.Moments) -> rules.Specs:
+        if self.dense_rule is not None:
+            return self.dense_rule.state(variable, moments)
+        accumulator = rules.second_moment(variable, moments)
+        if not self.has_scale:
+            return {"accumulator": accumulator}
+        # A sum of scales, their number, and 1 for class vectors that were
+        # trained before.
+        mark = float(class_matrix.is_trained(variable))
+        scale = rules.one_row(variable, [0.0, 0.0, mark])
+        return {"gradient_scale": scale, "accumulator": accumulator}
+
+    def update(self, step: rules.RowStep) -> Any:
+        ids, grads = step.ids, step.grads
+        if isinstance(grads, ClassGradient):
+            scale = _target_gradient_scale(step.variable, grads)
+        else:
+            wide = tf.cast(grads, step.compute_dtype)
+            ids, sums = row_update.sum_duplicate_rows(ids, wide)
+            grads, scale = tf.cast(sums, grads.dtype), gradient_scale(sums)
+        if self.has_scale:
+            scale = _mean_so_far(step.state["gradient_scale"], scale)
+        name = "velocity" if self.takes_dense else "accumulator"
+        return row_update.adagrad_update(
+            step.variable.handle,
+            step.state[name],
+            ids,
+            grads,
+            learning_rate=step.wide_rate * (self.rate * self._trained_factor()),
+            # At least so much that a gradient of 0 moves nothing.
+            offset=tf.maximum(self.offset * scale, 1e-30),
+            **step.options,
+        )
+
+    def _trained_factor(self):
+        """1, or `TRAINED_FACTOR` for class vectors that were trained before."""
+        if not self.trained_marks:
+            return tf.ones([], tf.float64)
+        states = [tf_variable(each) for each in self.trained_marks]
+        marks = [_read(x.handle, x.dtype)[0, 2] for x in states]
+        marks = [tf.cast(mark, tf.float32) for mark in marks]
+        is_trained = tf.reduce_max(tf.stack(marks)) > 0
+        factors = tf.constant([1.0, TRAINED_FACTOR], tf.float64)
+        return factors[tf.cast(is_trained, tf.int32)]
+
+
+#: Rates and offsets, chosen by `benchmarks.defaults`. With cosine similarity
+#: the first steps decide the length of a class vector, which divides later
+#: gradients. A large offset keeps later steps short.
+RULES = {
+    "dot": ScaledAdagrad(500.0, 0.2, has_scale=True),
+    "cosine": ScaledAdagrad(300.0, 10.0, has_scale=True),
+    "embedding": ScaledAdagrad(200.0, 4.0),
+}
+
+
 @keras.saving.register_keras_serializable(package="tfxclass")
-class HeadAdam(LazyAdam):
+class HeadAdam(RowOptimizer, keras.optimizers.Adam):
     """The default optimizer for a model that ends in a head of tfxclass.
 
     Adam updates the dense weights of the encoder. Adagrad updates the rows that
@@ -136,104 +202,44 @@ class HeadAdam(LazyAdam):
         self.embedding_rate = embedding_rate
 
     def _check_arguments(self):
-        super()._check_arguments()
+        check_epsilon(self.epsilon)
         if self.amsgrad:
             raise ValueError(
                 "`amsgrad` is not supported: Adagrad's steps of a class vector "
                 "only get shorter. Fix: leave it out. Received: amsgrad=True"
             )
 
-    def add_variable_from_reference(
-        self,
-        reference_variable: Variable,
-        name: str | None = None,
-        initializer: Initializer = "zeros",
-    ) -> keras.Variable | None:
-        is_first_moment = name == "momentum"
-        if is_first_moment and class_matrix.is_of_head(reference_variable):
-            if shards_lib.shards_of(reference_variable) is not None:
-                # Each replica takes the scale of its own classes in a step.
-                # Keras, too, has None where a variable needs no such state.
-                return None
-            is_trained = class_matrix.is_trained(reference_variable)
-            initializer = keras.initializers.Constant([[0, 0, is_trained]])
-        return super().add_variable_from_reference(
-            reference_variable, name=name, initializer=initializer
-        )
-
-    def _slot_format(self, variable, name):
-        if name == "momentum" and class_matrix.is_of_head(variable):
-            # In the place of first moments: a sum of scales, their number, and
-            # 1 for class vectors that were trained before.
-            is_double = tf.as_dtype(variable.dtype) == tf.float64
-            return (1, 3), "float64" if is_double else "float32"
-        return super()._slot_format(variable, name)
-
-    def _has_own_rule(self, variable):
-        return class_matrix.is_of_head(variable)
-
-    def _update_rows(self, variable, ids, grads, learning_rate):
-        index = self._index_of(variable)
-        matrix = self._built_for[index]
-        is_of_head = class_matrix.is_of_head(matrix)
-        is_embedding = self.embedding_rate != "adam" and len(matrix.shape) > 1
-        if not (is_of_head or is_embedding):
-            return super()._update_rows(variable, ids, grads, learning_rate)
-        storage = self._storage(index)
-        if isinstance(grads, ClassGradient):
-            scale = _target_gradient_scale(matrix, grads)
-        else:
-            grads = tf.cast(grads, storage.slot_dtype)
-            wide = tf.float64 if grads.dtype == tf.float64 else tf.float32
-            ids, sums = row_update.sum_duplicate_rows(ids, tf.cast(grads, wide))
-            grads, scale = tf.cast(sums, grads.dtype), gradient_scale(sums)
-        scales, accumulator = adam_slots(self, index)
-        if scales is not None and is_of_head:
-            scale = _mean_so_far(tf_variable(scales).handle, scale)
-        rule = self._rule_of(matrix)
-        return row_update.adagrad_update(
-            variable.handle,
-            tf_variable(accumulator).handle,
-            ids,
-            grads,
-            learning_rate=tf.cast(learning_rate, tf.float64) * rule.rate,
-            decay=self._decay(variable, learning_rate),
-            # At least so much that a gradient of 0 moves nothing.
-            offset=tf.maximum(rule.offset * scale, 1e-30),
-            storage=storage,
-        )
-
-    def _rule_of(self, matrix):
-        """The `RowRule` of class vectors or of an embedding."""
-        if not class_matrix.is_of_head(matrix):
-            rule, rate = EMBEDDING_RULE, self.embedding_rate
-        else:
-            is_normalized = class_matrix.of(matrix).is_normalized
-            rule = RULES["cosine" if is_normalized else "dot"]
-            rate = self.class_rate
-        if rate is None:
-            rate = rule.rate * self._trained_factor(matrix)
-        return rule._replace(rate=rate)
-
-    def _trained_factor(self, matrix):
-        """1, or `TRAINED_FACTOR` for class vectors that were trained before.
-
-        An embedding follows the class vectors of its model.
-        """
+    def _rule_of(self, variable):
+        if class_matrix.is_of_head(variable):
+            return self._class_rule(variable)
+        adam = rules.Adam(self.beta_1, self.beta_2, self.epsilon)
+        if self.embedding_rate == "adam" or len(variable.shape) < 2:
+            return adam
+        # An embedding follows the class vectors of its model.
         matrices = filter(class_matrix.is_of_head, self._built_for)
-        if class_matrix.is_of_head(matrix):
-            matrices = [matrix]
-        marks = []
-        for each in matrices:
-            state = adam_slots(self, self._index_of(each))[0]
-            if state is not None:
-                state = _read(tf_variable(state).handle, state.dtype)
-                marks.append(tf.cast(state[0, 2], tf.float32))
-        if not marks:
-            return tf.ones([], tf.float64)
-        is_trained = tf.reduce_max(tf.stack(marks)) > 0
-        factors = tf.constant([1.0, TRAINED_FACTOR], tf.float64)
-        return factors[tf.cast(is_trained, tf.int32)]
+        rule = RULES["embedding"]
+        rule = self._with_rate(rule, self.embedding_rate, matrices)
+        return dataclasses.replace(rule, dense_rule=adam)
+
+    def _class_rule(self, variable):
+        is_normalized = class_matrix.of(variable).is_normalized
+        rule = RULES["cosine" if is_normalized else "dot"]
+        rule = self._with_rate(rule, self.class_rate, [variable])
+        if self._is_replicated and shards_of(variable) is not None:
+            # Each replica takes the scale of its own classes in a step.
+            return dataclasses.replace(rule, has_scale=False)
+        return rule
+
+    def _with_rate(self, rule, own_rate, matrices):
+        """A rule with the rate that a user chose, or slower where trained."""
+        if own_rate is not None:
+            return dataclasses.replace(rule, rate=own_rate)
+        if not self.built:
+            return rule
+        states = [self._states[self._index_of(each)] for each in matrices]
+        name = "gradient_scale"
+        marks = [state[name] for state in states if name in state]
+        return dataclasses.replace(rule, trained_marks=marks)
 
     def get_config(self) -> Config:
         return {

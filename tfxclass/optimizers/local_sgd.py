@@ -8,24 +8,30 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.keras_internals import eager_variables
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
-from tfxclass.optimizers.local_steps import LocalSteps
+from tfxclass.optimizers import rules
+from tfxclass.optimizers.replica_averages import ReplicaAverages
 from tfxclass.optimizers.row_gradients import summed_rows
-from tfxclass.optimizers.sgd import LazySGD
+from tfxclass.optimizers.row_gradients import times
+from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import StageSchedule
 from tfxclass.optimizers.stages import check_stages
+from tfxclass.rows import class_matrix
+from tfxclass.shards import shards_of
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import LearningRate
+from tfxclass.types import Store
 from tfxclass.types import Variable
 
 _FOR_EVER = 2**62
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
-class LocalSGD(LocalSteps, LazySGD):
+class LocalSGD(RowOptimizer, keras.optimizers.SGD):
     """SGD on each replica by itself; models are averaged now and then.
 
     Use it to save network traffic with several devices. It is Algorithms 1 and
@@ -96,8 +102,6 @@ class LocalSGD(LocalSteps, LazySGD):
     - [Yu et al., 2019](https://arxiv.org/abs/1905.03817) (momentum)
     """
 
-    SLOT_DTYPES = ("float32",)
-
     def __init__(
         self,
         learning_rate: LearningRate | None = None,
@@ -120,30 +124,78 @@ class LocalSGD(LocalSteps, LazySGD):
         self.stages = stages
         self.gamma = gamma
         self._schedule = schedule
+        self._averages = None
 
-    def _on_build(self, variables):
-        super()._on_build(variables)
-        if self._pulls:
-            self._stage_starts = self.add_optimizer_variables(
-                variables, "stage_start"
+    def build(self, variables: Sequence[Variable]) -> None:
+        if self.built:
+            return
+        self._check_variables(variables)
+        super().build(variables)
+        with eager_variables():
+            if self._is_replicated:
+                is_average = self._schedule.is_average
+                self._averages = ReplicaAverages(self, is_average)
+            if self._pulls:
+                self._stage_starts = self.add_optimizer_variables(
+                    variables, "stage_start"
+                )
+        if self._is_replicated and not self._schedule.always_averages:
+            for variable in variables:
+                class_matrix.of(variable).set_local_optimizer(self)
+
+    def _check_variables(self, variables):
+        if self._is_replicated and tf.inside_function():
+            raise ValueError(
+                "`LocalSGD` must be built before a step is traced. Fix: in "
+                "`strategy.scope()`, "
+                "`model.optimizer.build(model.trainable_variables)`; `fit` "
+                "does it by itself. Received: a `tf.function`"
             )
+        for variable in variables:
+            if self._is_replicated and shards_of(variable) is not None:
+                raise ValueError(
+                    "`LocalSGD` averages the rows of all replicas, but "
+                    f"{variable.path!r} is in shards: row i is another class "
+                    "on each. Use `tfxclass.optimizers.LazySGD` for a "
+                    "ShardedSoftmax, or train a head that is the same on all "
+                    "replicas, e.g. a SampledSoftmax"
+                )
+
+    def _rule_of(self, variable):
+        return rules.SGD(self.momentum, self.nesterov)
 
     @property
     def _pulls(self):
         return self.gamma is not None and self.gamma < math.inf
 
-    @property
-    def _always_averages(self):
-        stages = self.stages or [Stage(0.0, _FOR_EVER, self.interval or 1)]
-        return all(stage.interval == 1 for stage in stages)
-
-    def _is_average(self, step):
-        return self._schedule.is_average(step)
+    def apply(
+        self,
+        grads: Sequence[Gradient],
+        trainable_variables: Sequence[Variable] | None = None,
+    ) -> None:
+        strategy = tf.distribute.get_strategy()
+        if strategy is not self._strategy:
+            raise ValueError(
+                "`LocalSGD` must be made in the `strategy.scope()` that the "
+                "model is trained in. Received: one made under "
+                f"{type(self._strategy).__name__}, in a step under "
+                f"{type(strategy).__name__}"
+            )
+        return super().apply(grads, trainable_variables)
 
     def _on_apply(self, grads, variables):
         if self._pulls:
             merge_call(self._start_stage, self._strategy)
+        # Keras divides the loss by their number, for a sum of gradients.
+        num_replicas = self._strategy.num_replicas_in_sync
+        grads = [times(gradient, num_replicas) for gradient in grads]
         super()._on_apply(grads, variables)
+        if self._averages is not None:
+            self._averages.end_step(grads, variables)
+
+    def _on_all_reduce(self, pairs):
+        """Each replica keeps its own gradient."""
+        return pairs
 
     def _start_stage(self, strategy):
         def copy():
@@ -164,6 +216,8 @@ class LocalSGD(LocalSteps, LazySGD):
     ) -> None:
         if self._pulls:
             gradient = self._pulled(gradient, variable)
+        if self._averages is not None:
+            self._averages.mark(self._index_of(variable), gradient)
         super().update_step(gradient, variable, learning_rate)
 
     def _pulled(self, gradient, variable):
@@ -179,6 +233,37 @@ class LocalSGD(LocalSteps, LazySGD):
         rows = tf.cast(tf.gather(here, ids), start.dtype)
         pull = (rows - tf.gather(start, ids)) / self.gamma
         return tf.IndexedSlices(gradient.values + pull, ids)
+
+    def average(self) -> None:
+        """Replaces each replica's model and momentum by their means.
+
+        Call it outside of `strategy.run`, on every worker, before anything
+        reads the model between two averages. Otherwise it does nothing.
+        """
+        if self._averages is not None:
+            self._averages.average()
+
+    def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
+        # Keras' hook at the end of `fit`.
+        super().finalize_variable_values(var_list)
+        self.average()
+
+    def save_own_variables(self, store: Store) -> None:
+        if self._averages is not None and self._averages.replicas_differ():
+            raise ValueError(
+                "The model cannot be saved: its replicas differ, and only the "
+                "first one's weights would be. Fix: put `tfxclass.optimizers."
+                "AverageReplicas()` first in the callbacks of `fit`, and save "
+                "at the end of an epoch or after a multiple of `interval` "
+                "steps; in a loop of your own, call `optimizer.average()` "
+                f"before. Received: iterations={int(self.iterations.numpy())}"
+            )
+        super().save_own_variables(store)
+
+    def load_own_variables(self, store: Store) -> None:
+        super().load_own_variables(store)
+        if self._averages is not None:
+            self._averages.note_equal()
 
     def get_config(self) -> Config:
         config = super().get_config()
@@ -218,11 +303,7 @@ def _check_gamma(gamma, stages):
 
 
 def _check_options(options):
-    for name in (
-        "slot_dtype",
-        "use_ema",
-        "gradient_accumulation_steps",
-    ):
+    for name in ("slot_dtype", "use_ema", "gradient_accumulation_steps"):
         if options.get(name):
             raise ValueError(
                 f"`LocalSGD` has no `{name}`. Received: {name}={options[name]}"

@@ -9,10 +9,11 @@ import numpy as np
 from tfxclass.checks import as_list
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import count_step
+from tfxclass.keras_internals import eager_variables
+from tfxclass.keras_internals import path_of
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers.variable_groups import Owner
 from tfxclass.optimizers.variable_groups import VariableGroups
-from tfxclass.optimizers.variable_groups import path_of
 from tfxclass.rows import class_matrix
 from tfxclass.types import Config
 from tfxclass.types import Gradient
@@ -101,15 +102,20 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         self.optimizers = optimizers
         self._groups = VariableGroups(owners, self._key_of)
 
-    def _on_build(self, variables):
+    def build(self, variables: Sequence[Variable]) -> None:
+        if self.built:
+            return
         self._group_of = {}
         numbers = self._groups.split(variables)
         for variable, number in zip(variables, numbers):
             self._group_of[self._key_of(variable)] = number
-        for optimizer, group in zip(self.optimizers, self._split(variables)):
-            class_matrix.check_rounded(group, optimizer)
-            optimizer.build(group)
-        super()._on_build(variables)
+        with eager_variables():
+            for optimizer, group in zip(
+                self.optimizers, self._split(variables)
+            ):
+                class_matrix.check_rounded(group, optimizer)
+                optimizer.build(group)
+            super().build(variables)
 
     def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
         """The optimizer of the group that contains a layer, built or not.

@@ -6,7 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfxclass.ops import placement
 from tfxclass.ops import row_update
+from tfxclass.shards import shards_of
 from tfxclass.types import Gradient
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -49,19 +51,26 @@ def all_reduce(
     reduce: Callable[[list[Any]], Any],
     pairs: Sequence[tuple[Gradient, Variable]],
 ) -> list[tuple[Gradient, Variable]]:
-    """Reduces pairs of gradient and variable, `AllRows` as dense gradients.
+    """Reduces pairs of gradient and variable; shards are left as they are.
 
-    Replicas would put their rows one below the other.
+    `AllRows` are reduced as dense gradients: replicas would put their rows one
+    below the other.
     """
-    is_all = [isinstance(gradient, AllRows) for gradient, _ in pairs]
+    is_whole = [shards_of(variable) is None for _, variable in pairs]
     given = [
-        (gradient.values if every else gradient, variable)
-        for every, (gradient, variable) in zip(is_all, pairs)
+        (g.values if isinstance(g, AllRows) else g, v)
+        for (g, v), whole in zip(pairs, is_whole)
+        if whole
     ]
-    return [
-        (AllRows(gradient) if every else gradient, variable)
-        for every, (gradient, variable) in zip(is_all, reduce(given))
-    ]
+    reduced = iter(reduce(given))
+    found = []
+    for (gradient, variable), whole in zip(pairs, is_whole):
+        if whole:
+            is_all = isinstance(gradient, AllRows)
+            gradient, variable = next(reduced)
+            gradient = AllRows(gradient) if is_all else gradient
+        found.append((gradient, variable))
+    return found
 
 
 def summed_rows(gradient: Gradient) -> Gradient:
@@ -77,6 +86,26 @@ def summed_rows(gradient: Gradient) -> Gradient:
         tf.cast(gradient.indices, tf.int64), values
     )
     return tf.IndexedSlices(sums, ids, gradient.dense_shape)
+
+
+def clipped(
+    clip: Callable[[list[Any]], list[Any]], grads: Sequence[Gradient]
+) -> list[Gradient]:
+    """Gradients clipped by `clip(values)`, with duplicate rows summed first."""
+    grads = list(map(summed_rows, grads))
+    values = clip(list(map(values_of, grads)))
+    return list(map(with_values, grads, values))
+
+
+def with_l2(gradient: Gradient, variable: Variable, l2: float) -> Gradient:
+    """`gradient + l2 * variable`, each touched row once."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        here = tf.cast(tf.convert_to_tensor(variable), gradient.dtype)
+        return gradient + l2 * here
+    gradient = summed_rows(gradient)
+    rows = placement.gather(variable, gradient.indices)
+    rows = tf.cast(rows, gradient.values.dtype)
+    return with_values(gradient, gradient.values + l2 * rows)
 
 
 def values_of(gradient: Gradient) -> tf.Tensor:

@@ -1,7 +1,9 @@
 """The base of the optimizers that update only the rows a step touches."""
 
 import contextlib
+import functools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,28 +15,29 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core.scopes import check_made_within
 from tfxclass.keras_internals import OptimizerHooks
+from tfxclass.keras_internals import eager_variables
 from tfxclass.keras_internals import is_for_xla
 from tfxclass.keras_internals import num_applied
+from tfxclass.keras_internals import path_of
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import library
 from tfxclass.ops import placement
-from tfxclass.ops import row_update
 from tfxclass.ops.exact_softmax import ClassGradient
+from tfxclass.ops.row_update import RowStorage
 from tfxclass.optimizers import row_gradients
+from tfxclass.optimizers import rules
 from tfxclass.optimizers import sharded_slots
 from tfxclass.optimizers.gradient_sums import GradientSums
-from tfxclass.optimizers.variable_groups import path_of
+from tfxclass.rows import class_gradients
 from tfxclass.rows import class_matrix
-from tfxclass.rows.class_gradients import apply_by_class
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Initializer
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
-# Names of Keras' optimizer state.
-_FIRST_MOMENTS = ("momentum",)
-_SECOND_MOMENTS = ("velocity", "velocity_hat", "accumulator")
+# State that an optimizer of Keras may ask for.
+_KERAS_STATE = ("momentum", "velocity", "velocity_hat", "accumulator")
 # Options that need the whole gradient before the first row is updated.
 _NEED_WHOLE_GRADIENT = (
     "gradient_accumulation_steps",
@@ -53,8 +56,8 @@ class RowOptimizer(OptimizerHooks):
     the rows that it names and their optimizer state. Weight decay, L2
     regularization and clipping apply to these rows alone.
 
-    A subclass defines `_slots` and `_update_op`, and the values of
-    `second_moment` and `slot_dtype` that it supports.
+    A subclass defines `_rule_of`, and the values of `second_moment` and
+    `slot_dtype` that it supports.
 
     Args:
         *args: as for the Keras optimizer.
@@ -100,29 +103,23 @@ class RowOptimizer(OptimizerHooks):
         self.slot_dtype = slot_dtype
         self.l2 = l2
         self._sums = None
-        # Indices of variables whose row gradients have been checked.
-        self._checked = set()
         self._check_arguments()
 
     def _check_arguments(self):
         """Raises ValueError for arguments that a subclass cannot combine."""
 
-    def _slots(self, index: int) -> list[Variable]:
-        """The optimizer state of a variable that row updates write."""
+    def _rule_of(self, variable: Variable) -> Any:
+        """The update rule of a variable, one of those in `rules.py`."""
         raise NotImplementedError
 
-    def _update_op(
-        self,
-        variable: tf.Tensor,
-        slots: list[tf.Tensor],
-        ids: tf.Tensor,
-        grads: Any,
-        *,
-        learning_rate: Any,
-        **options: Any,
-    ) -> Any:
-        """Calls a function of `row_update`; `options` are for that."""
-        raise NotImplementedError
+    def _moments_of(self, variable):
+        """How the moments of a variable are stored, `Moments`."""
+        is_narrow = tf.as_dtype(variable.dtype) in (tf.float32, tf.bfloat16)
+        if not (is_narrow and class_matrix.holds_class_vectors(variable)):
+            return rules.Moments()
+        is_bfloat16 = self.slot_dtype == "bfloat16"
+        is_row = self.second_moment == "row" or is_bfloat16
+        return rules.Moments(is_row, is_bfloat16)
 
     @property
     def can_step_by_class(self) -> bool:
@@ -135,98 +132,73 @@ class RowOptimizer(OptimizerHooks):
             or any(getattr(self, name) for name in _NEED_WHOLE_GRADIENT)
         )
 
-    def _on_build(self, variables):
+    def build(self, variables: Sequence[Variable]) -> None:
+        if self.built:
+            return
         check_made_within(self._strategy, variables)
         if any(map(class_matrix.holds_bfloat16, variables)):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
-        sharded_slots.take_charge(self, variables)
-        super()._on_build(variables)
-        if self.gradient_accumulation_steps and not self._is_replicated:
-            self._sums = GradientSums(self, variables)
+        if self._is_replicated:
+            sharded_slots.take_charge(self, variables)
+        with eager_variables():
+            #: The state of each variable, by name.
+            self._states = [self._make_state(v) for v in variables]
+            super().build(variables)
+            if self.gradient_accumulation_steps and not self._is_replicated:
+                self._sums = GradientSums(self, variables)
 
-    def _check_shards(self, variable):
-        """Refuses what needs the gradient or the variable as a whole."""
-        sharded_slots.check(self, variable)
+    def _make_state(self, variable):
+        """Makes the state that the rule of a variable declares, by name."""
+        if getattr(variable, "overwrite_with_gradient", False):
+            return {}
+        moments = self._moments_of(variable)
+        specs = self._rule_of(variable).state(variable, moments)
+        return {name: self._add(variable, name, x) for name, x in specs.items()}
 
     def add_variable_from_reference(
         self,
         reference_variable: Variable,
         name: str | None = None,
         initializer: Initializer = "zeros",
-    ) -> keras.Variable:
-        shape_and_dtype = self._slot_format(reference_variable, name)
-        if shape_and_dtype is None:
-            add = super().add_variable_from_reference
-            with _device_of(reference_variable):
-                return sharded_slots.add(
-                    reference_variable,
-                    lambda: add(
-                        reference_variable, name=name, initializer=initializer
-                    ),
-                )
-        shape, dtype = shape_and_dtype
-        path = path_of(reference_variable).replace("/", "_")
-        extended = self._strategy.extended
-        with extended.colocate_vars_with(tf_variable(reference_variable)):
-            with _device_of(reference_variable):
-                return sharded_slots.add(
-                    reference_variable,
-                    lambda: self.add_variable(
-                        shape, initializer, dtype=dtype, name=f"{path}_{name}"
-                    ),
-                )
+    ) -> keras.Variable | None:
+        if name in _KERAS_STATE:
+            # Keras, too, has None where a variable needs no such state.
+            return self._states[self._index_of(reference_variable)].get(name)
+        spec = rules.state_like(reference_variable)
+        return self._add(reference_variable, name or "var", spec)
 
-    def _slot_format(self, variable, name):
-        """Shape and dtype of optimizer state; None if the variable's own."""
-        if name == "velocity" and self._has_matrix_moment(variable):
-            is_double = tf.as_dtype(variable.dtype) == tf.float64
-            # A weighted sum of mean squares, and the sum of the weights. A
-            # matrix, because growth takes a vector for one number a class.
-            return (1, 2), "float64" if is_double else "float32"
-        if self._has_bfloat16_moments(variable) and name in _FIRST_MOMENTS:
-            return variable.shape, "bfloat16"
-        if self._has_row_moments(variable) and name in _SECOND_MOMENTS:
-            return variable.shape[:1], "float32"
-        if class_matrix.holds_bfloat16(variable):
-            return variable.shape, "float32"
-        return None
-
-    def _has_matrix_moment(self, variable):
-        """Whether all rows of a variable share one second moment."""
-        return bool(
-            self.second_moment == "matrix"
-            and class_matrix.holds_class_vectors(variable)
-            and len(variable.shape) > 1
+    def _add(self, reference, name, spec):
+        """Adds state on the device of a variable, and in its shards."""
+        is_zero = spec.initial == 0.0
+        make = functools.partial(
+            self.add_variable,
+            spec.shape,
+            "zeros" if is_zero else keras.initializers.Constant(spec.initial),
+            dtype=spec.dtype,
+            name=re.sub("[/:]", "_", f"{path_of(reference)}_{name}"),
         )
-
-    def _has_bfloat16_moments(self, variable):
-        return self.slot_dtype == "bfloat16" and _are_narrow(variable)
-
-    def _has_row_moments(self, variable):
-        """Whether second moments have one number for each row."""
-        if self.second_moment == "row" and _are_narrow(variable):
-            return True
-        # The op has no bfloat16 first moments with full second ones.
-        return self._has_bfloat16_moments(variable)
+        extended = self._strategy.extended
+        with extended.colocate_vars_with(tf_variable(reference)):
+            if self._is_replicated:
+                return sharded_slots.add(reference, make)
+            with _device_of(reference):
+                return make()
 
     def _storage(self, index):
         """How a variable and its state are stored, for `row_update`."""
         variable = self._built_for[index]
         dtype = tf.as_dtype(variable.dtype)
-        is_half = class_matrix.holds_bfloat16(variable)
-        is_random = is_half or self._has_bfloat16_moments(variable)
-        moment = None
-        if self._has_matrix_moment(variable):
-            moment = tf_variable(self._matrix_moment(index)).handle
-        return row_update.RowStorage(
+        moments = self._moments_of(variable)
+        if not (moments.bfloat16 or class_matrix.holds_bfloat16(variable)):
+            return RowStorage(dtype, dtype, moments.row)
+        return RowStorage(
             dtype,
-            tf.float32 if is_half else dtype,
-            row_moments=self._has_row_moments(variable),
-            bfloat16_moments=self._has_bfloat16_moments(variable),
+            tf.as_dtype(rules.state_dtype(variable)),
+            moments.row,
+            moments.bfloat16,
             # Kernels of one head, and heads of one seed, differ by index.
             seed=(class_matrix.seed_of(variable) or 0) * 1024 + index,
-            step=num_applied(self) if is_random else 0,
-            second_moment=moment,
+            step=num_applied(self),
         )
 
     def apply(
@@ -234,18 +206,16 @@ class RowOptimizer(OptimizerHooks):
         grads: Sequence[Gradient],
         trainable_variables: Sequence[Variable] | None = None,
     ) -> None:
-        grads = [row_gradients.divisible(gradient) for gradient in grads]
+        if self.loss_scale_factor is not None:
+            grads = [row_gradients.divisible(gradient) for gradient in grads]
         return super().apply(grads, trainable_variables)
 
     def _on_apply(self, grads, variables):
-        grads, variables = apply_by_class(self, grads, variables)
-        if not variables:
-            return
+        if self.can_step_by_class and not self._is_replicated:
+            grads, variables = self._step_by_class(grads, variables)
+            if not variables:
+                return
         grads = [self._as_rows(g, v) for g, v in zip(grads, variables)]
-        for gradient, variable in zip(grads, variables):
-            if isinstance(gradient, tf.IndexedSlices):
-                self._check_xla(variable)
-                self._check_rows(variable)
         if self._sums is None:
             self._step(grads, variables)
             return
@@ -255,51 +225,77 @@ class RowOptimizer(OptimizerHooks):
             lambda: self._sums.add(grads, variables),
         )
 
-    def _has_own_rule(self, variable):
-        """Whether a subclass updates the variable by a rule of its own."""
-        del variable
-        return False
+    def _step_by_class(self, grads, variables):
+        """Updates the class vectors whose gradients come class by class.
+
+        Returns `(grads, variables)` of all others.
+        """
+        others, of_bias = [], {}
+        for gradient, variable in zip(grads, variables):
+            deferred = self._deferred(gradient, variable)
+            if deferred is None:
+                others.append((gradient, variable))
+                continue
+            with tf.control_dependencies(deferred.after):
+                found = self._update_rows(
+                    variable,
+                    tf.zeros([0], tf.int64),
+                    deferred.gradient,
+                    self.learning_rate,
+                )
+            if deferred.of_bias is not None:
+                of_bias[id(deferred.of_bias)] = found
+        # The pass over the classes has found the gradient of their biases.
+        found = [of_bias.get(id(gradient), gradient) for gradient, _ in others]
+        return found, [variable for _, variable in others]
+
+    def _deferred(self, gradient, variable):
+        """The `DeferredGradient` of class vectors, or None."""
+        matrix = self._built_for[self._index_of(variable)]
+        if (
+            isinstance(gradient, tf.IndexedSlices)
+            or not class_matrix.is_of_head(matrix)
+            or rules.state_dtype(matrix) != "float32"
+            or getattr(matrix, "constraint", None) is not None
+        ):
+            return None
+        return class_gradients.take(gradient, variable)
 
     def _as_rows(self, gradient, variable):
         """Names all rows where Keras cannot update the variable."""
-        if isinstance(gradient, tf.IndexedSlices):
-            return gradient
         variable = self._built_for[self._index_of(variable)]
-        if not (
-            class_matrix.holds_bfloat16(variable)
-            or self._has_row_moments(variable)
-            or self._has_matrix_moment(variable)
-            or self._has_own_rule(variable)
+        if isinstance(gradient, tf.IndexedSlices):
+            self._check_rows(variable)
+            return gradient
+        if (
+            self._rule_of(variable).takes_dense
+            and not self._moments_of(variable).row
+            and not class_matrix.holds_bfloat16(variable)
         ):
             return gradient
+        self._check_rows(variable)
         return row_gradients.AllRows(gradient)
 
-    def _check_xla(self, variable):
-        """Refuses a step that XLA is to compile, as Keras asks on a GPU."""
+    def _check_rows(self, variable):
+        """Refuses what updates of rows cannot do."""
+        name = type(self).__name__
         if is_for_xla():
             raise ValueError(
-                f"{type(self).__name__} updates rows by ops that XLA cannot "
-                "compile. Keras compiles a training step by XLA on a GPU, if "
-                "all layers of the model allow it (tfxclass's heads do not). "
-                f"Received: a row gradient of {path_of(variable)!r} in such a "
-                "step. Fix: model.compile(..., jit_compile=False)."
+                f"{name} updates rows by ops that XLA cannot compile. Keras "
+                "compiles a training step by XLA on a GPU, if all layers of "
+                "the model allow it (tfxclass's heads do not). Received: a row "
+                f"gradient of {path_of(variable)!r} in such a step. Fix: "
+                "model.compile(..., jit_compile=False)."
             )
-
-    def _check_rows(self, variable):
-        """Refuses options that need all rows of the variable, once."""
-        index = self._index_of(variable)
-        if index in self._checked:
-            return
-        variable = self._built_for[index]
-        keras_name = type(self).__name__.removeprefix("Lazy")
+        keras_name = name.removeprefix("Lazy")
         if getattr(variable, "constraint", None) is not None:
             raise ValueError(
-                f"{type(self).__name__} updates the rows that a step touches, "
-                "and does not apply constraints to them. Received: a "
-                f"constraint on {path_of(variable)!r}, which has a row "
-                "gradient (tf.IndexedSlices). Fix: leave the constraint out "
-                '(a head with similarity="cosine" normalizes class vectors), '
-                f"or use keras.optimizers.{keras_name}."
+                f"{name} updates the rows that a step touches, and does not "
+                "apply constraints to them. Received: a constraint on "
+                f"{path_of(variable)!r}, which has a row gradient "
+                "(tf.IndexedSlices). Fix: leave the constraint out (a head "
+                'with similarity="cosine" normalizes class vectors), or use '
+                f"keras.optimizers.{keras_name}."
             )
         if self.gradient_accumulation_steps and self._is_replicated:
             raise ValueError(
@@ -309,7 +305,6 @@ class RowOptimizer(OptimizerHooks):
                 f"{path_of(variable)!r} with several replicas. Fix: leave it "
                 f"out, or use keras.optimizers.{keras_name}."
             )
-        self._checked.add(index)
 
     def _step(self, grads, variables):
         if any(isinstance(g, tf.IndexedSlices) for g in grads):
@@ -333,48 +328,44 @@ class RowOptimizer(OptimizerHooks):
         """Clips as Keras does, with duplicate rows summed first."""
         if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
             return grads
-        grads = list(map(row_gradients.summed_rows, grads))
-        values = map(row_gradients.values_of, grads)
-        clipped = super()._on_clip(list(values))
-        return list(map(row_gradients.with_values, grads, clipped))
+        return row_gradients.clipped(super()._on_clip, grads)
 
     def _on_all_reduce(self, pairs):
-        def reduce_whole(whole):
-            return row_gradients.all_reduce(reduce_dense, whole)
-
-        reduce_dense = super()._on_all_reduce
-        return sharded_slots.all_reduce(reduce_whole, pairs)
+        reduce = super()._on_all_reduce
+        if not tf.distribute.has_strategy():
+            return reduce(pairs)
+        return row_gradients.all_reduce(reduce, list(pairs))
 
     def update_step(
         self, gradient: Gradient, variable: Variable, learning_rate: Any
     ) -> None:
         if self.l2 and self._has_decay(variable):
-            gradient = _with_l2(gradient, variable, self.l2)
+            gradient = row_gradients.with_l2(gradient, variable, self.l2)
         if isinstance(gradient, tf.IndexedSlices):
-            self._update_rows(
-                variable,
-                tf.cast(gradient.indices, tf.int64),
-                gradient.values,
-                learning_rate,
-            )
+            ids = tf.cast(gradient.indices, tf.int64)
+            self._update_rows(variable, ids, gradient.values, learning_rate)
         else:
             super().update_step(gradient, variable, learning_rate)
 
     def _update_rows(self, variable, ids, grads, learning_rate):
         """One step of the rows `ids`; what the op returns."""
         index = self._index_of(variable)
+        rule = self._rule_of(self._built_for[index])
         storage = self._storage(index)
         if not isinstance(grads, ClassGradient):
             grads = tf.cast(grads, storage.slot_dtype)
-        return self._update_op(
-            variable.handle,
-            [tf_variable(slot).handle for slot in self._slots(index)],
+        state = self._states[index]
+        step = rules.RowStep(
+            tf_variable(variable),
+            {name: tf_variable(each).handle for name, each in state.items()},
             ids,
             grads,
-            learning_rate=learning_rate,
-            storage=storage,
-            decay=self._decay(variable, learning_rate),
+            learning_rate,
+            self._decay(variable, learning_rate),
+            self.iterations,
+            storage,
         )
+        return rule.update(step)
 
     def _decay(self, variable, learning_rate):
         """Learning rate times weight decay, float64 scalar."""
@@ -386,8 +377,10 @@ class RowOptimizer(OptimizerHooks):
         shards_lib.save(self.variables, store)
 
     def load_own_variables(self, store: Store) -> None:
-        load = super().load_own_variables
-        sharded_slots.load(self.variables, store, load)
+        if len(store.keys()) == len(self.variables):
+            shards_lib.load(self.variables, store)
+        else:
+            super().load_own_variables(store)  # warns
 
     def get_config(self) -> Config:
         own = {"l2": self.l2}
@@ -396,24 +389,6 @@ class RowOptimizer(OptimizerHooks):
         if len(self.SLOT_DTYPES) > 1:
             own["slot_dtype"] = self.slot_dtype
         return {**super().get_config(), **own}
-
-
-def _are_narrow(variable):
-    """Whether optimizer state may have another shape or dtype."""
-    dtype = tf.as_dtype(variable.dtype)
-    is_narrow = dtype in (tf.float32, tf.bfloat16)
-    return is_narrow and class_matrix.holds_class_vectors(variable)
-
-
-def _with_l2(gradient, variable, l2):
-    """`gradient + l2 * variable`, each touched row once."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        here = tf.cast(tf.convert_to_tensor(variable), gradient.dtype)
-        return gradient + l2 * here
-    gradient = row_gradients.summed_rows(gradient)
-    rows = placement.gather(variable, gradient.indices)
-    rows = tf.cast(rows, gradient.values.dtype)
-    return row_gradients.with_values(gradient, gradient.values + l2 * rows)
 
 
 def _device_of(variable):

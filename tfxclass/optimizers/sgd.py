@@ -3,9 +3,8 @@
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from tfxclass.ops import row_update
+from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.types import LearningRate
 
@@ -27,14 +26,12 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
         nesterov: bool, whether Nesterov momentum is used. Defaults to False.
         weight_decay: float, decoupled weight decay of touched rows. Defaults
             to None.
-        clipnorm: float, as for `keras.optimizers.SGD`.
-        clipvalue: float, as for `keras.optimizers.SGD`.
-        global_clipnorm: float, as for `keras.optimizers.SGD`.
         slot_dtype: str, dtype of the velocity of class vectors: `"float32"`
             (default) or `"bfloat16"`, which is rounded stochastically.
         l2: float, coupled L2 regularization; see `LazyAdam`. Without momentum
             it equals `weight_decay`.
-        **kwargs: as for `keras.optimizers.SGD`; see `LazyAdam`.
+        **kwargs: as for `keras.optimizers.SGD`, e.g. `clipnorm`; see
+            `LazyAdam`.
 
     Example:
 
@@ -58,40 +55,13 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float | None = None,
-        clipnorm: float | None = None,
-        clipvalue: float | None = None,
-        global_clipnorm: float | None = None,
         *,
         slot_dtype: str = "float32",
         l2: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            learning_rate=learning_rate,
-            momentum=momentum,
-            nesterov=nesterov,
-            weight_decay=weight_decay,
-            clipnorm=clipnorm,
-            clipvalue=clipvalue,
-            global_clipnorm=global_clipnorm,
-            slot_dtype=slot_dtype,
-            l2=l2,
-            **kwargs,
-        )
+        of_keras = (learning_rate, momentum, nesterov, weight_decay)
+        super().__init__(*of_keras, slot_dtype=slot_dtype, l2=l2, **kwargs)
 
-    def _slots(self, index):
-        return [self.momentums[index]] if self.momentum else []
-
-    def _update_op(
-        self, variable, slots, ids, grads, *, learning_rate, **options
-    ):
-        return row_update.sgd_update(
-            variable,
-            slots[0] if slots else None,
-            ids,
-            grads,
-            learning_rate=tf.cast(learning_rate, tf.float64),
-            momentum=self.momentum,
-            nesterov=self.nesterov,
-            **options,
-        )
+    def _rule_of(self, variable):
+        return rules.SGD(self.momentum, self.nesterov)

@@ -11,8 +11,6 @@ from typing import Any
 
 from tfxclass import shards as shards_lib
 from tfxclass.rows import class_matrix
-from tfxclass.types import Gradient
-from tfxclass.types import Store
 from tfxclass.types import Variable
 
 _NEED_ALL_ROWS = ("clipnorm", "global_clipnorm", "gradient_accumulation_steps")
@@ -27,11 +25,11 @@ def take_charge(optimizer: Any, variables: Sequence[Variable]) -> None:
     """Checks variables in shards and makes `keeps_shards` true of them."""
     for variable in variables:
         if shards_lib.shards_of(variable) is not None:
-            optimizer._check_shards(variable)
+            _check(optimizer, variable)
             class_matrix.of(variable).set_shard_owner(optimizer)
 
 
-def check(optimizer: Any, variable: Variable) -> None:
+def _check(optimizer, variable):
     """Refuses what needs the gradient or the variable as a whole."""
     options = {name: getattr(optimizer, name, None) for name in _NEED_ALL_ROWS}
     if optimizer.second_moment == "matrix":
@@ -53,33 +51,3 @@ def add(reference: Variable, make: Callable[[], Any]) -> Any:
         variable = make()
     shards.mark(variable)
     return variable
-
-
-def all_reduce(
-    reduce: Callable[[list[Any]], Any],
-    pairs: Sequence[tuple[Gradient, Variable]],
-) -> list[tuple[Gradient, Variable]]:
-    """Reduces pairs of gradient and variable, shards left as they are."""
-    pairs = list(pairs)
-    whole = [x for x in pairs if shards_lib.shards_of(x[1]) is None]
-    reduced = iter(reduce(whole))
-    return [
-        next(reduced) if shards_lib.shards_of(pair[1]) is None else pair
-        for pair in pairs
-    ]
-
-
-def load(
-    variables: Sequence[Variable],
-    store: Store,
-    load_whole: Callable[[Store], None],
-) -> None:
-    """Reads an optimizer's variables, with rows in the order of all classes.
-
-    `load_whole(store)` does it where nothing is in shards.
-    """
-    in_shards = map(shards_lib.shards_of, variables)
-    if len(store.keys()) != len(variables) or not any(in_shards):
-        load_whole(store)
-    else:
-        shards_lib.load(variables, store)

@@ -167,6 +167,11 @@ class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):
         is_end = done == _nth(self._steps, stage)
         return is_end | (done % _nth(self._intervals, stage) == 0)
 
+    @property
+    def always_averages(self) -> bool:
+        """Whether models are averaged after every step."""
+        return all(interval == 1 for interval in self._intervals)
+
     def get_config(self) -> Config:
         return {"stages": [list(stage) for stage in self.stages]}
 

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.keras_internals import flat_layers
+from tfxclass.keras_internals import path_of
 from tfxclass.types import Variable
 
 #: Layers, models, variables, paths of variables, or lists of them.
@@ -25,11 +26,6 @@ def flatten(owner: Owner) -> list[Owner]:
         "Expected layers, models, variables or paths of variables, or lists "
         f"of them. Received: {owner!r}"
     )
-
-
-def path_of(variable: Variable) -> str:
-    """`path`, or the name of a bare `tf.Variable`."""
-    return getattr(variable, "path", variable.name)
 
 
 class VariableGroups:

@@ -3,7 +3,7 @@
 The gradient of a class matrix is a dense tensor for every reader. An attribute
 of the tensor says what it is computed from, as a head's output has its forward
 pass (`core/forward.py`). An optimizer that finds the attribute updates a few
-class vectors at a time (`apply_by_class`). Then nobody reads the tensor, and
+class vectors at a time. Then nobody reads the tensor, and
 TensorFlow prunes it from the step: the whole gradient is never stored. A sum of
 gradients, or a clipped or scaled copy, is another tensor without the attribute.
 
@@ -12,7 +12,6 @@ nothing has written the class matrix since the loss read it.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -93,53 +92,6 @@ def take(gradient: Gradient, variable: tf.Variable) -> DeferredGradient | None:
         return None
     deferred.is_taken = True
     return deferred
-
-
-def apply_by_class(
-    optimizer: Any,
-    grads: Sequence[Gradient],
-    variables: Sequence[Variable],
-) -> tuple[list[Gradient], list[Variable]]:
-    """Updates the variables whose gradients come class by class.
-
-    Args:
-        optimizer: `RowOptimizer`.
-        grads: list of gradients.
-        variables: list of their variables.
-
-    Returns:
-        `(grads, variables)` of all others.
-    """
-    others, of_bias = [], {}
-    for gradient, variable in zip(grads, variables):
-        deferred = None
-        if _can_step(optimizer, variable):
-            deferred = take(gradient, variable)
-        if deferred is None:
-            others.append((gradient, variable))
-            continue
-        with tf.control_dependencies(deferred.after):
-            found = optimizer._update_rows(
-                variable,
-                tf.zeros([0], tf.int64),
-                deferred.gradient,
-                optimizer.learning_rate,
-            )
-        if deferred.of_bias is not None:
-            of_bias[id(deferred.of_bias)] = found
-    # The pass over the classes has found the gradient of their biases.
-    found = [of_bias.get(id(gradient), gradient) for gradient, _ in others]
-    return found, [variable for _, variable in others]
-
-
-def _can_step(optimizer, variable):
-    if optimizer._is_replicated or not optimizer.can_step_by_class:
-        return False
-    index = optimizer._index_of(variable)
-    built_for = optimizer._built_for[index]
-    if getattr(built_for, "constraint", None) is not None:
-        return False
-    return optimizer._storage(index).slot_dtype == tf.float32
 
 
 def _current_graph():

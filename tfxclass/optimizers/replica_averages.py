@@ -1,0 +1,191 @@
+"""Averages of replicas that take steps by themselves."""
+
+import functools
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfxclass.keras_internals import merge_call
+from tfxclass.keras_internals import tf_variable
+from tfxclass.rows import class_matrix
+from tfxclass.types import Gradient
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
+
+
+class ReplicaAverages:
+    """Averages the model of a `LocalSGD` and its momentum over replicas.
+
+    Args:
+        optimizer: a built `LocalSGD` with several replicas.
+        is_average: function of the number of a step: whether models are
+            averaged after it, a bool tensor.
+    """
+
+    def __init__(
+        self, optimizer: Any, is_average: Callable[[Scalar], tf.Tensor]
+    ) -> None:
+        self._optimizer = optimizer
+        self._strategy = optimizer._strategy
+        self._is_average = is_average
+        self._touched = [self._add_touched(v) for v in optimizer._built_for]
+        # Indices of variables that are known to get row gradients.
+        self._row_indices = set()
+        # `iterations` at the last average by `average()`.
+        self._averaged_at = 0
+
+    def _add_touched(self, variable):
+        """Rows that a replica moved since the last average, bool [num_rows].
+
+        None are when a model is saved, so they are no state of the optimizer,
+        and a file goes with any number of replicas. A row of a vector is no
+        smaller than its mark: vectors are averaged whole.
+        """
+        if len(variable.shape) < 2:
+            return None
+        extended = self._strategy.extended
+        with extended.colocate_vars_with(tf_variable(variable)):
+            marks = tf.zeros(variable.shape[:1], tf.bool)
+            return tf.Variable(marks, trainable=False)
+
+    def mark(self, index: int, gradient: Gradient) -> None:
+        """Marks the rows of a variable that a gradient moves."""
+        touched = self._touched[index]
+        if touched is None:
+            return
+        if isinstance(gradient, tf.IndexedSlices):
+            marks = tf.ones_like(gradient.indices, dtype=tf.bool)
+            touched.scatter_update(tf.IndexedSlices(marks, gradient.indices))
+        else:
+            touched.assign(tf.ones(touched.shape, tf.bool))
+
+    def end_step(
+        self, grads: Sequence[Gradient], variables: Sequence[Variable]
+    ) -> None:
+        """Averages if it is time; in each replica, after its step."""
+        for gradient, variable in zip(grads, variables):
+            index = self._optimizer._index_of(variable)
+            is_rows = isinstance(gradient, tf.IndexedSlices)
+            if is_rows and self._touched[index] is not None:
+                self._row_indices.add(index)
+        merge_call(self._average_if_due, self._strategy)
+
+    def _average_if_due(self, strategy):
+        tf.cond(
+            self._is_average(self._optimizer.iterations),
+            lambda: self._average(strategy, sorted(self._row_indices)),
+            lambda: None,
+        )
+
+    def _average(self, strategy, row_indices):
+        whole, rows, tables = [], [], []
+        states = zip(self._optimizer._built_for, self._optimizer._states)
+        for index, (variable, state) in enumerate(states):
+            group = [tf_variable(one) for one in (variable, *state.values())]
+            if index in row_indices:
+                rows.append((self._touched[index], group))
+                tables.append(variable)
+            else:
+                whole += group
+        moved = _assign_means(strategy, whole, rows)
+        for variable, ids in zip(tables, moved):
+            class_matrix.of(variable).notify(ids)
+
+    def average(self) -> None:
+        """Averages now, unless replicas are equal; outside of replicas."""
+        if not self.replicas_differ():
+            return
+        with self._strategy.scope():
+            self._averaging(self._strategy, tuple(sorted(self._row_indices)))
+        self.note_equal()
+
+    @functools.cached_property
+    def _averaging(self):
+        # One graph, but where other variables turn out to get row gradients.
+        return tf.function(self._average, autograph=False)
+
+    def replicas_differ(self) -> bool:
+        """Whether there was a step since the last average."""
+        step = self._num_steps()
+        if step in (0, self._averaged_at):
+            return False
+        return not bool(self._is_average(step - 1))
+
+    def note_equal(self) -> None:
+        """Says that all replicas have the same values now."""
+        self._averaged_at = self._num_steps()
+
+    def _num_steps(self):
+        return int(self._optimizer.iterations.numpy())
+
+
+def _assign_means(strategy, whole, rows):
+    """Gives each replica the mean of all; in cross-replica context.
+
+    Args:
+        strategy: the strategy of the variables.
+        whole: list of variables that cross as they are.
+        rows: list of `(touched, variables)`, where `touched`, bool [num_rows],
+            are the rows of them in which replicas may differ. Those that some
+            replica touched cross, and then none is touched.
+
+    Returns:
+        List of int64 `[n]`, the rows that crossed, one for each of `rows`.
+    """
+    masks = [touched for touched, _ in rows]
+    tables = [(n, v) for n, (_, group) in enumerate(rows) for v in group]
+    ids = _union(strategy, masks)
+    parts = strategy.run(lambda ids: _read(whole, tables, ids), args=(ids,))
+    variables = [*whole, *(table for _, table in tables)]
+    means = _all_reduce(strategy, "MEAN", parts, variables)
+    update = strategy.extended.update
+    for variable, mean in zip(whole, means):
+        update(variable, _assign, args=(mean,))
+    for (number, table), mean in zip(tables, means[len(whole) :], strict=True):
+        update(table, _assign_rows, args=(ids[number], mean))
+    for touched in masks:
+        update(touched, _clear)
+    # Alike in all replicas.
+    return [strategy.experimental_local_results(x)[0] for x in ids]
+
+
+def _union(strategy, masks):
+    """Ids of the rows that any replica touched, for each mask."""
+    counts = strategy.run(lambda: [tf.cast(m, tf.float32) for m in masks])
+    counts = _all_reduce(strategy, "SUM", counts, masks)
+    return strategy.run(
+        lambda counts: [tf.where(count > 0)[:, 0] for count in counts],
+        args=(counts,),
+    )
+
+
+def _read(whole, tables, ids):
+    """The values that a replica sends."""
+    # The read itself has no device, and would be reduced the slow way.
+    parts = [tf.identity(tf.convert_to_tensor(v)) for v in whole]
+    # Not gathers from variables: they would make each read a copy.
+    for number, table in tables:
+        parts.append(tf.gather(tf.convert_to_tensor(table), ids[number]))
+    return parts
+
+
+def _all_reduce(strategy, operation, values, variables):
+    """Each of the values, reduced to where its variable is."""
+    if not values:
+        return []
+    pairs = list(zip(values, variables, strict=True))
+    return strategy.extended.batch_reduce_to(operation, pairs)
+
+
+def _assign(variable, value):
+    variable.assign(value)
+
+
+def _assign_rows(variable, ids, rows):
+    variable.scatter_update(tf.IndexedSlices(rows, ids))
+
+
+def _clear(touched):
+    touched.assign(tf.zeros(touched.shape, tf.bool))

@@ -1,0 +1,270 @@
+"""Update rules: what state a variable has, and how a step moves its rows.
+
+`RowOptimizer` asks a rule for each variable. A rule knows nothing of Keras:
+
+- `state(variable, moments)` declares the optimizer state, `{name: StateSpec}`.
+- `update(step)` updates the rows of a `RowStep`, by an op of `row_update`.
+- `takes_dense` tells whether Keras' optimizer updates the variable from a dense
+  gradient, by state of the same names. Otherwise all rows are updated.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfxclass.ops import row_update
+from tfxclass.ops.row_update import RowStorage
+from tfxclass.rows import class_matrix
+from tfxclass.types import Variable
+
+
+class StateSpec(NamedTuple):
+    """Shape, dtype and initial values of optimizer state.
+
+    `initial` is one number, or a list of the given shape.
+    """
+
+    shape: Sequence[int]
+    dtype: str
+    initial: Any = 0.0
+
+
+Specs = dict[str, StateSpec]
+
+
+class Moments(NamedTuple):
+    """How the moments of class vectors are stored.
+
+    Attributes:
+        row: bool, whether second moments are one float32 for each row.
+        bfloat16: bool, whether first moments are bfloat16. Needs `row`: the ops
+            have no bfloat16 first moments with full second ones.
+    """
+
+    row: bool = False
+    bfloat16: bool = False
+
+
+class RowStep(NamedTuple):
+    """One step of some rows of a variable.
+
+    Attributes:
+        variable: `tf.Variable`.
+        state: dict, the handle of each state by its name.
+        ids, grads, decay, storage: as in `ops/row_update.py`.
+        learning_rate: scalar.
+        iterations: int64 scalar, the number of steps before.
+    """
+
+    variable: tf.Variable
+    state: dict[str, tf.Tensor]
+    ids: tf.Tensor
+    grads: Any
+    learning_rate: Any
+    decay: tf.Tensor
+    iterations: tf.Tensor
+    storage: RowStorage
+
+    @property
+    def compute_dtype(self) -> tf.DType:
+        """float64 for float64 rows, otherwise float32."""
+        is_double = self.storage.slot_dtype == tf.float64
+        return tf.float64 if is_double else tf.float32
+
+    @property
+    def wide_rate(self) -> tf.Tensor:
+        """The learning rate in float64."""
+        return tf.cast(self.learning_rate, tf.float64)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments that all functions of `row_update` take."""
+        return {"decay": self.decay, "storage": self.storage}
+
+
+def state_dtype(variable: Variable) -> str:
+    """The variable's dtype, but float32 for bfloat16 class vectors."""
+    if class_matrix.holds_bfloat16(variable):
+        return "float32"
+    return tf.as_dtype(variable.dtype).name
+
+
+def state_like(variable: Variable, initial: float = 0.0) -> StateSpec:
+    """State with a number for each number of the variable."""
+    return StateSpec(variable.shape, state_dtype(variable), initial)
+
+
+def first_moment(variable: Variable, moments: Moments) -> StateSpec:
+    """A number for each number of the variable."""
+    spec = state_like(variable)
+    return spec._replace(dtype="bfloat16") if moments.bfloat16 else spec
+
+
+def second_moment(
+    variable: Variable, moments: Moments, initial: float = 0.0
+) -> StateSpec:
+    """A number for each number of the variable, or for each row."""
+    if moments.row:
+        return StateSpec(variable.shape[:1], "float32", initial)
+    return state_like(variable, initial)
+
+
+def one_row(variable: Variable, initial: Sequence[float]) -> StateSpec:
+    """A few numbers for the whole variable.
+
+    They are a matrix, because growth takes a vector for a number a class.
+    """
+    is_double = tf.as_dtype(variable.dtype) == tf.float64
+    dtype = "float64" if is_double else "float32"
+    return StateSpec((1, len(initial)), dtype, [list(initial)])
+
+
+@dataclasses.dataclass(frozen=True)
+class SGD:
+    """SGD with momentum, as `keras.optimizers.SGD`."""
+
+    momentum: float
+    nesterov: bool
+    takes_dense = True
+
+    def state(self, variable: Variable, moments: Moments) -> Specs:
+        if not self.momentum:
+            return {}
+        return {"momentum": first_moment(variable, moments)}
+
+    def update(self, step: RowStep) -> Any:
+        return row_update.sgd_update(
+            step.variable.handle,
+            step.state.get("momentum"),
+            step.ids,
+            step.grads,
+            learning_rate=step.wide_rate,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            **step.options,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Adagrad:
+    """Adagrad, as `keras.optimizers.Adagrad`."""
+
+    initial_accumulator_value: float
+    epsilon: float
+    takes_dense = True
+
+    def state(self, variable: Variable, moments: Moments) -> Specs:
+        first = self.initial_accumulator_value
+        return {"accumulator": second_moment(variable, moments, first)}
+
+    def update(self, step: RowStep) -> Any:
+        return row_update.adagrad_update(
+            step.variable.handle,
+            step.state["accumulator"],
+            step.ids,
+            step.grads,
+            learning_rate=step.wide_rate,
+            offset=self.epsilon,
+            **step.options,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    """Adam, as `keras.optimizers.Adam`; moments stay without a gradient."""
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    amsgrad: bool = False
+    takes_dense = True
+
+    def state(self, variable: Variable, moments: Moments) -> Specs:
+        second = second_moment(variable, moments)
+        state = {
+            "momentum": first_moment(variable, moments),
+            "velocity": second,
+        }
+        return {**state, "velocity_hat": second} if self.amsgrad else state
+
+    def update(self, step: RowStep) -> Any:
+        names = ("momentum", "velocity", "velocity_hat")
+        return row_update.adam_update(
+            step.variable.handle,
+            [step.state[name] for name in names[: 2 + self.amsgrad]],
+            step.ids,
+            step.grads,
+            alpha=tf.cast(self._corrected_rate(step), tf.float64),
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            **step.options,
+        )
+
+    def _corrected_rate(self, step):
+        """The learning rate with the bias correction of this step.
+
+        In the dtype of the rows, as Keras: for beta_2 = 0.999 the first one
+        differs by 1e-5 between float32 and float64.
+        """
+        dtype = step.compute_dtype
+        count = tf.cast(step.iterations + 1, dtype)
+        beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), count)
+        beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), count)
+        rate = tf.cast(step.learning_rate, dtype)
+        return rate * tf.sqrt(1 - beta_2_power) / (1 - beta_1_power)
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedAdam:
+    """Adam whose second moment is one number for all rows.
+
+    The moment is the mean square of the elements of rows whose gradient is
+    finite and not 0, averaged over steps. Gradients are divided by the root of
+    the moment before they enter the first moment, which is stored times the
+    learning rate. A step without such rows does not count.
+
+    Source: Ginsburg et al., 2019 (NovoGrad), without its norm of layers.
+    """
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    takes_dense = False
+
+    def state(self, variable: Variable, moments: Moments) -> Specs:
+        return {
+            "momentum": first_moment(variable, moments),
+            "velocity": one_row(variable, [0.0, 0.0]),
+        }
+
+    def update(self, step: RowStep) -> Any:
+        dtype, handle = step.compute_dtype, step.state["velocity"]
+        ids, sums = row_update.sum_duplicate_rows(
+            step.ids, tf.cast(step.grads, dtype)
+        )
+        squares = tf.reduce_mean(tf.square(sums), tf.range(1, tf.rank(sums)))
+        counts = (squares > 0) & (squares < dtype.max)
+        square = tf.reduce_sum(tf.where(counts, squares, tf.zeros([], dtype)))
+        square /= tf.cast(tf.math.count_nonzero(counts), dtype)  # NaN of none
+        old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        seen = tf.stack([square, tf.ones([], dtype)])[tf.newaxis]
+        new = old + (1 - self.beta_2) * (seen - old)
+        new = tf.where(tf.math.is_finite(square), new, old)
+        tf.raw_ops.AssignVariableOp(resource=handle, value=new)
+        root = tf.sqrt(tf.math.divide_no_nan(new[0, 0], new[0, 1]))
+        rate = tf.cast(step.learning_rate, dtype) * (1 - self.beta_1)
+        rate = tf.math.divide_no_nan(rate, root + self.epsilon)
+        return row_update.sgd_update(
+            step.variable.handle,
+            step.state["momentum"],
+            ids,
+            tf.cast(sums, step.grads.dtype),
+            learning_rate=tf.cast(rate, tf.float64),
+            momentum=self.beta_1,
+            nesterov=False,
+            **step.options,
+        )
