@@ -13,6 +13,7 @@ from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
 from tfxclass.ops.exact_softmax import ClassGradient
+from tfxclass.ops.row_update import RowStorage
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.adam import check_epsilon
 from tfxclass.optimizers.row_optimizer import RowOptimizer
@@ -53,16 +54,16 @@ class ScaledAdagrad:
         """Whether Keras updates the variable from a dense gradient."""
         return self.dense_rule is not None
 
-    def state(self, variable: Variable, moments: rules.Moments) -> rules.Specs:
+    def state(self, variable: Variable, storage: RowStorage) -> rules.Specs:
         if self.dense_rule is not None:
-            return self.dense_rule.state(variable, moments)
-        accumulator = rules.second_moment(variable, moments)
+            return self.dense_rule.state(variable, storage)
+        accumulator = rules.second_moment(variable, storage)
         if not self.has_scale:
             return {"accumulator": accumulator}
         # A sum of scales, their number, and 1 for class vectors that were
         # trained before.
         mark = float(class_matrix.is_trained(variable))
-        scale = rules.one_row(variable, [0.0, 0.0, mark])
+        scale = rules.one_row(storage, [0.0, 0.0, mark])
         return {"gradient_scale": scale, "accumulator": accumulator}
 
     def update(self, step: rules.RowStep) -> Any:
@@ -70,7 +71,7 @@ class ScaledAdagrad:
         if isinstance(grads, ClassGradient):
             scale = _target_gradient_scale(step.variable, grads)
         else:
-            wide = tf.cast(grads, step.compute_dtype)
+            wide = tf.cast(grads, rules.compute_dtype(step.storage))
             ids, sums = row_update.sum_duplicate_rows(ids, wide)
             grads, scale = tf.cast(sums, grads.dtype), gradient_scale(sums)
         if self.has_scale:

@@ -142,11 +142,11 @@ def _assign_means(strategy, whole, rows):
     means = _all_reduce(strategy, "MEAN", parts, variables)
     update = strategy.extended.update
     for variable, mean in zip(whole, means):
-        update(variable, _assign, args=(mean,))
+        update(variable, lambda v, mean: v.assign(mean), args=(mean,))
     for (number, table), mean in zip(tables, means[len(whole) :], strict=True):
         update(table, _assign_rows, args=(ids[number], mean))
     for touched in masks:
-        update(touched, _clear)
+        update(touched, lambda v: v.assign(tf.zeros_like(v)))
     # Alike in all replicas.
     return [strategy.experimental_local_results(x)[0] for x in ids]
 
@@ -179,13 +179,5 @@ def _all_reduce(strategy, operation, values, variables):
     return strategy.extended.batch_reduce_to(operation, pairs)
 
 
-def _assign(variable, value):
-    variable.assign(value)
-
-
 def _assign_rows(variable, ids, rows):
     variable.scatter_update(tf.IndexedSlices(rows, ids))
-
-
-def _clear(touched):
-    touched.assign(tf.zeros(touched.shape, tf.bool))

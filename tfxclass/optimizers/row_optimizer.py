@@ -112,15 +112,6 @@ class RowOptimizer(OptimizerHooks):
         """The update rule of a variable, one of those in `rules.py`."""
         raise NotImplementedError
 
-    def _moments_of(self, variable):
-        """How the moments of a variable are stored, `Moments`."""
-        is_narrow = tf.as_dtype(variable.dtype) in (tf.float32, tf.bfloat16)
-        if not (is_narrow and class_matrix.holds_class_vectors(variable)):
-            return rules.Moments()
-        is_bfloat16 = self.slot_dtype == "bfloat16"
-        is_row = self.second_moment == "row" or is_bfloat16
-        return rules.Moments(is_row, is_bfloat16)
-
     @property
     def can_step_by_class(self) -> bool:
         """Whether no option needs the whole gradient of a class matrix."""
@@ -151,8 +142,8 @@ class RowOptimizer(OptimizerHooks):
         """Makes the state that the rule of a variable declares, by name."""
         if getattr(variable, "overwrite_with_gradient", False):
             return {}
-        moments = self._moments_of(variable)
-        specs = self._rule_of(variable).state(variable, moments)
+        storage = self._storage_of(variable)
+        specs = self._rule_of(variable).state(variable, storage)
         return {name: self._add(variable, name, x) for name, x in specs.items()}
 
     def add_variable_from_reference(
@@ -164,7 +155,8 @@ class RowOptimizer(OptimizerHooks):
         if name in _KERAS_STATE:
             # Keras, too, has None where a variable needs no such state.
             return self._states[self._index_of(reference_variable)].get(name)
-        spec = rules.state_like(reference_variable)
+        dtype = self._storage_of(reference_variable).slot_dtype.name
+        spec = rules.StateSpec(reference_variable.shape, dtype)
         return self._add(reference_variable, name or "var", spec)
 
     def _add(self, reference, name, spec):
@@ -184,22 +176,19 @@ class RowOptimizer(OptimizerHooks):
             with _device_of(reference):
                 return make()
 
-    def _storage(self, index):
+    def _storage_of(self, variable):
         """How a variable and its state are stored, for `row_update`."""
-        variable = self._built_for[index]
         dtype = tf.as_dtype(variable.dtype)
-        moments = self._moments_of(variable)
-        if not (moments.bfloat16 or class_matrix.holds_bfloat16(variable)):
-            return RowStorage(dtype, dtype, moments.row)
-        return RowStorage(
-            dtype,
-            tf.as_dtype(rules.state_dtype(variable)),
-            moments.row,
-            moments.bfloat16,
-            # Kernels of one head, and heads of one seed, differ by index.
-            seed=(class_matrix.seed_of(variable) or 0) * 1024 + index,
-            step=num_applied(self),
-        )
+        is_half = class_matrix.holds_bfloat16(variable)
+        slot_dtype = tf.float32 if is_half else dtype
+        is_compact = self.slot_dtype == "bfloat16"
+        if slot_dtype != tf.float32 or not (
+            class_matrix.holds_class_vectors(variable)
+            and (is_compact or self.second_moment == "row")
+        ):
+            return RowStorage(dtype, slot_dtype)
+        # The op has no bfloat16 first moments with full second ones.
+        return RowStorage(dtype, slot_dtype, True, is_compact)
 
     def apply(
         self,
@@ -255,7 +244,7 @@ class RowOptimizer(OptimizerHooks):
         if (
             isinstance(gradient, tf.IndexedSlices)
             or not class_matrix.is_of_head(matrix)
-            or rules.state_dtype(matrix) != "float32"
+            or self._storage_of(matrix).slot_dtype != tf.float32
             or getattr(matrix, "constraint", None) is not None
         ):
             return None
@@ -267,11 +256,9 @@ class RowOptimizer(OptimizerHooks):
         if isinstance(gradient, tf.IndexedSlices):
             self._check_rows(variable)
             return gradient
-        if (
-            self._rule_of(variable).takes_dense
-            and not self._moments_of(variable).row
-            and not class_matrix.holds_bfloat16(variable)
-        ):
+        storage = self._storage_of(variable)
+        is_plain = storage == RowStorage(storage.dtype, storage.dtype)
+        if is_plain and self._rule_of(variable).takes_dense:
             return gradient
         self._check_rows(variable)
         return row_gradients.AllRows(gradient)
@@ -350,8 +337,12 @@ class RowOptimizer(OptimizerHooks):
     def _update_rows(self, variable, ids, grads, learning_rate):
         """One step of the rows `ids`; what the op returns."""
         index = self._index_of(variable)
-        rule = self._rule_of(self._built_for[index])
-        storage = self._storage(index)
+        matrix = self._built_for[index]
+        storage = self._storage_of(matrix)
+        if storage.bfloat16_moments or storage.slot_dtype != storage.dtype:
+            # Kernels of one head, and heads of one seed, differ by index.
+            seed = (class_matrix.seed_of(matrix) or 0) * 1024 + index
+            storage = storage._replace(seed=seed, step=num_applied(self))
         if not isinstance(grads, ClassGradient):
             grads = tf.cast(grads, storage.slot_dtype)
         state = self._states[index]
@@ -365,7 +356,7 @@ class RowOptimizer(OptimizerHooks):
             self.iterations,
             storage,
         )
-        return rule.update(step)
+        return self._rule_of(matrix).update(step)
 
     def _decay(self, variable, learning_rate):
         """Learning rate times weight decay, float64 scalar."""

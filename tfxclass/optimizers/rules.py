@@ -2,7 +2,7 @@
 
 `RowOptimizer` asks a rule for each variable. A rule knows nothing of Keras:
 
-- `state(variable, moments)` declares the optimizer state, `{name: StateSpec}`.
+- `state(variable, storage)` declares the optimizer state, `{name: StateSpec}`.
 - `update(step)` updates the rows of a `RowStep`, by an op of `row_update`.
 - `takes_dense` tells whether Keras' optimizer updates the variable from a dense
   gradient, by state of the same names. Otherwise all rows are updated.
@@ -17,7 +17,6 @@ import tensorflow as tf
 
 from tfxclass.ops import row_update
 from tfxclass.ops.row_update import RowStorage
-from tfxclass.rows import class_matrix
 from tfxclass.types import Variable
 
 
@@ -33,19 +32,6 @@ class StateSpec(NamedTuple):
 
 
 Specs = dict[str, StateSpec]
-
-
-class Moments(NamedTuple):
-    """How the moments of class vectors are stored.
-
-    Attributes:
-        row: bool, whether second moments are one float32 for each row.
-        bfloat16: bool, whether first moments are bfloat16. Needs `row`: the ops
-            have no bfloat16 first moments with full second ones.
-    """
-
-    row: bool = False
-    bfloat16: bool = False
 
 
 class RowStep(NamedTuple):
@@ -69,12 +55,6 @@ class RowStep(NamedTuple):
     storage: RowStorage
 
     @property
-    def compute_dtype(self) -> tf.DType:
-        """float64 for float64 rows, otherwise float32."""
-        is_double = self.storage.slot_dtype == tf.float64
-        return tf.float64 if is_double else tf.float32
-
-    @property
     def wide_rate(self) -> tf.Tensor:
         """The learning rate in float64."""
         return tf.cast(self.learning_rate, tf.float64)
@@ -85,41 +65,33 @@ class RowStep(NamedTuple):
         return {"decay": self.decay, "storage": self.storage}
 
 
-def state_dtype(variable: Variable) -> str:
-    """The variable's dtype, but float32 for bfloat16 class vectors."""
-    if class_matrix.holds_bfloat16(variable):
-        return "float32"
-    return tf.as_dtype(variable.dtype).name
-
-
-def state_like(variable: Variable, initial: float = 0.0) -> StateSpec:
-    """State with a number for each number of the variable."""
-    return StateSpec(variable.shape, state_dtype(variable), initial)
-
-
-def first_moment(variable: Variable, moments: Moments) -> StateSpec:
+def first_moment(variable: Variable, storage: RowStorage) -> StateSpec:
     """A number for each number of the variable."""
-    spec = state_like(variable)
-    return spec._replace(dtype="bfloat16") if moments.bfloat16 else spec
+    dtype = tf.bfloat16 if storage.bfloat16_moments else storage.slot_dtype
+    return StateSpec(variable.shape, dtype.name)
 
 
 def second_moment(
-    variable: Variable, moments: Moments, initial: float = 0.0
+    variable: Variable, storage: RowStorage, initial: float = 0.0
 ) -> StateSpec:
     """A number for each number of the variable, or for each row."""
-    if moments.row:
-        return StateSpec(variable.shape[:1], "float32", initial)
-    return state_like(variable, initial)
+    shape = variable.shape[:1] if storage.row_moments else variable.shape
+    return StateSpec(shape, storage.slot_dtype.name, initial)
 
 
-def one_row(variable: Variable, initial: Sequence[float]) -> StateSpec:
+def one_row(storage: RowStorage, initial: Sequence[float]) -> StateSpec:
     """A few numbers for the whole variable.
 
     They are a matrix, because growth takes a vector for a number a class.
     """
-    is_double = tf.as_dtype(variable.dtype) == tf.float64
-    dtype = "float64" if is_double else "float32"
+    dtype = compute_dtype(storage).name
     return StateSpec((1, len(initial)), dtype, [list(initial)])
+
+
+def compute_dtype(storage: RowStorage) -> tf.DType:
+    """float64 for float64 rows, otherwise float32."""
+    is_double = storage.slot_dtype == tf.float64
+    return tf.float64 if is_double else tf.float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,10 +102,10 @@ class SGD:
     nesterov: bool
     takes_dense = True
 
-    def state(self, variable: Variable, moments: Moments) -> Specs:
+    def state(self, variable: Variable, storage: RowStorage) -> Specs:
         if not self.momentum:
             return {}
-        return {"momentum": first_moment(variable, moments)}
+        return {"momentum": first_moment(variable, storage)}
 
     def update(self, step: RowStep) -> Any:
         return row_update.sgd_update(
@@ -156,9 +128,9 @@ class Adagrad:
     epsilon: float
     takes_dense = True
 
-    def state(self, variable: Variable, moments: Moments) -> Specs:
+    def state(self, variable: Variable, storage: RowStorage) -> Specs:
         first = self.initial_accumulator_value
-        return {"accumulator": second_moment(variable, moments, first)}
+        return {"accumulator": second_moment(variable, storage, first)}
 
     def update(self, step: RowStep) -> Any:
         return row_update.adagrad_update(
@@ -182,10 +154,10 @@ class Adam:
     amsgrad: bool = False
     takes_dense = True
 
-    def state(self, variable: Variable, moments: Moments) -> Specs:
-        second = second_moment(variable, moments)
+    def state(self, variable: Variable, storage: RowStorage) -> Specs:
+        second = second_moment(variable, storage)
         state = {
-            "momentum": first_moment(variable, moments),
+            "momentum": first_moment(variable, storage),
             "velocity": second,
         }
         return {**state, "velocity_hat": second} if self.amsgrad else state
@@ -210,7 +182,7 @@ class Adam:
         In the dtype of the rows, as Keras: for beta_2 = 0.999 the first one
         differs by 1e-5 between float32 and float64.
         """
-        dtype = step.compute_dtype
+        dtype = compute_dtype(step.storage)
         count = tf.cast(step.iterations + 1, dtype)
         beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), count)
         beta_2_power = tf.pow(tf.cast(self.beta_2, dtype), count)
@@ -235,14 +207,14 @@ class SharedAdam:
     epsilon: float
     takes_dense = False
 
-    def state(self, variable: Variable, moments: Moments) -> Specs:
+    def state(self, variable: Variable, storage: RowStorage) -> Specs:
         return {
-            "momentum": first_moment(variable, moments),
-            "velocity": one_row(variable, [0.0, 0.0]),
+            "momentum": first_moment(variable, storage),
+            "velocity": one_row(storage, [0.0, 0.0]),
         }
 
     def update(self, step: RowStep) -> Any:
-        dtype, handle = step.compute_dtype, step.state["velocity"]
+        dtype, handle = compute_dtype(step.storage), step.state["velocity"]
         ids, sums = row_update.sum_duplicate_rows(
             step.ids, tf.cast(step.grads, dtype)
         )
