@@ -157,7 +157,7 @@ def check_row_oracle(strategy):
         return slope, np.unique(ids)
 
     train_steps(strategy, model, x, y, STEPS)
-    assert model.optimizer._row_indices == {0}
+    assert model.optimizer._averages._row_indices == {0}
     assert_near(model, table.embeddings, oracle(start, gradient, STAGES, STEPS))
 
 
@@ -342,11 +342,14 @@ def check_average(strategy):
     model.save(path)
     model.optimizer.average()
     # Nothing was touched since: rows that cross are none.
-    model.optimizer._averaged_at = 0
+    model.optimizer._averages._averaged_at = 0
     model.optimizer.average()
     assert_equal_replicas(model)
     # One graph for both.
-    assert model.optimizer._averaging.experimental_get_tracing_count() == 1
+    assert (
+        model.optimizer._averages._averaging.experimental_get_tracing_count()
+        == 1
+    )
 
 
 class _EqualReplicas(keras.callbacks.Callback):
