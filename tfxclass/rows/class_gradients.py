@@ -3,9 +3,10 @@
 The gradient of a class matrix is a dense tensor for every reader. An attribute
 of the tensor says what it is computed from, as a head's output has its forward
 pass (`core/forward.py`). An optimizer that finds the attribute updates a few
-class vectors at a time. Then nobody reads the tensor, and
-TensorFlow prunes it from the step: the whole gradient is never stored. A sum of
-gradients, or a clipped or scaled copy, is another tensor without the attribute.
+class vectors at a time (`optimizers/row_optimizer.py`). Then nobody reads the
+tensor, and TensorFlow prunes it from the step: the whole gradient is never
+stored. A sum of gradients, or a clipped or scaled copy, is another tensor
+without the attribute.
 
 The attribute exists only while a `tf.function` is traced. It counts only if
 nothing has written the class matrix since the loss read it.
