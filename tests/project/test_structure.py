@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 42_863,
+    "lines of heads": 42_907,
     "lines of the tagger": 8_789,
     "lines of benchmarks": 17_518,
     "classes of ours under a head": 5,
