@@ -136,7 +136,7 @@ def row_of(method, data, verses):
     }
     for key, values in measured.items():
         row[key] = statistics.fmean(values)
-        row[f"{key} +-"] = statistics.stdev(values) / len(values) ** 0.5
+        row[f"{key} +-"] = rates.error_of(values)
     seconds = [end["curve"][-1]["cpu_seconds"] for end in ends]
     return {**row, "cpu_seconds": statistics.fmean(seconds)}, ends[0]
 

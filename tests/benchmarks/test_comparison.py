@@ -258,21 +258,28 @@ class TestRates:
         assert rates.beyond(found) == expected
 
     def test_rows_of_a_try(self):
-        one = one_percent.Try(
-            "few", (one_percent.FULL, one_percent.OPTIMAL[341])
-        )
-        jobs = one_percent.jobs_of(one, [0, 1])
-        ends = {
-            (job.name, job.budget): {
-                "precision@1": 0.5 + 0.2 * (method == "full") + 0.1 * job.seed,
-                "cpu_seconds": 2.0,
-            }
-            for (method, _), of_method in jobs.items()
-            for job in of_method
-        }
-        full, optimal = one_percent.rows_of(one, jobs, ends)
+        methods = [one_percent.FULL, ("top_k_paper", 341)]
+        ended = [
+            (
+                job,
+                {
+                    "curve": [
+                        {
+                            "precision@1": 0.5
+                            + 0.2 * (job.method == "full")
+                            + 0.1 * job.seed,
+                            "cpu_seconds": 2.0,
+                        }
+                    ]
+                },
+            )
+            for job in one_percent.jobs_of(64, methods, [0, 1])
+        ]
+        assert ended[0][0].set_up == "batch_size=64;first_rate=0.003"
+        full, optimal = one_percent.rows_of("batch", ended)
         assert full["below full"] == 0.0 and full["seeds"] == 2
         assert optimal["below full"] == pytest.approx(0.2)
+        assert optimal["standard error"] == pytest.approx(0.05)
         assert optimal["percent of classes"] == 3.3
 
 
