@@ -33,25 +33,6 @@ def draw(file, name, out):
             figure_style.save(drawn[0], path, drawn[1])
 
 
-#: Methods of a family have its color in every figure.
-_FAMILIES = {"random_paper": "random", "top_k_paper": "optimal"}
-
-
-def _style(method):
-    """The same colour and line for a method in every figure."""
-    import matplotlib
-
-    # The full softmax, the first, is black.
-    colors = ["black", *matplotlib.colormaps["tab10"].colors]
-    turn, color = divmod(list(METHODS).index(method), len(colors))
-    return {
-        "color": figure_style.COLORS.get(_FAMILIES.get(method), colors[color]),
-        "linestyle": ("-", "--", ":")[turn % 3],
-        "marker": (".", "x", "^")[turn % 3],
-        "label": METHODS[method].label,
-    }
-
-
 LABEL = "precision at 1, in percent"
 #: The methods whose curves are drawn; the table has all. Colors by family.
 CURVES = {
@@ -131,7 +112,7 @@ def draw_sweeps(name, runs, part):
         for method, points in lines.items():
             x, y = zip(*points, strict=True)
             y = [100 * value for value in y]
-            one.plot(x, y, **_style(method))
+            one.plot(x, y, ".-", label=METHODS[method].label)
             spans[max(y) - min(y)] = METHODS[method].label, sweep.title
         if (full := runs.final("full")) is not None:
             label = figure_style.NAMES["full"]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from typing import NamedTuple
 
 from benchmarks import measure
@@ -138,7 +137,7 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
     Returns:
         dict of failed jobs' names to their error lines.
     """
-    errors, begin = {}, time.perf_counter()
+    errors = {}
     for i, job in enumerate(jobs):
         result = run(job, paths[job.set])
         name = f"{job.set} {job.name}"
@@ -148,10 +147,7 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
         else:
             write_result(job, folder, result)
             told = summary(result)
-        spent = time.perf_counter() - begin
-        left = spent / (i + 1) * (len(jobs) - i - 1)
-        print(f"{bar(i + 1, len(jobs))} {name}: {told}", end="")
-        print(f" [{minutes(left)} left]", flush=True)
+        print(f"{i + 1}/{len(jobs)} {name}: {told}", flush=True)
     return errors
 
 
@@ -187,12 +183,3 @@ def summary(result):
         f"P@1 {last['precision@1']:.3f}, {last['epochs']:.2f} epochs, "
         f"{last['cpu_seconds']:.0f} s of CPU"
     )
-
-
-def bar(done, total, width=20):
-    filled = round(width * done / total)
-    return f"[{'#' * filled}{'.' * (width - filled)}] {done}/{total}"
-
-
-def minutes(seconds):
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

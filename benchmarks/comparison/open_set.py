@@ -117,14 +117,12 @@ def finished(job, data, verses):
 
 def row_of(method, data, verses):
     """The row of a method."""
-    first = sets_lib.SETS[SET].first_rate
-    tried, pending = {}, [factor * first for factor in rates.FACTORS]
-    while pending:
-        rate = pending.pop(0)
+
+    def score_of(rate):
         found = finished(job_of(method, rate), data, verses)
-        tried[rate] = found["validation"]["TPR@0.001"]
-        if not pending and (more := rates.beyond(tried)):
-            pending.append(more)
+        return found["validation"]["TPR@0.001"]
+
+    tried = rates.search(sets_lib.SETS[SET].first_rate, score_of)
     best = rates.best_of(tried)
     ends = [finished(job_of(method, best, s), data, verses) for s in SEEDS]
     row = {"method": METHODS[method].label, "rate": best}

@@ -81,31 +81,25 @@ def prepare(args, folder):
     return whole, part
 
 
-def search(args, paths):
-    """`{method: {rate: P@1 on validation rows}}`."""
-    first = sets_lib.SETS[args.set].first_rate
-    tried = {method: [f * first for f in FACTORS] for method in args.methods}
-    folder = os.path.join(CACHE, "search")
-    while True:
-        jobs = [
-            job_of(args, method, rate)
-            for method, rates in tried.items()
-            for rate in rates
-        ]
-        found = {method: {} for method in tried}
-        for job, result in jobs_lib.ends_of(jobs, folder, paths):
-            rate = sets_lib.options_of(job.optimizer)["learning_rate"]
-            reached = result["curve"][-1]["precision@1"]
-            found[job.method][rate] = reached
-        more = {
-            method: rate
-            for method, rates in tried.items()
-            if (rate := beyond(found[method])) not in (None, *rates)
-        }
-        if not more:
-            return found
-        for method, rate in more.items():
-            tried[method].append(rate)
+def search(first, score_of):
+    """Tries rates until the best is no edge, or `MOST_RATES`.
+
+    Args:
+        first: float, the set's own rate.
+        score_of: function of a rate: its score, or None if there is no run.
+
+    Returns:
+        dict of rates to scores.
+    """
+    tried, pending = {}, [factor * first for factor in FACTORS]
+    while pending:
+        rate = pending.pop(0)
+        score = score_of(rate)
+        if score is not None:
+            tried[rate] = score
+            if not pending and (more := beyond(tried)):
+                pending.append(more)
+    return tried
 
 
 def best_of(found):
@@ -160,31 +154,42 @@ def row_of(method, found, results):
 def main(argv=None):
     args = parse_arguments(argv)
     train.use_one_thread()
+    first = sets_lib.SETS[args.set].first_rate
+    rows, ended, failed = [], [], False
     with tempfile.TemporaryDirectory() as folder:
-        paths = {}, {}
+        whole, part = {}, {}
         if not args.kept:
-            paths = [{args.set: path} for path in prepare(args, folder)]
-        found = search(args, paths[1])
-        jobs = [
-            job_of(args, method, best_of(rates), seed, POINTS)
-            for method, rates in found.items()
-            if rates
-            for seed in args.seeds
-        ]
-        tested = os.path.join(CACHE, "test")
-        ended = jobs_lib.ends_of(jobs, tested, paths[0])
-    rows = []
-    for method in args.methods:
-        of_method = [result for job, result in ended if job.method == method]
-        if of_method:
-            rows.append(row_of(method, found[method], of_method))
+            paths = prepare(args, folder)
+            whole, part = ({args.set: path} for path in paths)
+        for method in args.methods:
+
+            def score_of(rate, method=method):
+                return validated(job_of(args, method, rate), part)
+
+            found = search(first, score_of)
+            jobs = [
+                job_of(args, method, best_of(found), seed, POINTS)
+                for seed in args.seeds
+                if found
+            ]
+            ends = jobs_lib.ends_of(jobs, os.path.join(CACHE, "test"), whole)
+            failed |= len(ends) < len(args.seeds)
+            if ends:
+                rows.append(row_of(method, found, [end for _, end in ends]))
+            ended += ends
     columns = dict.fromkeys(key for row in rows for key in row)
     shown = sorted(columns, key=lambda key: _place(key))
     rows = [{key: row.get(key, "") for key in shown} for row in rows]
     write(f"{args.set}_{args.suffix}", rows, ended[0][1], argv)
     if args.curves:
         draw(args, rows, ended)
-    return 0 if len(ended) == len(jobs) else 1
+    return int(failed)
+
+
+def validated(job, paths):
+    """P@1 of a job on validation rows, or None without a result."""
+    ends = jobs_lib.ends_of([job], os.path.join(CACHE, "search"), paths)
+    return ends[0][1]["curve"][-1]["precision@1"] if ends else None
 
 
 def draw(args, rows, ended):

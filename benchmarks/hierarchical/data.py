@@ -17,11 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-CACHE = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-    "cache",
-    "hierarchical",
-)
+from benchmarks import measure
+
+CACHE = os.path.join(measure.CACHE, "hierarchical")
 PARTS = ("train", "dev", "test_a")
 TRAIN_SHARE, VALIDATION_SHARE = 0.7, 0.1
 _QUERIES = 2000
@@ -236,6 +234,7 @@ def make_rows(words, labels):
 
 
 def padded(lists, value):
+    """Lists of ints as int64 `[n, longest]`."""
     sizes = np.array([len(row) for row in lists])
     table = np.full((len(lists), sizes.max()), value, np.int64)
     table[np.arange(table.shape[1]) < sizes[:, None]] = [

@@ -257,6 +257,12 @@ class TestRates:
     def test_beyond_an_edge(self, found, expected):
         assert rates.beyond(found) == expected
 
+    def test_a_search_ends_where_the_best_is_no_edge(self):
+        scores = {1.0: 0.5, 2.0: 0.6, 4.0: 0.4}
+        assert rates.search(1.0, scores.get) == scores
+        # Without a result there is nothing to go on from.
+        assert rates.search(2.0, {2.0: 0.6}.get) == {2.0: 0.6}
+
     def test_rows_of_a_try(self):
         methods = [one_percent.FULL, ("top_k_paper", 341)]
         ended = [
@@ -612,8 +618,7 @@ def test_concentration_keeps_the_rows_of_other_sets(tmp_path):
     # 2 of 200 classes are 1.15 %, rounded.
     assert made[0]["CP of 1.15 %"] == round(float(curve[1]), 3)
     for found in ({"verses": made, "groups": made}, {"verses": made}):
-        copies = {name: [dict(made[0])] for name in found}
-        concentration.save(copies, str(tmp_path))
+        concentration.save(found, str(tmp_path))
     rows = json.loads((tmp_path / "concentration.json").read_text())["rows"]
     assert [row["set"] for row in rows] == ["groups", "verses"]
     assert all(row["measured"]["command"] for row in rows)

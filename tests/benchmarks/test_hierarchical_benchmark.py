@@ -4,7 +4,6 @@ import json
 import lzma
 import os
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -241,7 +240,9 @@ def test_smoke(tmp_path, capsys):
     }
 
 
-def test_paths_of_the_machine_stay_out_of_the_results(monkeypatch):
+def test_paths_of_the_machine_stay_out_of_the_results(tmp_path, monkeypatch):
     argv = ["x", "--fasttext", "/a/python", "--epochs", "3", "--data", "/b"]
-    monkeypatch.setattr(tables, "sys", types.SimpleNamespace(argv=argv))
-    assert tables._options() == "--fasttext ... --epochs 3 --data ..."
+    monkeypatch.setattr(tables.sys, "argv", argv)
+    tables.save(tmp_path / "a.json", [{"n": 1}])
+    command = json.loads((tmp_path / "a.json").read_text())["command"]
+    assert command.endswith(" --fasttext ... --epochs 3 --data ...")
