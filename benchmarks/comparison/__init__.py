@@ -11,9 +11,9 @@ set, into benchmarks/results/comparison:
     SET.csv           every point of every learning curve
     SET.json          each method at the end, as report.py shows it
     SET_curves.png    P@1 against CPU time and iterations, all methods
-    SET_num_sampled.png, SET_overlap.png, SET_index.png
+    SET_num_sampled.png, SET_overlap.png
                       P@1 against M; against the overlap with the optimal
-                      selection; against trees, tables, intervals, tau_cp
+                      selection
 
 `--figures` draws them again, from the CSV where there are no jobs' files.
 What a figure says is written by hand into a file beside it, SET.md or

@@ -17,10 +17,9 @@ from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison.methods import METHODS
 from benchmarks.comparison.sweeps import PARTS
 
-CACHE = os.path.join(measure.FOLDER, "cache", "comparison")
+CACHE = os.path.join(measure.CACHE, "comparison", "jobs")
 SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
 SECONDS = 30.0  # of the CPU, a job
-QUICK_CLASSES = 200
 
 
 def parse_arguments(argv=None):
@@ -35,23 +34,14 @@ def parse_arguments(argv=None):
     add("--seconds", type=float, help=f"CPU of a job ({SECONDS:g})")
     add("--epochs", type=float, help="of a job; instead of seconds")
     add("--seeds", nargs="+", type=int, default=[0])
-    add("--limit", type=int, help="keep this many classes, the commonest")
-    add("--force", action="store_true", help="run finished jobs again")
     add("--figures", action="store_true", help="run nothing, only draw")
     add("--here", action="store_true", help="all jobs in this process")
-    add("--quick", action="store_true", help="tiny, two minutes, for a look")
-    add("--jobs", help="folder of their results (benchmarks/cache/...)")
-    add("--out", help="folder of the figures (benchmarks/results/comparison)")
+    add("--jobs", default=CACHE, help="folder of their results")
+    add("--out", default=results.FOLDER, help="folder of the figures")
     add("--suffix", help="of the files' names, for a part of the methods")
     args = parser.parse_args(argv)
-    jobs, out = os.path.join(CACHE, "jobs"), results.FOLDER
-    if args.quick:
-        jobs, out = (os.path.join(CACHE, "quick", n) for n in ("jobs", "out"))
-        args.sets = ["generated"] if args.sets == SETS else args.sets
-        args.epochs, args.limit, args.force = 1.0, QUICK_CLASSES, True
-    elif args.epochs is None and args.seconds is None:
+    if args.epochs is None and args.seconds is None:
         args.seconds = SECONDS
-    args.jobs, args.out = args.jobs or jobs, args.out or out
     return args
 
 
@@ -63,10 +53,8 @@ def jobs_of(args):
             args.methods,
             args.parts,
             args.seeds,
-            few=args.quick,
             epochs=args.epochs,
             seconds=args.seconds,
-            limit=args.limit,
         )
         for name in args.sets
     }
@@ -78,13 +66,12 @@ def run(args, jobs):
         job
         for of_set in jobs.values()
         for job in of_set
-        if args.force or not os.path.exists(job.path(args.jobs))
+        if not os.path.exists(job.path(args.jobs))
     ]
     print(f"{len(pending)} of {sum(map(len, jobs.values()))} jobs to run.")
     one = jobs_lib.in_fresh_process
-    if args.here or args.quick:
-        one = jobs_lib.in_this_process
     if args.here:
+        one = jobs_lib.in_this_process
         from benchmarks.comparison import train  # loads TensorFlow
 
         train.use_one_thread()
@@ -93,7 +80,7 @@ def run(args, jobs):
         for name in dict.fromkeys(job.set for job in pending):
             print(f"Reading {name} ...", flush=True)
             paths[name] = os.path.join(folder, name + ".npz")
-            sets_lib.prepare(name, args.data, paths[name], args.limit)
+            sets_lib.prepare(name, args.data, paths[name])
         return jobs_lib.run_jobs(pending, args.jobs, paths, one)
 
 

@@ -89,16 +89,14 @@ def train(subject):
 
 
 def point(step, cp, ncg):
-    """A row of the table, and the curves at growing K."""
-    k = np.unique(np.geomspace(1, len(cp), 60).astype(int))
+    """A row of the table."""
     row = {"step": step}
     for label, curve in (("CP", cp), ("NCG", ncg)):
         for n in SHOWN:
             row[f"{label}_{n}"] = round(float(curve[min(n, len(cp)) - 1]), 3)
         share = float(curve[round(SHARE * len(cp)) - 1])
         row[f"{label} of 1.15 %"] = round(share, 3)
-    parts = {"k": k, "cp": cp[k - 1], "ncg": ncg[k - 1]}
-    return {**row, "curve": {key: x.tolist() for key, x in parts.items()}}
+    return row
 
 
 #: How the sets are called in the figure.
@@ -145,12 +143,6 @@ def draw(rows, out):
     )
 
 
-def child(name, epochs, folder):
-    from benchmarks.comparison import subjects
-
-    return train(subjects.make(name, folder, epochs))
-
-
 def main(argv=None):
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.comparison.concentration",
@@ -163,14 +155,12 @@ def main(argv=None):
     add("--epochs", type=float, default=2.0, help="of texts")
     add("--out", default=FOLDER)
     add("--child", help="a set: prints what is measured of it")
-    add("--figures", action="store_true", help="run nothing, only draw")
     args = parser.parse_args(argv)
-    if args.figures:
-        with open(os.path.join(args.out, "concentration.json")) as f:
-            draw(json.load(f)["rows"], args.out)
-        return 0
     if args.child:
-        print(json.dumps(child(args.child, args.epochs, args.data)))
+        from benchmarks.comparison import subjects
+
+        made = subjects.make(args.child, args.data, args.epochs)
+        print(json.dumps(train(made)))
         return 0
     cache = os.path.join(measure.CACHE, "concentration")
     os.makedirs(cache, exist_ok=True)
@@ -208,8 +198,6 @@ def save(found, out):
         for name, points in found.items()
         for row in points
     ]
-    for row in rows:
-        del row["curve"]
     path = os.path.join(out, "concentration.json")
     if os.path.exists(path):
         with open(path) as f:

@@ -33,25 +33,6 @@ def draw(file, name, out):
             figure_style.save(drawn[0], path, drawn[1])
 
 
-#: Methods of a family have its color in every figure.
-_FAMILIES = {"random_paper": "random", "top_k_paper": "optimal"}
-
-
-def _style(method):
-    """The same colour and line for a method in every figure."""
-    import matplotlib
-
-    # The full softmax, the first, is black.
-    colors = ["black", *matplotlib.colormaps["tab10"].colors]
-    turn, color = divmod(list(METHODS).index(method), len(colors))
-    return {
-        "color": figure_style.COLORS.get(_FAMILIES.get(method), colors[color]),
-        "linestyle": ("-", "--", ":")[turn % 3],
-        "marker": (".", "x", "^")[turn % 3],
-        "label": METHODS[method].label,
-    }
-
-
 LABEL = "precision at 1, in percent"
 #: The methods whose curves are drawn; the table has all. Colors by family.
 CURVES = {
@@ -131,7 +112,7 @@ def draw_sweeps(name, runs, part):
         for method, points in lines.items():
             x, y = zip(*points, strict=True)
             y = [100 * value for value in y]
-            one.plot(x, y, **_style(method))
+            one.plot(x, y, ".-", label=METHODS[method].label)
             spans[max(y) - min(y)] = METHODS[method].label, sweep.title
         if (full := runs.final("full")) is not None:
             label = figure_style.NAMES["full"]
@@ -162,7 +143,7 @@ def sweep_lines(sweep, name, runs):
     return lines
 
 
-#: What the figure of the overlap shows, besides a mixture; the table has all.
+#: What the figure of the overlap shows; the table has all.
 _OVERLAP = {
     **{method: family for method, family in CURVES.items() if method != "full"},
     "top_k": "optimal",
@@ -170,15 +151,11 @@ _OVERLAP = {
 
 
 def draw_overlap(name, runs):
-    """P@1 at the end against the overlap with the optimal selection.
-
-    A dot for each method; and a line through a mixture of the optimal
-    selection and random classes, in several shares.
-    """
+    """P@1 at the end against the overlap with the optimal selection."""
     figure, (axes,) = figure_style.new_figure(height=5.6)
     found = []
     for (method, family), marker in zip(_OVERLAP.items(), "os^Dvp"):
-        overlap, precision = point_of(runs, method, "")
+        overlap, precision = runs.overlap(method), runs.final(method)
         if None not in (overlap, precision):
             family_name = figure_style.NAMES[family]
             found.append((precision, 100 * overlap, family_name))
@@ -190,16 +167,6 @@ def draw_overlap(name, runs):
                 color=figure_style.COLORS[family],
                 label=family_name,
             )
-    mixed = [
-        (100 * point[0], 100 * point[1])
-        for sweep in PARTS["overlap"]
-        for method in sweep.methods
-        for options in sweep.settings(SETS[name], method).values()
-        if None not in (point := point_of(runs, method, text_of(options)))
-    ]
-    if len(mixed) > 1:
-        label = "optimal mixed with random"
-        axes.plot(*zip(*mixed), ".-", color="tab:gray", label=label)
     if len(axes.lines) < 2:
         return None
     axes.set(
@@ -231,13 +198,8 @@ def _percent(value):
     return f"{value:.0f}" if value >= 1 else f"{value:.1f}"
 
 
-def point_of(runs, method, setting):
-    return runs.overlap(method, setting), runs.final(method, setting)
-
-
 _FIGURES = {
     "curves": draw_curves,
     "num_sampled": lambda *args: draw_sweeps(*args, "num_sampled"),
     "overlap": draw_overlap,
-    "index": lambda *args: draw_sweeps(*args, "index"),
 }

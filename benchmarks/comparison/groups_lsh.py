@@ -1,6 +1,6 @@
 """Sampling by hashing with the paper's rule, on classes in groups.
 
-    python -m benchmarks.comparison.groups_lsh [--seeds 0 1 2]
+    python -m benchmarks.comparison.groups_lsh --seeds 0 1 2
 
 10,000 classes in groups of 50, 3,000 steps, as in groups.py. "the paper's LSH"
 gives each row a softmax over its label and its own buckets (SimHash, K = 9,
@@ -9,18 +9,24 @@ negatives for the whole batch. Into
 benchmarks/results/comparison/groups_lsh.json.
 """
 
-import argparse
-import os
 import statistics
-import time
+import sys
 
-from benchmarks import kept_jobs
-from benchmarks import measure
 from benchmarks.comparison import groups
-from benchmarks.comparison.groups_results import FOLDER
+from benchmarks.comparison import groups_command
 from benchmarks.comparison.groups_results import LABELS
 
 METHODS = ("uniform", "random", "lsh_uncorrected", "lsh_paper")
+
+
+def make_jobs(seeds):
+    return [
+        groups.GroupsJob(
+            *groups.SMALL[0], 128, 3000, method, seed, optimizer=groups.SHARED
+        )
+        for seed in seeds
+        for method in METHODS
+    ]
 
 
 def rows_of(found):
@@ -43,30 +49,9 @@ def rows_of(found):
     ]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    seeds = parser.parse_args().seeds
-    jobs = [
-        groups.GroupsJob(
-            *groups.SMALL[0], 128, 3000, method, seed, optimizer=groups.SHARED
-        )
-        for seed in seeds
-        for method in METHODS
-    ]
-
-    def save():
-        record = {
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": measure.machine(),
-            "command": "python -m benchmarks.comparison.groups_lsh",
-            "rows": rows_of(kept_jobs.read(jobs)),
-        }
-        measure.write(os.path.join(FOLDER, "groups_lsh.json"), record)
-
-    kept_jobs.run_all(kept_jobs.pending(jobs), groups.TRAIN, after=save)
-    save()
+def main(argv=None):
+    return groups_command.run("groups_lsh", __doc__, make_jobs, rows_of, argv)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

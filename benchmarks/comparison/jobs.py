@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from typing import NamedTuple
 
 from benchmarks import measure
@@ -20,7 +19,6 @@ class Job(NamedTuple):
         options: dict, what is varied.
         seed: int.
         epochs, seconds: float or None, the budget; seconds of the CPU.
-        limit: int or None, commonest classes to keep, for a small run.
         optimizer: str, arguments of `LazyAdam`, or "".
         set_up: str, fields of the set's `SetUp` that differ, or "".
         points: int, of the curve; 1 is the end alone.
@@ -32,7 +30,6 @@ class Job(NamedTuple):
     seed: int = 0
     epochs: float | None = None
     seconds: float | None = None
-    limit: int | None = None
     optimizer: str = ""
     set_up: str = ""
     points: int = 8
@@ -51,7 +48,6 @@ class Job(NamedTuple):
         parts = (
             (self.seconds, "{:g}s"),
             (self.epochs, "{:g}epochs"),
-            (self.limit, "{:d}classes"),
         )
         given = [form.format(part) for part, form in parts if part is not None]
         return "-".join(given)
@@ -61,7 +57,7 @@ class Job(NamedTuple):
         return os.path.join(folder, self.set, self.budget, name)
 
 
-def make_jobs(set_name, methods, parts, seeds=(0,), few=False, **budget):
+def make_jobs(set_name, methods, parts, seeds=(0,), **budget):
     """The jobs of a data set, each once.
 
     Args:
@@ -69,16 +65,14 @@ def make_jobs(set_name, methods, parts, seeds=(0,), few=False, **budget):
         methods: names in `METHODS`.
         parts: names in `PARTS`.
         seeds: ints.
-        few: whether only the ends of what is varied are tried.
-        **budget: `epochs`, `seconds` and `limit` of `Job`.
+        **budget: `epochs` and `seconds` of `Job`.
     """
     settings = []
     if "curves" in parts:
         settings += [(name, {}) for name in methods]
     for sweep in (sweep for part in parts for sweep in PARTS[part]):
         for method in filter(methods.__contains__, sweep.methods):
-            varied = [*sweep.settings(SETS[set_name], method).values()]
-            varied = [varied[0], varied[-1]] if few else varied
+            varied = sweep.settings(SETS[set_name], method).values()
             settings += [(method, options) for options in varied]
     jobs = [
         Job(set_name, method, options, seed, **budget)
@@ -138,7 +132,7 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
     Returns:
         dict of failed jobs' names to their error lines.
     """
-    errors, begin = {}, time.perf_counter()
+    errors = {}
     for i, job in enumerate(jobs):
         result = run(job, paths[job.set])
         name = f"{job.set} {job.name}"
@@ -148,20 +142,17 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
         else:
             write_result(job, folder, result)
             told = summary(result)
-        spent = time.perf_counter() - begin
-        left = spent / (i + 1) * (len(jobs) - i - 1)
-        print(f"{bar(i + 1, len(jobs))} {name}: {told}", end="")
-        print(f" [{minutes(left)} left]", flush=True)
+        print(f"{i + 1}/{len(jobs)} {name}: {told}", flush=True)
     return errors
 
 
-def ends_of(jobs, folder, paths):
+def ends_of(jobs, folder, paths, run=in_this_process):
     """Runs jobs without a result here, and reads how all of them ended.
 
     With many short jobs, a process each would cost as much as the training.
 
     Args:
-        jobs, folder: as for `run_jobs`.
+        jobs, folder, run: as for `run_jobs`.
         paths: as for `run_jobs`; an empty dict runs nothing.
 
     Returns:
@@ -172,7 +163,7 @@ def ends_of(jobs, folder, paths):
         for job in jobs
         if job.set in paths and not os.path.exists(job.path(folder))
     ]
-    run_jobs(pending, folder, paths, in_this_process)
+    run_jobs(pending, folder, paths, run)
     found = []
     for job in jobs:
         if os.path.exists(job.path(folder)):
@@ -187,12 +178,3 @@ def summary(result):
         f"P@1 {last['precision@1']:.3f}, {last['epochs']:.2f} epochs, "
         f"{last['cpu_seconds']:.0f} s of CPU"
     )
-
-
-def bar(done, total, width=20):
-    filled = round(width * done / total)
-    return f"[{'#' * filled}{'.' * (width - filled)}] {done}/{total}"
-
-
-def minutes(seconds):
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

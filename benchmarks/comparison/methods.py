@@ -241,8 +241,7 @@ METHODS = {
         "HierarchicalSoftmax",
         options={"tree": "huffman", "counts": _counts},
     ),
-    # The papers' own settings. A number of a figure's color is a place here,
-    # so that these come last.
+    # The papers' own settings.
     "forest_adaptive_paper": _forest(
         "forest, adaptive (HF-A), threshold raised",
         num_candidates=None,

@@ -13,7 +13,6 @@ benchmarks/results/comparison/open_set.json.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
@@ -107,26 +106,25 @@ def open_set(encoder, verses, rests):
     }
 
 
-def finished(job, data, verses):
-    path = job.path(CACHE)
-    if not os.path.exists(path):
-        jobs_lib.write_result(job, CACHE, result_of(job, data, verses))
-    with open(path) as f:
-        return json.load(f)
-
-
 def row_of(method, data, verses):
     """The row of a method."""
-    first = sets_lib.SETS[SET].first_rate
-    tried, pending = {}, [factor * first for factor in rates.FACTORS]
-    while pending:
-        rate = pending.pop(0)
-        found = finished(job_of(method, rate), data, verses)
-        tried[rate] = found["validation"]["TPR@0.001"]
-        if not pending and (more := rates.beyond(tried)):
-            pending.append(more)
+
+    def ends_of(*jobs):
+        ended = jobs_lib.ends_of(
+            jobs,
+            CACHE,
+            {SET: None},
+            lambda job, _: result_of(job, data, verses),
+        )
+        return [result for _, result in ended]
+
+    def score_of(rate):
+        (found,) = ends_of(job_of(method, rate))
+        return found["validation"]["TPR@0.001"]
+
+    tried = rates.search(sets_lib.SETS[SET].first_rate, score_of)
     best = rates.best_of(tried)
-    ends = [finished(job_of(method, best, s), data, verses) for s in SEEDS]
+    ends = ends_of(*(job_of(method, best, seed) for seed in SEEDS))
     row = {"method": METHODS[method].label, "rate": best}
     row |= {f"validation {rate:g}": tried[rate] for rate in sorted(tried)}
     row["seeds"] = len(ends)
@@ -136,7 +134,7 @@ def row_of(method, data, verses):
     }
     for key, values in measured.items():
         row[key] = statistics.fmean(values)
-        row[f"{key} +-"] = statistics.stdev(values) / len(values) ** 0.5
+        row[f"{key} +-"] = rates.error_of(values)
     seconds = [end["curve"][-1]["cpu_seconds"] for end in ends]
     return {**row, "cpu_seconds": statistics.fmean(seconds)}, ends[0]
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.comparison.rates --set eurlex57k --epochs 3
 
-Half of the set's rate, the rate and twice the rate are tried, with seed 0, on
-nine training rows in ten; where the best of them is at an edge, more. The rate
+The set's rate and twice the rate are tried, with seed 0, on nine training rows
+in ten; where the best of them is at an edge, more. The rate
 with the best P@1 on the tenth row trains on all rows, with three seeds. Both
 take `--epochs`, in which the rate falls to nothing, for other budgets may have
 other best rates. What has a result, under benchmarks/cache/rates, is not run
@@ -38,16 +38,8 @@ CHOSEN = (
     "k_means",
     "nce",
 )
-FACTORS = (0.5, 1.0, 2.0)  # of the set's own rate
+FACTORS = (1.0, 2.0)  # of the set's own rate
 MOST_RATES = 5
-#: Two rates must do for these, the set's own and twice that.
-TWO_RATES = (
-    "lsh_label_paper",
-    "lsh_dwta_6_paper",
-    "lsh_dwta_5_paper",
-    "random_over_all_more",
-    "random_over_all_most",
-)
 POINTS = 8  # of a curve on the test
 ONE_IN = 10  # training rows, for validation
 
@@ -89,35 +81,25 @@ def prepare(args, folder):
     return whole, part
 
 
-def search(args, paths):
-    """`{method: {rate: P@1 on validation rows}}`."""
-    first = sets_lib.SETS[args.set].first_rate
-    tried = {method: [f * first for f in FACTORS] for method in args.methods}
-    tried |= {
-        method: [first, 2 * first] for method in tried if method in TWO_RATES
-    }
-    folder = os.path.join(CACHE, "search")
-    while True:
-        jobs = [
-            job_of(args, method, rate)
-            for method, rates in tried.items()
-            for rate in rates
-        ]
-        found = {method: {} for method in tried}
-        for job, result in jobs_lib.ends_of(jobs, folder, paths):
-            rate = sets_lib.options_of(job.optimizer)["learning_rate"]
-            reached = result["curve"][-1]["precision@1"]
-            found[job.method][rate] = reached
-        more = {
-            method: rate
-            for method, rates in tried.items()
-            if method not in TWO_RATES
-            and (rate := beyond(found[method])) not in (None, *rates)
-        }
-        if not more:
-            return found
-        for method, rate in more.items():
-            tried[method].append(rate)
+def search(first, score_of):
+    """Tries rates until the best is no edge, or `MOST_RATES`.
+
+    Args:
+        first: float, the set's own rate.
+        score_of: function of a rate: its score, or None if there is no run.
+
+    Returns:
+        dict of rates to scores.
+    """
+    tried, pending = {}, [factor * first for factor in FACTORS]
+    while pending:
+        rate = pending.pop(0)
+        score = score_of(rate)
+        if score is not None:
+            tried[rate] = score
+            if not pending and (more := beyond(tried)):
+                pending.append(more)
+    return tried
 
 
 def best_of(found):
@@ -138,6 +120,13 @@ def beyond(found):
     return 2 * best if best == max(found) else None
 
 
+def error_of(values):
+    """The standard error of a mean, "" for a single value."""
+    if len(values) == 1:
+        return ""
+    return statistics.stdev(values) / len(values) ** 0.5
+
+
 def row_of(method, found, results):
     """A row of the table.
 
@@ -149,14 +138,13 @@ def row_of(method, found, results):
     ends = [result["curve"][-1] for result in results]
     sizes = [result.get("classes_per_row") for result in results]
     precisions = [end["precision@1"] for end in ends]
-    spread = statistics.stdev(precisions) if len(ends) > 1 else None
     return {
         "method": METHODS[method].label,
         "rate": best_of(found),
         **{f"validation {rate:g}": found[rate] for rate in sorted(found)},
         "seeds": len(ends),
         "precision@1": statistics.fmean(precisions),
-        "standard error": "" if spread is None else spread / len(ends) ** 0.5,
+        "standard error": error_of(precisions),
         "precision@5": statistics.fmean(end["precision@5"] for end in ends),
         "cpu_seconds": statistics.fmean(end["cpu_seconds"] for end in ends),
         "classes_per_row": "" if None in sizes else statistics.fmean(sizes),
@@ -166,31 +154,42 @@ def row_of(method, found, results):
 def main(argv=None):
     args = parse_arguments(argv)
     train.use_one_thread()
+    first = sets_lib.SETS[args.set].first_rate
+    rows, ended, failed = [], [], False
     with tempfile.TemporaryDirectory() as folder:
-        paths = {}, {}
+        whole, part = {}, {}
         if not args.kept:
-            paths = [{args.set: path} for path in prepare(args, folder)]
-        found = search(args, paths[1])
-        jobs = [
-            job_of(args, method, best_of(rates), seed, POINTS)
-            for method, rates in found.items()
-            if rates
-            for seed in args.seeds
-        ]
-        tested = os.path.join(CACHE, "test")
-        ended = jobs_lib.ends_of(jobs, tested, paths[0])
-    rows = []
-    for method in args.methods:
-        of_method = [result for job, result in ended if job.method == method]
-        if of_method:
-            rows.append(row_of(method, found[method], of_method))
+            paths = prepare(args, folder)
+            whole, part = ({args.set: path} for path in paths)
+        for method in args.methods:
+
+            def score_of(rate, method=method):
+                return validated(job_of(args, method, rate), part)
+
+            found = search(first, score_of)
+            jobs = [
+                job_of(args, method, best_of(found), seed, POINTS)
+                for seed in args.seeds
+                if found
+            ]
+            ends = jobs_lib.ends_of(jobs, os.path.join(CACHE, "test"), whole)
+            failed |= len(ends) < len(args.seeds)
+            if ends:
+                rows.append(row_of(method, found, [end for _, end in ends]))
+            ended += ends
     columns = dict.fromkeys(key for row in rows for key in row)
     shown = sorted(columns, key=lambda key: _place(key))
     rows = [{key: row.get(key, "") for key in shown} for row in rows]
     write(f"{args.set}_{args.suffix}", rows, ended[0][1], argv)
     if args.curves:
         draw(args, rows, ended)
-    return 0 if len(ended) == len(jobs) else 1
+    return int(failed)
+
+
+def validated(job, paths):
+    """P@1 of a job on validation rows, or None without a result."""
+    ends = jobs_lib.ends_of([job], os.path.join(CACHE, "search"), paths)
+    return ends[0][1]["curve"][-1]["precision@1"] if ends else None
 
 
 def draw(args, rows, ended):

@@ -5,6 +5,7 @@ import numpy as np
 from benchmarks import verses_data
 from benchmarks.comparison.rows import Rows
 from benchmarks.comparison.rows import make_set
+from benchmarks.hierarchical.data import padded
 
 WINDOW = 2  # of word2vec: words on each side
 HELD_OUT = 20  # one verse in so many is word2vec's test
@@ -69,7 +70,9 @@ def read_word2vec(folder):
                     contexts.append(sorted(around))
         ones = np.ones(len(words), np.float32)
         ids = np.array(words, np.int32)
-        return Rows(np.arange(len(ids) + 1), ids, ones, ones, padded(contexts))
+        return Rows(
+            np.arange(len(ids) + 1), ids, ones, ones, padded(contexts, -1)
+        )
 
     return make_set(
         num_words=len(known),
@@ -119,18 +122,8 @@ def read_xc(path):
         labels += [row[row >= 0].tolist() for row in classes]
     ids, values = np.concatenate(ids), np.concatenate(values)
     starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-    rows = Rows(starts, ids, values, np.ones_like(values), padded(labels))
+    rows = Rows(starts, ids, values, np.ones_like(values), padded(labels, -1))
     return rows, file.num_features, file.num_classes
-
-
-def padded(lists):
-    """Lists of ints as int64 `[n, longest]`, padded with -1."""
-    sizes = np.array([len(part) for part in lists])
-    table = np.full((len(lists), sizes.max()), -1, np.int64)
-    table[np.arange(table.shape[1]) < sizes[:, np.newaxis]] = [
-        value for part in lists for value in part
-    ]
-    return table
 
 
 def read_reverse_dictionary(folder):

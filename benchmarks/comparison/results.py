@@ -50,7 +50,7 @@ def collect(name, jobs_folder, out):
 def rows_of(result):
     """Rows of the CSV: a point of the curve each."""
     job = result["job"]
-    budget = {key: job[key] for key in ("seconds", "epochs", "limit")}
+    budget = {key: job[key] for key in ("seconds", "epochs")}
     common = {
         "set": job["set"],
         "method": job["method"],

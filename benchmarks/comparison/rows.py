@@ -108,18 +108,6 @@ def make_set(num_words, length, num_classes, train, test, seed=0):
     )
 
 
-def limited(data, num_classes, num_rows):
-    """The commonest classes and the first rows of them: a quick run's set."""
-
-    def cut(rows):
-        labels = np.where(rows.labels < num_classes, rows.labels, -1)
-        which = np.flatnonzero((labels >= 0).any(axis=1))[:num_rows]
-        return rows._replace(labels=labels).take(which)
-
-    train, test = cut(data.train), cut(data.test)
-    return make_set(data.num_words, data.length, num_classes, train, test)
-
-
 def validation(data, one_in, seed=0):
     """A `DataSet` whose test rows are one training row in `one_in`."""
     order = np.random.default_rng(seed).permutation(data.train.num_rows)

@@ -13,7 +13,6 @@ from benchmarks.comparison import rows as rows_lib
 
 #: Sets that the papers' comparison takes only where it is asked to.
 EXTRA = ("generated", "verses_third", "verses_ninth")
-LIMITED_ROWS = 10  # a class, where classes are left out
 
 
 class SetUp(NamedTuple):
@@ -126,20 +125,19 @@ def options_of(text):
     return {name: ast.literal_eval(value) for name, value in pairs}
 
 
-def prepare(name, folder, path, limit=None):
+def prepare(name, folder, path):
     """Reads a data set into the file `path`, in a process of its own.
 
     Args:
         name: str, in `SETS`.
         folder: of the shared data.
         path: str, .npz.
-        limit: int or None, classes to keep.
 
     Raises:
         RuntimeError: the set cannot be read.
     """
     found = measure.in_fresh_process(
-        "-m", "benchmarks.comparison.sets", name, folder, path, limit or 0
+        "-m", "benchmarks.comparison.sets", name, folder, path
     )
     if "error" in found:
         raise RuntimeError(
@@ -148,10 +146,8 @@ def prepare(name, folder, path, limit=None):
         )
 
 
-def main(name, folder, path, limit):
+def main(name, folder, path):
     data = SETS[name].read(pathlib.Path(folder))
-    if int(limit):
-        data = rows_lib.limited(data, int(limit), LIMITED_ROWS * int(limit))
     rows_lib.save(path, data)
     print(json.dumps({"classes": data.num_classes}))
 

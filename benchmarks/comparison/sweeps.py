@@ -33,8 +33,6 @@ class Sweep(NamedTuple):
         }
 
 
-_FORESTS = ("forest", "forest_paper")
-_LSH = ("lsh_embedding", "lsh_label")
 # The parts of the comparison: what is varied, beside each method's curve.
 PARTS = {
     "curves": (),
@@ -61,34 +59,6 @@ PARTS = {
             ("forest_adaptive_paper", "forest_adaptive_labels_in_m"),
             "tau_cp_end",
             (0.7, 0.9, 0.95, 0.99),
-            log=False,
-        ),
-    ),
-    # The rest of the places is filled at random.
-    "overlap": (
-        Sweep(
-            "share of the places for the best classes",
-            ("top_k_paper",),
-            "neighbor_fraction",
-            (0.03, 0.1, 0.25, 0.5, 1.0),
-        ),
-    ),
-    "index": (
-        Sweep("trees L", _FORESTS, "num_trees", (2, 5, 10, 20, 50)),
-        Sweep("leaf size", _FORESTS, "leaf_size", (25, 50, 100, 200, 400)),
-        Sweep(
-            "rebuild interval T, steps",
-            _FORESTS,
-            "rebuild_interval",
-            (50, 100, 200, 500, 1000),
-        ),
-        Sweep("LSH tables L", _LSH, "num_tables", (10, 25, 50, 100)),
-        Sweep("LSH functions K", _LSH, "num_hashes", (5, 7, 9, 12)),
-        Sweep(
-            "threshold tau_cp",
-            ("forest_adaptive",),
-            "tau_cp",
-            (0.5, 0.7, 0.9, 0.99),
             log=False,
         ),
     ),

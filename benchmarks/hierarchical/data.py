@@ -17,11 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-CACHE = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
-    "cache",
-    "hierarchical",
-)
+from benchmarks import measure
+
+CACHE = os.path.join(measure.CACHE, "hierarchical")
 PARTS = ("train", "dev", "test_a")
 TRAIN_SHARE, VALIDATION_SHARE = 0.7, 0.1
 _QUERIES = 2000
@@ -156,10 +154,8 @@ def _lines(path):
 
 
 def _tsv(path):
-    with lzma.open(path.with_suffix(".tsv.xz"), "rt", encoding="utf8") as f:
-        next(f)
-        for line in f:
-            yield line.rstrip("\n").split("\t")
+    """As `_lines`, of a file with a header."""
+    return itertools.islice(_lines(path), 1, None)
 
 
 def _word(word):
@@ -236,6 +232,7 @@ def make_rows(words, labels):
 
 
 def padded(lists, value):
+    """Lists of ints as int64 `[n, longest]`."""
     sizes = np.array([len(row) for row in lists])
     table = np.full((len(lists), sizes.max()), value, np.int64)
     table[np.arange(table.shape[1]) < sizes[:, None]] = [

@@ -5,9 +5,9 @@
     FOLDER/bin/python fasttext_peer.py JOB.json
 
 JOB.json has `train` and `test` (files of `make_text`), `loss`, `dim`, `rate`,
-`epochs`, `k`; the last line of the output is JSON: seconds of training (reading
-the file included) and for each test row the k labels predicted, none where
-training diverged.
+`epochs`, `k`, `seed`; the last line of the output is JSON: seconds of training
+(reading the file included) and for each test row the k labels predicted, none
+where training diverged.
 """
 
 import json
@@ -29,6 +29,7 @@ def train(job):
             # One core: its times are comparable, and its results repeat.
             thread=1,
             minCount=1,
+            seed=job["seed"],
             verbose=0,
         )
     except RuntimeError as error:

@@ -25,6 +25,7 @@ class Group:
         num_rates: int or None, rates to choose from, the first ones.
         dim: int, numbers of a word.
         evaluate_every: int, epochs between two scores of our models.
+        seed: int, of fastText.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Group:
         num_rates=None,
         dim=methods.DIM,
         evaluate_every=1,
+        seed=0,
     ):
         self.folder = folder
         self.data = data
@@ -46,6 +48,7 @@ class Group:
         self.num_rates = num_rates
         self.dim = dim
         self.evaluate_every = evaluate_every
+        self.seed = seed
 
     def rates(self, method):
         rates = RATES["fastText" if method in peer.METHODS else "ours"]
@@ -79,7 +82,13 @@ class Group:
     def _run(self, method, rate, data):
         if method in peer.METHODS:
             return peer.run(
-                method, data, rate, self.epochs, self.fasttext, self.dim
+                method,
+                data,
+                rate,
+                self.epochs,
+                self.fasttext,
+                self.dim,
+                self.seed,
             )
         return methods.run(
             method,

@@ -3,20 +3,21 @@
     python -m benchmarks.hierarchical.paper_settings --data ../shared/data \
         --fasttext FOLDER/bin/python [--jobs ...] [--tables]
 
-One run of each, on one core. fastText has the rate of the paper. Our heads have
-another optimizer, and the rate that was chosen on validation rows of EU law
-(results/hierarchical/eurlex57k.json) at the nearest n. fastText's softmax costs
-n times the width for each label that it learns, so the sets with thousands of
-labels have fewer epochs; `epoch` of a row says how many. One epoch shows what
-an epoch costs. `labels` is the mean of a document, and `k` are predicted (Table
-II). A job that has a result in the cache is not run again, and a row that is in
-the table stays as it is.
+One core; one seed of fastText, or those of the job, on the same split. fastText
+has the rate of the paper. Our heads have another optimizer, and the rate that
+was chosen on validation rows of EU law (results/hierarchical/eurlex57k.json) at
+the nearest n. fastText's softmax costs n times the width for each label that it
+learns, so the sets with thousands of labels have fewer epochs; `epoch` of a row
+says how many. One epoch shows what an epoch costs. `labels` is the mean of a
+document, and `k` are predicted (Table II). A job that has a result in the cache
+is not run again, and a row that is in the table stays as it is.
 """
 
 import argparse
 import json
 import math
 import os
+import statistics
 import time
 from typing import NamedTuple
 
@@ -30,23 +31,23 @@ from benchmarks.hierarchical import tables
 
 NAME = "hierarchical/paper_settings"
 DIM, RATE, EPOCHS = 200, 0.25, 100
-COLUMNS = ("method", "rate", "epoch", "precision", "recall", "f1", "at_1")
-COLUMNS += ("cpu_seconds",)
+MEASURED = ("precision", "recall", "f1", "at_1", "cpu_seconds")
 FASTTEXT = ("fastText hs", "fastText softmax")
 OURS = ("hs huffman", "softmax")
 
 
 class Job(NamedTuple):
-    """Models of one set: its name, n, epochs and methods."""
+    """Models of one set: its name, n, epochs, methods, seeds of fastText."""
 
     name: str
     size: int
     epochs: int
     methods: tuple
+    seeds: tuple = (0,)
 
 
 JOBS = {
-    "eurlex-10": Job("eurlex57k", 10, EPOCHS, FASTTEXT),
+    "eurlex-10": Job("eurlex57k", 10, EPOCHS, FASTTEXT, (0, 1, 2)),
     "eurlex-100": Job("eurlex57k", 100, EPOCHS, FASTTEXT),
     "eurlex-1000": Job("eurlex57k", 1000, EPOCHS, FASTTEXT),
     "eurlex-1000-epoch": Job("eurlex57k", 1000, 1, FASTTEXT),
@@ -70,29 +71,40 @@ def rate_of(method, size):
     return min(rows, key=lambda r: abs(math.log(r["n"] / size)))["rate"]
 
 
-def folder_of(args, name):
-    return os.path.join(args.cache, f"paper-{name}")
+def folder_of(args, name, seed):
+    return os.path.join(args.cache, f"paper-{name}" + f"-{seed}" * (seed > 0))
 
 
 def run(args, name, job, methods):
     data = data_lib.load(job.name, args.data, job.size)
-    group = jobs.Group(
-        folder_of(args, name),
-        data,
-        job.epochs,
-        args.fasttext,
-        dim=DIM,
-        evaluate_every=10,
-    )
-    for method in job.methods:
-        if method in methods:
+    for seed in job.seeds:
+        group = jobs.Group(
+            folder_of(args, name, seed),
+            data,
+            job.epochs,
+            args.fasttext,
+            dim=DIM,
+            evaluate_every=10,
+            seed=seed,
+        )
+        for method in set(job.methods) & set(methods):
             group.final(method, rate_of(method, data.num_classes))
 
 
 def rows_of(args, name, job):
     """Rows by what they are known by, for each method that has a result."""
-    rows = tables.rows_of(folder_of(args, name), job.size)
-    if not rows:
+    rows = [
+        row
+        for seed in job.seeds
+        for row in tables.rows_of(folder_of(args, name, seed), job.size)
+    ]
+    by_method = {m: [r for r in rows if r["method"] == m] for m in job.methods}
+    by_method = {
+        method: rows
+        for method, rows in by_method.items()
+        if len(rows) == len(job.seeds)
+    }
+    if not by_method:
         return {}
     data = data_lib.load(job.name, args.data, job.size)
     told = {"set": job.name, "n": job.size, **labels_of(data)}
@@ -103,13 +115,28 @@ def rows_of(args, name, job):
         "--data ... --fasttext ...",
     }
     return {
-        (job, row["method"]): {
+        (job, method): {
             "measured": measured,
             **told,
-            **{key: row[key] for key in COLUMNS},
+            "method": method,
+            "rate": rows[0]["rate"],
+            "epoch": rows[0]["epoch"],
+            "seeds": len(rows),
+            **{
+                key: statistics.fmean(row[key] for row in rows)
+                for key in MEASURED
+            },
+            "f1 +-": spread_of([row["f1"] for row in rows]),
         }
-        for row in rows
+        for method, rows in by_method.items()
     }
+
+
+def spread_of(values):
+    """The standard error of a mean, or "" for a single value."""
+    if len(values) < 2:
+        return ""
+    return statistics.stdev(values) / len(values) ** 0.5
 
 
 def labels_of(data):
@@ -123,8 +150,8 @@ def finished():
         (job, row["method"]): row
         for row in measure.finished(NAME)
         for job in JOBS.values()
-        if (job.name, job.size, job.epochs)
-        == (row["set"], row["n"], row["epoch"])
+        if (job.name, job.size, job.epochs, len(job.seeds))
+        == (row["set"], row["n"], row["epoch"], row["seeds"])
     }
 
 

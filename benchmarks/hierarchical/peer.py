@@ -22,7 +22,7 @@ def write_text(path, rows, with_labels):
             f.write(" ".join([*(names if with_labels else []), *words]) + "\n")
 
 
-def run(method, data, rate, epochs, python, dim=DIM):
+def run(method, data, rate, epochs, python, dim=DIM, seed=0):
     """As `methods.run`, with the end of the curve alone."""
     with tempfile.TemporaryDirectory() as folder:
         job = {
@@ -32,6 +32,7 @@ def run(method, data, rate, epochs, python, dim=DIM):
             "dim": dim,
             "rate": rate,
             "epochs": epochs,
+            "seed": seed,
             "k": min(max(data.k, 10), data.num_classes),
         }
         write_text(job["train"], data.train, with_labels=True)

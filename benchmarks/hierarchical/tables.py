@@ -11,7 +11,7 @@ from benchmarks import measure
 
 FASTTEXT = "fastText hs"
 FULL = "softmax"
-_PATHS = ("--fasttext", "--data", "--cache", "--out")
+COMMAND = "python -m benchmarks.hierarchical"
 
 
 def write(folders, out):
@@ -37,21 +37,13 @@ def save(path, rows):
     record = {
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
-        "command": "python -m benchmarks.hierarchical " + _options(),
+        "command": " ".join(
+            ["python -m benchmarks.hierarchical", *sys.argv[1:]]
+        ),
         "rows": rows,
     }
     measure.write(path, record)
     print(measure.table(rows))
-
-
-def _options():
-    """Those given, but for paths of the machine."""
-    options = sys.argv[1:]
-    kept = []
-    for i, option in enumerate(options):
-        is_path = i and options[i - 1] in _PATHS
-        kept.append("..." if is_path else option)
-    return " ".join(kept)
 
 
 def rows_of(folder, size):

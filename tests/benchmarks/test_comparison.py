@@ -78,18 +78,6 @@ class TestRows:
         ids = rows_lib.make_set(count, 1, 1, few, many).test.ids
         assert len(ids) == rows_lib.TEST_ROWS and np.all(np.diff(ids) > 0)
 
-    def test_limited_keeps_the_commonest_classes(self):
-        rows = make_rows(
-            [[1], [2, 3], [4], [5]], [[0, 1], [2, 0], [1, 2], [2, 1]]
-        )
-        data = rows_lib.make_set(6, 2, 3, rows, rows)
-        cut = rows_lib.limited(data, num_classes=1, num_rows=2)
-        # Label 1 is the commonest (so is 2, but later): rows 0, 2 and 3.
-        assert cut.num_classes == 1
-        assert cut.train.labels.max(axis=1).tolist() == [0, 0]
-        assert (cut.train.labels == 0).sum() == 2
-        assert cut.train.ids.tolist() == [1, 4]
-
     def test_validation_rows_are_training_rows(self, generated):
         data = rows_lib.validation(generated, one_in=10)
         count = generated.train.num_rows
@@ -257,22 +245,35 @@ class TestRates:
     def test_beyond_an_edge(self, found, expected):
         assert rates.beyond(found) == expected
 
+    def test_a_search_ends_where_the_best_is_no_edge(self):
+        scores = {1.0: 0.5, 2.0: 0.6, 4.0: 0.4}
+        assert rates.search(1.0, scores.get) == scores
+        # Without a result there is nothing to go on from.
+        assert rates.search(2.0, {2.0: 0.6}.get) == {2.0: 0.6}
+
     def test_rows_of_a_try(self):
-        one = one_percent.Try(
-            "few", (one_percent.FULL, one_percent.OPTIMAL[341])
-        )
-        jobs = one_percent.jobs_of(one, [0, 1])
-        ends = {
-            (job.name, job.budget): {
-                "precision@1": 0.5 + 0.2 * (method == "full") + 0.1 * job.seed,
-                "cpu_seconds": 2.0,
-            }
-            for (method, _), of_method in jobs.items()
-            for job in of_method
-        }
-        full, optimal = one_percent.rows_of(one, jobs, ends)
+        methods = [one_percent.FULL, ("top_k_paper", 341)]
+        ended = [
+            (
+                job,
+                {
+                    "curve": [
+                        {
+                            "precision@1": 0.5
+                            + 0.2 * (job.method == "full")
+                            + 0.1 * job.seed,
+                            "cpu_seconds": 2.0,
+                        }
+                    ]
+                },
+            )
+            for job in one_percent.jobs_of(64, methods, [0, 1])
+        ]
+        assert ended[0][0].set_up == "batch_size=64;first_rate=0.003"
+        full, optimal = one_percent.rows_of("batch", ended)
         assert full["below full"] == 0.0 and full["seeds"] == 2
         assert optimal["below full"] == pytest.approx(0.2)
+        assert optimal["standard error"] == pytest.approx(0.05)
         assert optimal["percent of classes"] == 3.3
 
 
@@ -453,29 +454,20 @@ class TestJobs:
 
 
 class TestCommand:
-    arguments = "--sets generated --methods uniform --parts curves".split()
-
     @pytest.mark.slow
     def test_runs_once_in_a_process_of_its_own(self, tmp_path, capsys):
         folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
-        given = [*self.arguments, "--epochs", "0.2", *map(str, folders)]
+        given = "--sets generated --methods full uniform forest --epochs 0.2"
+        given = [*given.split(), *map(str, folders)]
         assert comparison.main(given) == 0
-        assert "1 of 1 jobs to run" in capsys.readouterr().out
-        names = {path.name for path in (tmp_path / "out").iterdir()}
-        assert names >= {"generated_steps.csv", "generated_steps_curves.png"}
-        assert comparison.main(given) == 0
-        assert "0 of 1 jobs to run" in capsys.readouterr().out
-
-    @pytest.mark.slow
-    def test_quick(self, tmp_path):
-        folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
-        given = ["--methods", "full", "uniform", "forest", "--quick"]
-        assert comparison.main([*given, *map(str, folders)]) == 0
+        assert "3 of 3 jobs to run" in capsys.readouterr().out
         names = {path.name for path in (tmp_path / "out").iterdir()}
         assert names == {
             "generated_steps.csv", "generated_steps.json",
             "generated_steps_curves.png", "generated_steps_overlap.png",
         }  # fmt: skip
+        assert comparison.main(given) == 0
+        assert "0 of 3 jobs to run" in capsys.readouterr().out
 
 
 class TestFigures:
@@ -605,8 +597,7 @@ def test_concentration_keeps_the_rows_of_other_sets(tmp_path):
     # 2 of 200 classes are 1.15 %, rounded.
     assert made[0]["CP of 1.15 %"] == round(float(curve[1]), 3)
     for found in ({"verses": made, "groups": made}, {"verses": made}):
-        copies = {name: [dict(made[0])] for name in found}
-        concentration.save(copies, str(tmp_path))
+        concentration.save(found, str(tmp_path))
     rows = json.loads((tmp_path / "concentration.json").read_text())["rows"]
     assert [row["set"] for row in rows] == ["groups", "verses"]
     assert all(row["measured"]["command"] for row in rows)

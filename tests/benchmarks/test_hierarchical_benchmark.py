@@ -4,7 +4,6 @@ import json
 import lzma
 import os
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -112,16 +111,19 @@ def test_rates_of_the_paper_and_ours():
 
 def test_rows_that_are_there_stay(tmp_path, monkeypatch):
     """Their cache may be on another machine, which measured them."""
-    job = paper_settings.Job("generated", 5, 3, ("fastText hs", "softmax"))
-    old = {"set": "generated", "n": 5, "method": "softmax", "epoch": 3, "f1": 1}
+    methods = ("fastText hs", "softmax")
+    job = paper_settings.Job("generated", 5, 3, methods, seeds=(0, 1))
+    old = {"set": "generated", "n": 5, "method": "softmax", "epoch": 3}
+    old |= {"seeds": 2, "f1": 1}
     data = data_lib.generated(5)
-    scores = dict.fromkeys(paper_settings.COLUMNS[3:], 0.5)
-    for method in job.methods:
-        path = tmp_path / "paper-a" / f"{method}, 0.25, final.json"
-        path.parent.mkdir(exist_ok=True)
-        told = {"method": method, "rate": 0.25}
-        told["curve"] = [{"epoch": 3, **scores}]
-        path.write_text(json.dumps(told))
+    for folder, score in (("paper-a", 0.5), ("paper-a-1", 0.7)):
+        scores = dict.fromkeys(paper_settings.MEASURED, score)
+        for method in methods:
+            path = tmp_path / folder / f"{method}, 0.25, final.json"
+            path.parent.mkdir(exist_ok=True)
+            told = {"method": method, "rate": 0.25}
+            told["curve"] = [{"epoch": 3, **scores}]
+            path.write_text(json.dumps(told))
     monkeypatch.setattr(paper_settings, "JOBS", {"a": job})
     monkeypatch.setattr(data_lib, "load", lambda *args: data)
     monkeypatch.setattr(paper_settings.measure, "finished", lambda name: [old])
@@ -132,6 +134,8 @@ def test_rows_that_are_there_stay(tmp_path, monkeypatch):
     paper_settings.main(["--tables", "--cache", str(tmp_path)])
     new, kept = saved
     assert kept == old and new["method"] == "fastText hs"
+    assert (new["seeds"], new["f1"]) == (2, pytest.approx(0.6))
+    assert new["f1 +-"] == pytest.approx(0.1)
     # Rows have one or two labels of five.
     assert 1.5 < new["labels"] < 2 and new["k"] == data.k == 2
     assert new["measured"]["machine"]
@@ -236,7 +240,9 @@ def test_smoke(tmp_path, capsys):
     }
 
 
-def test_paths_of_the_machine_stay_out_of_the_results(monkeypatch):
+def test_paths_of_the_machine_stay_out_of_the_results(tmp_path, monkeypatch):
     argv = ["x", "--fasttext", "/a/python", "--epochs", "3", "--data", "/b"]
-    monkeypatch.setattr(tables, "sys", types.SimpleNamespace(argv=argv))
-    assert tables._options() == "--fasttext ... --epochs 3 --data ..."
+    monkeypatch.setattr(tables.sys, "argv", argv)
+    tables.save(tmp_path / "a.json", [{"n": 1}])
+    command = json.loads((tmp_path / "a.json").read_text())["command"]
+    assert command.endswith(" --fasttext ... --epochs 3 --data ...")

@@ -11,7 +11,7 @@ from benchmarks import structure
 BOUNDS = {
     "lines of heads": 42_907,
     "lines of the tagger": 8_789,
-    "lines of benchmarks": 17_518,
+    "lines of benchmarks": 17_364,
     "classes of ours under a head": 5,
     "classes of ours under a sampler": 6,
     "classes of ours under an optimizer": 3,

@@ -13,8 +13,8 @@ class LSHSoftmax(IndexSoftmax):
     Use it for 100,000 classes and more, when random negatives are too easy. It
     is a `SampledSoftmax` with a `tfxclass.samplers.LSHSampler`. The negatives
     are the classes whose hash codes are near the codes of the features ("LSH
-    Embedding") or of the labels ("LSH Label"). They are hard negatives, and
-    they change as the weights change.
+    Embedding") or, with `scheme="label"`, of the labels ("LSH Label"). They are
+    hard negatives, and they change as the weights change.
 
     Sampling costs hash codes and bucket look-ups, whatever `num_classes` is.
     The rest of a training step is a product of [batch, dim] by [dim,
@@ -31,9 +31,9 @@ class LSHSoftmax(IndexSoftmax):
             Defaults to 1 % of the classes, and at least twice the labels of
             each batch. `SampledSoftmax` describes batches with more labels.
         sampler_options: dict of other arguments of the
-            `tfxclass.samplers.LSHSampler`, or None. The method of the paper is
-            `{"neighbor_fraction": 1.0, "correction": "none"}`. `"scheme":
-            "label"` looks up labels instead of features.
+            `tfxclass.samplers.LSHSampler`, or None. The paper's method is
+            `{"bucket_size": None, "negatives": "sample", "neighbor_fraction":
+            1.0, "correction": "none"}`, with `num_sampled=num_classes`.
         seed: int, seed of all sampling.
         **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
             `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,

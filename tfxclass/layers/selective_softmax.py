@@ -34,8 +34,8 @@ class SelectiveSoftmax(IndexSoftmax):
         sampler_options: dict of other arguments of the
             `tfxclass.samplers.HashingForestSampler`, or None. The method of the
             paper is `{"neighbor_fraction": 1.0, "correct_fill": False,
-            "num_candidates": None}`. With `"allocation":
-            tfxclass.samplers.AdaptiveAllocation(...)` it is HF-A of the paper.
+            "num_candidates": None}`. The paper's HF-A adds `"allocation":
+            tfxclass.samplers.AdaptiveAllocation(include_labels=True)`.
         seed: int, seed of all sampling.
         **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
             `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,

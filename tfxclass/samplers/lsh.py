@@ -103,10 +103,9 @@ class LSHSampler(IndexedSampler):
             nearly unbiased if all found classes fit. `"none"`: the softmax is
             restricted to the sample, as in the paper. Defaults to `"fill"`.
         rerank_factor: int, how many times more classes votes select than fit,
-            before logits decide. 1 uses votes only, as in the paper. Defaults
-            to 8 with `correction="fill"`, or less, so that at
-            most 4,096 classes are reranked.
-            With other corrections it is 1.
+            before logits decide. 1 uses votes only. Defaults to 8 with
+            `correction="fill"`, or less, so that at most 4,096 classes are
+            reranked. With other corrections it is 1.
         query_fraction: float in (0, 1], fraction of the examples that read the
             tables: those whose labels were searched for longest ago. The others
             take their neighbors from a `NeighborCache`. Defaults to 1/16 with
