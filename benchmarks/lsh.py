@@ -25,20 +25,17 @@ import figure_style
 import measure
 
 BATCH, DIM, ACTIVE = 256, 128, 6_700
-PAPER = {
-    "bucket_size": None,
-    "negatives": "sample",
-    "neighbor_fraction": 1.0,
-    "correction": "none",
-}
+PAPER = {"negatives": "sample", "neighbor_fraction": 1.0, "correction": "none"}
 SIMHASH = {"num_hashes": 9, "num_tables": 50}
 DWTA = {"hash_family": "dwta", "num_hashes": 6, "num_tables": 400}
+ALL = {"bucket_size": None}
 OURS = "ours, the default"
+# Options of the tables, and of the sampler.
 RULES = {
-    "paper, SimHash K=9 L=50": {**SIMHASH, **PAPER},
-    "paper, DWTA K=6 L=400": {**DWTA, **PAPER},
-    "ours, all rows searched": {**SIMHASH, "query_fraction": 1.0},
-    OURS: SIMHASH,
+    "paper, SimHash K=9 L=50": ({**SIMHASH, **ALL}, PAPER),
+    "paper, DWTA K=6 L=400": ({**DWTA, **ALL}, PAPER),
+    "ours, all rows searched": (SIMHASH, {"query_fraction": 1.0}),
+    OURS: (SIMHASH, {}),
 }
 MAX_DWTA = 20_000  # classes; 400 tables of more would take gigabytes
 DRAWN = {
@@ -52,16 +49,18 @@ def make_sampler(rule, num_classes, kernel):
     """`(sampler, CPU seconds to build its tables)`."""
     import tfxclass
 
-    is_paper = rule.startswith("paper")
+    of_tables, options = RULES[rule]
+    sampler = tfxclass.samplers.LSHSampler(
+        num_classes if rule.startswith("paper") else ACTIVE,
+        tfxclass.samplers.LSHTables(**of_tables, rebuild_interval=50),
+        **options,
+    )
     head = tfxclass.layers.LSHSoftmax(
-        num_classes,
-        num_classes if is_paper else ACTIVE,
-        sampler_options={**RULES[rule], "rebuild_interval": 50},
-        kernel_initializer="zeros",
+        num_classes, sampler=sampler, kernel_initializer="zeros"
     )
     head.build((None, DIM))
     sampler, begin = head.sampler, time.process_time()
-    sampler.build_index(kernel)
+    sampler.source.build(kernel)
     spent = time.process_time() - begin
     sampler.index.advance = lambda *args, **kwargs: None
     return sampler, spent

@@ -128,10 +128,10 @@ def make_step(method, num_classes):
         sampler = "uniform" if "uniform" in method else "auto"
         head = layers.SampledSoftmax(num_classes, num_sampled, sampler)
     elif method.startswith("lsh"):
-        options = {"hash_family": method.split("_")[1]}
-        head = layers.LSHSoftmax(
-            num_classes, num_sampled, sampler_options=options
-        )
+        samplers = tfxclass.samplers
+        tables = samplers.LSHTables(hash_family=method.split("_")[1])
+        sampler = samplers.LSHSampler(num_sampled, tables)
+        head = layers.LSHSoftmax(num_classes, sampler=sampler)
     else:
         head = layers.SelectiveSoftmax(num_classes, num_sampled=num_sampled)
     model = keras.Sequential([keras.layers.Dense(DIM), head])

@@ -73,15 +73,13 @@ def most_classes(classes):
 
 
 def arguments_of(cls):
-    """Arguments of a class, with those that it passes on or takes in a dict."""
+    """Arguments of a class, with those that it passes on."""
     names = set()
     for base in cls.__mro__:
         if base.__module__.startswith("tfxclass"):
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind not in (2, 4)}
-    sampler = getattr(cls, "sampler_class", None)
-    options = () if sampler is None else sampler.option_names
-    return (names | set(options)) - {"self"}
+    return names - {"self"}
 
 
 def registries():

@@ -97,10 +97,16 @@ def make_model(kind, num_classes, has_input=True):
     import tfxclass
 
     keras.utils.set_random_seed(0)
-    options = {"kernel_dtype": "bfloat16"}
-    if kind != "SampledSoftmax":
-        options["sampler_options"] = {"rebuild_interval": INTERVAL}
-    head = getattr(tfxclass.layers, kind)(num_classes, SAMPLED, **options)
+    samplers, sampler = tfxclass.samplers, "auto"
+    if kind == "SelectiveSoftmax":
+        options = {"rebuild_interval": INTERVAL}
+        sampler = samplers.HashingForestSampler(SAMPLED, **options)
+    if kind == "LSHSoftmax":
+        tables = samplers.LSHTables(rebuild_interval=INTERVAL)
+        sampler = samplers.LSHSampler(SAMPLED, tables)
+    head = getattr(tfxclass.layers, kind)(
+        num_classes, SAMPLED, sampler, kernel_dtype="bfloat16"
+    )
     optimizer = tfxclass.optimizers.LazyAdam(
         1e-3, second_moment="row", slot_dtype="bfloat16"
     )

@@ -25,35 +25,21 @@ from verses_data import load
 DIM, BATCH, RATE = 128, 256, 3e-3
 WORD_DROPOUT = 0.5
 FULL, SELECTIVE = "FullSoftmax", "SelectiveSoftmax"
+SAMPLED = {"similarity": "cosine", "num_sampled": 2048}
 # name: (head, head options, optimizer, idf-weighted)
 METHODS = {
     "full dot": (FULL, {}, "adam", False),
     "full cosine": (FULL, {"similarity": "cosine"}, "adam", False),
     "full cosine idf": (FULL, {"similarity": "cosine"}, "adam", True),
-    "selective cosine": (
-        SELECTIVE,
-        {"similarity": "cosine", "num_sampled": 2048},
-        "lazy",
-        False,
-    ),
-    "selective cosine, dense adam": (
-        SELECTIVE,
-        {"similarity": "cosine", "num_sampled": 2048},
-        "adam",
-        False,
-    ),
-    "selective cosine idf": (
-        SELECTIVE,
-        {"similarity": "cosine", "num_sampled": 2048},
-        "lazy",
-        True,
-    ),
+    "selective cosine": (SELECTIVE, SAMPLED, "lazy", False),
+    "selective cosine, dense adam": (SELECTIVE, SAMPLED, "adam", False),
+    "selective cosine idf": (SELECTIVE, SAMPLED, "lazy", True),
     "selective cosine, the paper's": (
         SELECTIVE,
         {
             "similarity": "cosine",
-            "num_sampled": 2048,
-            "sampler_options": {
+            "sampler": {
+                "num_sampled": 2048,
                 "neighbor_fraction": 1.0,
                 "correct_fill": False,
                 "num_candidates": None,
@@ -62,12 +48,7 @@ METHODS = {
         "lazy",
         False,
     ),
-    "sampled uniform cosine": (
-        "SampledSoftmax",
-        {"similarity": "cosine", "num_sampled": 2048},
-        "lazy",
-        False,
-    ),
+    "sampled uniform cosine": ("SampledSoftmax", SAMPLED, "lazy", False),
 }
 
 LABELS = {
@@ -101,6 +82,11 @@ def make_model(method, num_classes, idf):
         weight = keras.layers.Dropout(WORD_DROPOUT)(weight)
     total = keras.ops.sum(vectors * weight, axis=1)
     features = total / (keras.ops.sum(weight, axis=1) + 1e-6)
+    if "sampler" in options:  # its arguments
+        sampler = tfxclass.samplers.HashingForestSampler(
+            seed=0, **options["sampler"]
+        )
+        options = {**options, "sampler": sampler}
     head = getattr(tfxclass.layers, name)(num_classes, seed=0, **options)
     model = keras.Model(inputs, head(features))
     made = {

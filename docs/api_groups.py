@@ -74,6 +74,7 @@ GROUPS = {
         "With an index": [
             "HashingForestSampler",
             "LSHSampler",
+            "LSHTables",
             "AdaptiveAllocation",
         ],
         "For comparisons": ["TopKSampler", "KMeansSampler", "PCAHashSampler"],

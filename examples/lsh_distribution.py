@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
-from tfxclass.ops.lsh import LSHTables
+from tfxclass.ops.lsh import LSHIndex
 
 DIM, GROUP = 64, 50
 NUM_HASHES, NUM_TABLES = 9, 50
@@ -53,8 +53,11 @@ def make_data(num_classes, num_rows, seed=0):
 def make_model(num_classes):
     head = tfxclass.layers.LSHSoftmax(
         num_classes,
-        num_sampled=max(num_classes // 10, 2 * 64),
-        sampler_options={"num_hashes": NUM_HASHES, "num_tables": NUM_TABLES},
+        sampler=tfxclass.samplers.LSHSampler(
+            max(num_classes // 10, 2 * 64),
+            tfxclass.samplers.LSHTables(NUM_HASHES, NUM_TABLES),
+            seed=1,
+        ),
         seed=1,
     )
     model = keras.Sequential(
@@ -72,7 +75,7 @@ def make_model(num_classes):
 
 def frequencies(kernel, features, draws):
     """How often each class is found for `features` `[dim]`, `[num_classes]`."""
-    tables = LSHTables(NUM_HASHES, NUM_TABLES)
+    tables = LSHIndex(NUM_HASHES, NUM_TABLES)
     counts = np.zeros(kernel.shape[0])
     for seed in range(draws):
         tables.build(kernel, seed=seed)

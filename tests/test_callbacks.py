@@ -11,6 +11,7 @@ from tests.support.contract import BATCH
 from tests.support.contract import CLASSES
 from tests.support.contract import data
 from tests.support.contract import make_model
+from tests.support.lsh import lsh_sampler
 from tfxclass import distribute
 from tfxclass import samplers
 
@@ -28,7 +29,7 @@ SAMPLERS = {
         INDEX | {"recall", "k_eff", "v", "noise", "choice"},
     ),
     "lsh": (
-        lambda: samplers.LSHSampler(32, num_hashes=3, num_tables=4),
+        lambda: lsh_sampler(32, num_hashes=3, num_tables=4),
         INDEX | {"recall", "tables_probed", "table_hit_rate"},
     ),
     "kmeans": (lambda: samplers.KMeansSampler(32, num_groups=4), INDEX),

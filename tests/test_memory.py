@@ -12,6 +12,7 @@ import pytest
 import tfxclass
 from tests.conftest import ROOT
 from tests.support.cases import quick
+from tests.support.lsh import lsh_sampler
 from tfxclass.samplers import by_name
 from tfxclass.samplers import indexed
 from tfxclass.samplers import neighbor_cache
@@ -35,25 +36,25 @@ HEADS = {
     ),
     "sampled": lambda: layers.SampledSoftmax(CLASSES, 2000),
     "selective": lambda: layers.SelectiveSoftmax(
-        CLASSES, 2000, sampler_options={"rebuild_interval": 10}
+        CLASSES,
+        sampler=tfxclass.samplers.HashingForestSampler(
+            2000, rebuild_interval=10
+        ),
     ),
     "lsh": lambda: layers.SampledSoftmax(
         CLASSES,
-        sampler=tfxclass.samplers.LSHSampler(
-            2000, rebuild_interval=5, incremental=False
-        ),
+        sampler=lsh_sampler(2000, rebuild_interval=5, incremental=False),
     ),
     "selective_half": lambda: layers.SelectiveSoftmax(
         CLASSES,
-        2000,
-        sampler_options={"rebuild_interval": 10},
+        sampler=tfxclass.samplers.HashingForestSampler(
+            2000, rebuild_interval=10
+        ),
         kernel_dtype="bfloat16",
     ),
     "lsh_half": lambda: layers.SampledSoftmax(
         CLASSES,
-        sampler=tfxclass.samplers.LSHSampler(
-            2000, rebuild_interval=5, incremental=False
-        ),
+        sampler=lsh_sampler(2000, rebuild_interval=5, incremental=False),
         kernel_dtype="bfloat16",
     ),
     "projected": lambda: layers.ProjectedSoftmax(CLASSES, 32),
@@ -227,11 +228,12 @@ def test_peak_of_a_process(name):
 SEARCHED = {
     "forest": lambda: layers.SelectiveSoftmax(
         2_000_000,
-        2000,
-        sampler_options={"num_trees": 4, "query_fraction": 1.0},
+        sampler=tfxclass.samplers.HashingForestSampler(
+            2000, num_trees=4, query_fraction=1.0
+        ),
     ),
     "lsh": lambda: layers.LSHSoftmax(
-        2_000_000, 2000, sampler_options={"num_tables": 4}
+        2_000_000, sampler=lsh_sampler(2000, num_tables=4)
     ),
 }
 MANY_THREADS = """
@@ -418,25 +420,27 @@ class TestTenMillionClasses:
 
     def test_a_forest_takes_two_gigabytes_at_most(self):
         sampler = tfxclass.samplers.HashingForestSampler(4096)
-        num_trees, sketch = sampler.forest.trees_and_sketch(*self.SIZES)
+        num_trees, sketch = sampler.source.trees_and_sketch(*self.SIZES, True)
         assert 20 <= num_trees < 50 and sketch == 32
         assert 1.8e9 < sampler.index_bytes(*self.SIZES) <= 2e9
-        assert sampler.forest.trees_and_sketch(1_000_000, 128) == (50, 0)
+        sizes = 1_000_000, 128, True
+        assert sampler.source.trees_and_sketch(*sizes) == (50, 0)
 
     def test_tables_take_one_gigabyte_at_most(self):
         sampler = tfxclass.samplers.LSHSampler(4096)
-        _, num_tables = sampler.functions(self.SIZES[0])
+        _, num_tables = sampler.tables.functions(self.SIZES[0], 4096)
         assert 16 <= num_tables < 50
         tables = sampler.index_bytes(*self.SIZES)
         tables -= neighbor_cache.bytes_of(*self.SIZES)
         assert 0.8e9 < tables <= 1e9
-        assert sampler.functions(1_000_000)[1] == 50
+        assert sampler.tables.functions(1_000_000, 4096)[1] == 50
 
     def test_numbers_that_are_given_are_kept(self):
         forest = tfxclass.samplers.HashingForestSampler(4096, num_trees=40)
-        assert forest.forest.trees_and_sketch(*self.SIZES) == (40, 32)
-        tables = tfxclass.samplers.LSHSampler(4096, num_tables=40)
-        assert tables.functions(self.SIZES[0])[1] == 40
+        sizes = *self.SIZES, True
+        assert forest.source.trees_and_sketch(*sizes) == (40, 32)
+        tables = tfxclass.samplers.LSHTables(num_tables=40)
+        assert tables.functions(self.SIZES[0], 4096)[1] == 40
 
     @pytest.mark.parametrize("name", ["SelectiveSoftmax", "LSHSoftmax"])
     def test_all_of_it_takes_fourteen_at_most(self, name):

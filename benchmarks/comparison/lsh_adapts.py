@@ -43,7 +43,8 @@ def found_by(sampler, scheme, features, labels, kernel):
     asked, valid = sampler.hashed_queries(features, labels, kernel)
     cosines = lsh_probability.cosines(asked, kernel, 0.0)
     in_table = lsh_probability.collision_probability(cosines).numpy()
-    log_none = sampler.num_tables * np.log1p(-(in_table**sampler.num_hashes))
+    tables = sampler.tables
+    log_none = tables.num_tables * np.log1p(-(in_table**tables.num_hashes))
     none = np.where(valid[:, :, None], log_none, 0.0).sum(axis=1)
     return -np.expm1(none)
 

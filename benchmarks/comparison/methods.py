@@ -1,5 +1,7 @@
 """The methods that are compared."""
 
+import dataclasses
+import functools
 from typing import NamedTuple
 
 import keras
@@ -15,7 +17,7 @@ class Method(NamedTuple):
     Attributes:
         label: str, in the figures.
         head: str, class in `tfxclass.layers`.
-        sampler: str, class in `tfxclass.samplers`, or a class, or None.
+        sampler: str, class in `tfxclass.samplers`, or what makes one, or None.
         options: dict, of the sampler if there is one, else of the head. A
             value that is a function is called with `(data, set_up)`; `tau_cp`
             is the threshold of an `AdaptiveAllocation`, `tau_cp_end` its last
@@ -87,6 +89,14 @@ class LSHAndLabelsSampler(tfxclass.samplers.LSHSampler):
         return sample._replace(mask=sample.mask | _are_labels(sample))
 
 
+def lsh_sampler(num_sampled, kind=tfxclass.samplers.LSHSampler, **options):
+    """An `LSHSampler`; the options of its tables stand among its own."""
+    make = tfxclass.samplers.LSHTables
+    names = {each.name for each in dataclasses.fields(make)} & {*options}
+    tables = make(**{name: options.pop(name) for name in names})
+    return kind(num_sampled, tables, **options)
+
+
 def _are_labels(sample):
     """Which classes are labels of the batch, bool `[num_sampled]`."""
     columns = tf.boolean_mask(sample.positions, sample.positions >= 0)
@@ -153,7 +163,7 @@ def _forest(label, **options):
 
 def _lsh(label, scheme, **options):
     options = {"num_sampled": _num_sampled, "scheme": scheme, **options}
-    return Method(label, "SampledSoftmax", "LSHSampler", options)
+    return Method(label, "SampledSoftmax", lsh_sampler, options)
 
 
 # The softmax restricted to the classes that were chosen, not an estimate of
@@ -277,7 +287,7 @@ METHODS = {
     "lsh_and_labels": Method(
         "LSH embedding, SimHash K=9 L=50, and the batch's labels",
         "SampledSoftmax",
-        LSHAndLabelsSampler,
+        functools.partial(lsh_sampler, kind=LSHAndLabelsSampler),
         {"scheme": "embedding", **_SIMHASH_PAPER},
     ),
     "random_over_all": _sampled(

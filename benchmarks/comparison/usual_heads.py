@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tfxclass
 from benchmarks.comparison.methods import RandomSampler
+from benchmarks.comparison.methods import lsh_sampler
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.effective import effective_classes
 
@@ -29,18 +30,6 @@ def make_head(method, num_classes, num_sampled, scale, seed, **options):
     common = {"similarity": layers.Cosine(scale=scale), "seed": seed}
     if method == "full":
         return layers.FullSoftmax(num_classes, **common)
-    if method in ("uniform", "auto"):
-        return layers.SampledSoftmax(
-            num_classes, num_sampled, sampler=method, **common
-        )
-    if method == "forest":
-        return layers.SelectiveSoftmax(
-            num_classes, num_sampled, sampler_options=options, **common
-        )
-    if method == "lsh":
-        return layers.LSHSoftmax(
-            num_classes, num_sampled, sampler_options=options, **common
-        )
     if method == "lsh_paper":  # no class of a bucket is left out
         num_sampled = num_classes
     sampler = _SAMPLERS[method](num_sampled, seed=seed, **options)
@@ -50,6 +39,10 @@ def make_head(method, num_classes, num_sampled, scale, seed, **options):
 _SAMPLERS = {
     "neighbors": NeighborsSampler,
     "random": RandomSampler,
+    "uniform": tfxclass.samplers.UniformSampler,
+    "auto": tfxclass.samplers.AutoSampler,
+    "forest": tfxclass.samplers.HashingForestSampler,
+    "lsh": lsh_sampler,
     "forest_paper": functools.partial(
         tfxclass.samplers.HashingForestSampler,
         num_candidates=None,
@@ -57,10 +50,10 @@ _SAMPLERS = {
         correct_fill=False,
     ),
     "lsh_uncorrected": functools.partial(
-        tfxclass.samplers.LSHSampler, neighbor_fraction=1.0, correction="none"
+        lsh_sampler, neighbor_fraction=1.0, correction="none"
     ),
     "lsh_paper": functools.partial(
-        tfxclass.samplers.LSHSampler,
+        lsh_sampler,
         num_hashes=9,
         num_tables=50,
         bucket_size=None,

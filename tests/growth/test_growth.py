@@ -15,6 +15,7 @@ from tests.support.growth_contract import slots_of
 from tests.support.growth_contract import small_data
 from tests.support.growth_contract import small_model
 from tests.support.growth_contract import trained
+from tests.support.lsh import lsh_sampler
 from tests.support.mixing import MixingSampler
 from tfxclass import layers
 from tfxclass import losses
@@ -48,8 +49,9 @@ class TestCosineForest(GrowthContract):
     def make_head(self, **options):
         return layers.SelectiveSoftmax(
             CLASSES,
-            30,
-            sampler_options={"num_trees": 3, "leaf_size": 5},
+            sampler=samplers.HashingForestSampler(
+                30, num_trees=3, leaf_size=5, seed=1
+            ),
             similarity="cosine",
             seed=1,
             **options,
@@ -67,8 +69,7 @@ class TestLSH(GrowthContract):
     def make_head(self, **options):
         return layers.LSHSoftmax(
             CLASSES,
-            30,
-            sampler_options={"num_hashes": 3, "num_tables": 4},
+            sampler=lsh_sampler(30, num_hashes=3, num_tables=4, seed=1),
             seed=1,
             **options,
         )

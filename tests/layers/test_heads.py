@@ -15,6 +15,7 @@ from tests.support.cases import check_refused
 from tests.support.cases import quick
 from tests.support.contract import check_nothing_is_left
 from tests.support.contract import fit_again
+from tests.support.lsh import lsh_sampler
 from tests.support.mixing import MixingSampler
 from tests.support.processes import run_code
 from tfxclass import layers
@@ -23,6 +24,12 @@ from tfxclass import samplers
 CLASSES, DIM, BATCH, SAMPLED = 60, 8, 16, 30
 # float32 logits and sums over some dozen classes.
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def forest_sampler(**options):
+    """What makes the sampler of a size and a seed."""
+    return functools.partial(samplers.HashingForestSampler, **options)
+
 
 KINDS = {
     "full": (layers.FullSoftmax, {}),
@@ -35,11 +42,9 @@ KINDS = {
         layers.SelectiveSoftmax,
         {
             "num_sampled": SAMPLED,
-            "sampler_options": {
-                "num_trees": 3,
-                "leaf_size": 5,
-                "rebuild_interval": 2,
-            },
+            "sampler": forest_sampler(
+                num_trees=3, leaf_size=5, rebuild_interval=2
+            ),
         },
     ),
     "auto": (
@@ -68,12 +73,13 @@ KINDS = {
         layers.LSHSoftmax,
         {
             "num_sampled": SAMPLED,
-            "sampler_options": {
-                "scheme": "label",
-                "num_hashes": 3,
-                "num_tables": 4,
-                "rebuild_interval": 2,
-            },
+            "sampler": functools.partial(
+                lsh_sampler,
+                scheme="label",
+                num_hashes=3,
+                num_tables=4,
+                rebuild_interval=2,
+            ),
         },
     ),
 }
@@ -576,7 +582,7 @@ INVALID = {
         ["`margin` must be >= 0 and finite. Received: inf"],
     ),
     "decay_infinite": (
-        lambda: samplers.LSHSampler(9, decay=np.inf),
+        lambda: samplers.LSHTables(decay=np.inf),
         ["`decay` must be >= 0 and finite. Received: inf"],
     ),
     "margin_negative": (
@@ -608,42 +614,35 @@ INVALID = {
         ["`num_sampled`", "positive integer"],
     ),
     "num_trees": (
-        lambda: layers.SelectiveSoftmax(9, 3, sampler_options={"num_trees": 0}),
+        lambda: samplers.HashingForestSampler(num_trees=0),
         ["`num_trees` must be a positive integer. Received: 0"],
     ),
     "leaf_size": (
-        lambda: layers.SelectiveSoftmax(
-            9, 3, sampler_options={"leaf_size": -1}
-        ),
+        lambda: samplers.HashingForestSampler(leaf_size=-1),
         ["`leaf_size` must be a positive integer. Received: -1"],
     ),
     "num_neighbors": (
-        lambda: layers.SelectiveSoftmax(
-            9, 3, sampler_options={"num_neighbors": 0}
-        ),
+        lambda: samplers.HashingForestSampler(num_neighbors=0),
         ["`num_neighbors` must be a positive integer"],
     ),
     "rebuild_interval": (
-        lambda: layers.SelectiveSoftmax(
-            9, 3, sampler_options={"rebuild_interval": 0}
-        ),
+        lambda: samplers.HashingForestSampler(rebuild_interval=0),
         ["`rebuild_interval` must be a positive integer"],
     ),
     "neighbor_fraction": (
-        lambda: layers.SelectiveSoftmax(
-            9, 3, sampler_options={"neighbor_fraction": 1.5}
-        ),
+        lambda: samplers.HashingForestSampler(neighbor_fraction=1.5),
         ["`neighbor_fraction` must be in (0, 1]", "1.5"],
     ),
-    "sampler_options": (
-        lambda: layers.SelectiveSoftmax(9, 3, sampler_options=4),
-        ["`sampler_options` of SelectiveSoftmax must be a dict", "4"],
+    "sampler_kind": (
+        lambda: layers.SelectiveSoftmax(9, 3, "uniform"),
+        [
+            "`sampler` of SelectiveSoftmax must be a HashingForestSampler",
+            "UniformSampler",
+        ],
     ),
-    "option_outside": (
-        lambda: layers.SelectiveSoftmax(
-            9, 3, num_trees=2, sampler_options={"num_trees": 4}
-        ),
-        ["`num_trees` of SelectiveSoftmax belongs in `sampler_options`"],
+    "tables": (
+        lambda: samplers.LSHSampler(3, 20),
+        ["`tables` must be a tfxclass.samplers.LSHTables", "20"],
     ),
     "mode_options": (
         lambda: layers.DropMax(9, mode_options="adaptive"),
@@ -772,18 +771,18 @@ def test_selective_softmax_takes_the_nearest_classes():
     head = make_head(
         "selective",
         num_sampled=20,
-        sampler_options={
-            "num_trees": 3,
-            "neighbor_fraction": 1.0,
-            "correct_fill": False,
-            "num_candidates": None,
-            "num_neighbors": 30,
-            "leaf_size": CLASSES,  # one cell: the search is exact
-        },
+        sampler=forest_sampler(
+            num_trees=3,
+            neighbor_fraction=1.0,
+            correct_fill=False,
+            num_candidates=None,
+            num_neighbors=30,
+            leaf_size=CLASSES,  # one cell: the search is exact
+        ),
     )
     head.build((None, DIM))
     head.kernel.assign(data(seed=1, rows=CLASSES)[0])
-    head.rebuild()
+    head.sampler.rebuild(head.kernel)
     x, _ = data()
     targets = tf.constant([[3]], tf.int64)
     sample = head.sampler.sample(tf.constant(x[:1]), targets, head.kernel)
@@ -810,11 +809,11 @@ def allocation(**changes):
 def test_allocation_schedule():
     rule = allocation()
     for step in range(12):
-        trees, interval = rule.forest_schedule(tf.constant(step, tf.int64))
+        refresh = rule.refresh(tf.constant(step, tf.int64), 1e6)
         # Of the training, at the start of the phase.
         done = step // 4 * 4 / 10
-        assert int(trees) == round(2 + 4 * done)
-        assert int(interval) == round(2 + 8 * done)
+        assert int(refresh.num_trees) == round(2 + 4 * done)
+        assert int(refresh.interval) == round(2 + 8 * done)
         threshold = float(rule.threshold(tf.constant(step, tf.int64)))
         expected = 0.3 + 0.5 * min(step / 10, 1.0)
         np.testing.assert_allclose(threshold, expected, rtol=1e-6)
@@ -841,17 +840,17 @@ def test_allocation_takes_the_least_number_that_passes(step):
 def test_allocation_shrinks_samples_of_padded_labels(include_labels):
     """Padding of rows with several labels takes no place in the sample."""
     rule = allocation(num_trees=(2, 2), include_labels=include_labels)
-    head = make_head("selective", sampler_options={"allocation": rule})
+    head = make_head("selective", sampler=forest_sampler(allocation=rule))
     head.build((None, DIM))
     head.kernel.assign(data(seed=1, rows=CLASSES)[0])
-    head.rebuild()
+    head.sampler.rebuild(head.kernel)
     labels = np.full((8, 6), -1)
     labels[:, 0] = np.arange(8) % 2
     x, _ = data(rows=8)
     # Great logits: a class or two have the probability of a row.
     queries = tf.constant(50 * x[:8])
     sample = head.sampler.sample(queries, tf.constant(labels), head.kernel)
-    active = head.sampler.num_active.numpy()
+    active = head.sampler.num_allocated.numpy()
     assert active < 5
     # The paper's M counts labels, and no label is left out.
     expected = max(2, active) if include_labels else 2 + active
@@ -867,12 +866,12 @@ def test_allocation_counts_labels_where_it_is_told_to(include_labels):
         cumulative_probability=(0.3, 0.3),
         include_labels=include_labels,
     )
-    head = make_head("selective", sampler_options={"allocation": rule})
+    head = make_head("selective", sampler=forest_sampler(allocation=rule))
     head.build((None, DIM))
-    head.rebuild()
+    head.sampler.rebuild(head.kernel)
     labels = tf.constant([[0], [1], [2]], tf.int64)
     sample = head.sampler.sample(tf.zeros((3, DIM)), labels, head.kernel)
-    active = int(head.sampler.num_active.numpy())
+    active = int(head.sampler.num_allocated.numpy())
     assert active == int(np.ceil(0.3 * CLASSES))
     assert len(sample.ids) == (active if include_labels else active + 3)
 
@@ -880,17 +879,17 @@ def test_allocation_counts_labels_where_it_is_told_to(include_labels):
 def test_allocation_in_training_saves_and_goes_on(tmp_path):
     head = make_head(
         "selective",
-        sampler_options={
-            "num_trees": 3,
-            "leaf_size": 5,
-            "rebuild_interval": 2,
-            "allocation": allocation(),
-        },
+        sampler=forest_sampler(
+            num_trees=3,
+            leaf_size=5,
+            rebuild_interval=2,
+            allocation=allocation(),
+        ),
     )
     model = make_model(head, tfxclass.optimizers.LazyAdam(0.05))
     x, y = data(rows=8)
     model.fit(x, y, batch_size=4, epochs=6, shuffle=False, verbose=0)
-    active = int(head.sampler.num_active.numpy())
+    active = int(head.sampler.num_allocated.numpy())
     assert 1 <= active < SAMPLED
     model.save(str(tmp_path / "m.keras"))
     loaded = keras.saving.load_model(str(tmp_path / "m.keras"))

@@ -14,10 +14,13 @@ from tests.ops.test_lsh import normal
 from tests.ops.test_lsh import with_equal_norms
 from tests.support import reference
 from tests.support.cases import quick
+from tests.support.lsh import lsh_sampler
 from tfxclass.layers import Cosine
 from tfxclass.layers import LSHSoftmax
 from tfxclass.layers import SampledSoftmax
 from tfxclass.samplers import LSHSampler
+from tfxclass.samplers import LSHTables
+from tfxclass.samplers.drift import FixedSchedule
 
 CLASSES, DIM, BATCH = 60, 8, 6
 # So few collisions that the union of a batch fits.
@@ -26,7 +29,7 @@ HASHING = {"num_hashes": 5, "num_tables": 4}
 
 def lsh_head(num_classes, num_sampled, **options):
     """A head with any of the sampler's options."""
-    sampler = LSHSampler(min(num_sampled, num_classes), **options)
+    sampler = lsh_sampler(min(num_sampled, num_classes), **options)
     return SampledSoftmax(num_classes, sampler=sampler)
 
 
@@ -67,7 +70,7 @@ def sample_of(head, features, labels):
 def buckets_of(head, features, labels):
     """What brute force finds for each row, bool `[batch, num_classes]`."""
     rows = head.kernel.numpy()
-    hashing = {name: getattr(head.sampler, name) for name in HASHING}
+    hashing = {name: getattr(head.sampler.tables, name) for name in HASHING}
     if head.sampler.scheme == "embedding":
         shared = brute_force(rows, features, hashing, seed=5)
         return shared.any(axis=0)
@@ -127,7 +130,7 @@ def test_the_classes_that_the_batch_gives_most_probability_stay(
         25, scheme=scheme, num_hashes=1, num_tables=20, rerank_factor=9
     )
     head.cosine = Cosine() if similarity == "cosine" else None
-    head.sampler.similarity = similarity
+    head.sampler.normalize = similarity == "cosine"
     features, labels = batch(labels_wide)
     features *= 2
     # Rows without labels, as of a mask, have no loss and so no say.
@@ -226,7 +229,7 @@ def test_per_sample_loss_is_the_masked_softmax(scheme, labels_wide, correction):
 def collisions(head, features, ids):
     """p^K of each class, float64 `[batch, n]`."""
     rows = head.kernel.numpy()
-    if head.sampler.measure == "inner_product":
+    if head.sampler.tables.measure == "inner_product":
         rows, _ = with_equal_norms(rows)
         features = np.pad(features, [(0, 0), (0, 1)])
     cosine = reference.normalized(features) @ reference.normalized(rows[ids]).T
@@ -326,11 +329,12 @@ def test_weights_have_no_gradient(negatives, scheme):
 
 @pytest.mark.parametrize("decay", [0.0, 0.05, 0.4])
 def test_the_interval_grows_exponentially(decay):
-    sampler = LSHSampler(4, rebuild_interval=50, decay=decay)
+    schedule = FixedSchedule(50, decay)
     step, steps, intervals = 0, [], []
     for _ in range(12):
         steps.append(step)
-        intervals.append(int(sampler.interval(tf.constant(step, tf.int64))))
+        refresh = schedule.refresh(tf.constant(step, tf.int64), 1e6)
+        intervals.append(int(refresh.interval))
         step += intervals[-1]
     # Each interval is cut to an integer.
     expected = 50 * np.exp(decay * np.arange(12))
@@ -386,8 +390,7 @@ def test_odd_rows_and_features_train(hash, value):
         options = {"num_hashes": 2, "num_tables": 3, "rebuild_interval": 1}
         head = LSHSoftmax(
             num_classes,
-            num_sampled,
-            sampler_options={"hash_family": hash, **options},
+            sampler=lsh_sampler(num_sampled, hash_family=hash, **options),
             kernel_initializer=keras.initializers.Constant(value),
         )
         model = keras.Sequential([keras.Input([DIM]), head])
@@ -441,44 +444,41 @@ BAD_ARGUMENTS = {
 
 @pytest.mark.parametrize("name", BAD_ARGUMENTS)
 def test_bad_arguments_are_refused(name):
-    arguments = {"num_sampled": 5, **BAD_ARGUMENTS[name]}
     with pytest.raises(ValueError, match=name):
-        LSHSampler(**arguments)
-    num_sampled = arguments.pop("num_sampled")
-    with pytest.raises(ValueError, match=name):
-        LSHSoftmax(10, num_sampled, sampler_options=arguments)
+        lsh_sampler(**{"num_sampled": 5, **BAD_ARGUMENTS[name]})
 
 
-def test_options_that_the_sampler_has_not_are_refused():
-    with pytest.raises(ValueError, match="`sampler_options` of.*: decays"):
-        LSHSoftmax(10, 5, sampler_options={"decays": 0.1})
-
-
-def test_options_belong_in_their_dict():
-    with pytest.raises(ValueError, match="`decay` of LSHSoftmax belongs in"):
-        LSHSoftmax(10, 5, decay=0.1)
-    head = LSHSoftmax(10, 5, sampler_options={"bin_size": 4, "decay": 0.1})
+def test_tables_come_back_from_a_configuration():
+    tables = LSHTables(bin_size=4, decay=0.1)
+    head = LSHSoftmax(10, sampler=LSHSampler(5, tables))
     again = LSHSoftmax.from_config(head.get_config())
-    assert (again.sampler.decay, again.sampler.bin_size) == (0.1, 4)
+    assert again.sampler.tables == tables
     assert again.get_config() == head.get_config()
+
+
+def test_heads_of_one_description_have_tables_of_their_own():
+    tables = LSHTables(**HASHING)
+    heads = [LSHSoftmax(10, sampler=LSHSampler(5, tables)) for _ in range(2)]
+    for head in heads:
+        head.build((None, DIM))
+    assert heads[0].sampler.index is not heads[1].sampler.index
 
 
 def test_functions_follow_the_sizes_unless_given():
     """A query visits about twice as many ids as there are places."""
     for num_classes, num_sampled in [(31_077, 1024), (10**6, 10**4), (300, 40)]:
-        sampler = LSHSampler(num_sampled)
-        num_hashes, num_tables = sampler.functions(num_classes)
+        sizes = num_classes, num_sampled
+        num_hashes, num_tables = LSHTables().functions(*sizes)
         visits = num_tables * num_classes / 2**num_hashes
         assert 2**-0.5 < visits / (2 * num_sampled) < 2**0.5
-        dwta = LSHSampler(num_sampled, hash_family="dwta")
-        dwta = dwta.functions(num_classes)
+        dwta = LSHTables(hash_family="dwta").functions(*sizes)
         assert dwta == (max(round(num_hashes / 3), 1), num_tables)
-    assert LSHSampler(228).functions(10**4)[1] == 50
-    assert LSHSampler(4).functions(10)[1] == 16
-    given = LSHSampler(4, num_hashes=3, num_tables=7)
-    assert given.functions(10**6) == (3, 7)
-    config = LSHSampler(4, bucket_size=None, redraw_interval=None).get_config()
-    assert config["num_hashes"] is config["num_tables"] is None
+    assert LSHTables().functions(10**4, 228)[1] == 50
+    assert LSHTables().functions(10, 4)[1] == 16
+    given = LSHTables(num_hashes=3, num_tables=7)
+    assert given.functions(10**6, 4) == (3, 7)
+    tables = LSHTables(bucket_size=None, redraw_interval=None)
+    config = LSHSampler(4, tables).get_config()
     assert LSHSampler.from_config(config).get_config() == config
 
 

@@ -361,8 +361,7 @@ INVALID = {
     "smoothing_of_own_buckets": (
         lambda: layers.LSHSoftmax(
             CLASSES,
-            20,
-            sampler_options={"correction": "none"},
+            sampler=samplers.LSHSampler(20, correction="none"),
             loss_options=LossOptions(label_smoothing=0.1),
         ),
         ["`label_smoothing` is a sum over all classes", "LSHSampler"],

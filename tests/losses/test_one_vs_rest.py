@@ -413,7 +413,9 @@ INVALID = {
     ),
     "uncorrected": (
         lambda: layers.SelectiveSoftmax(
-            9, 3, sampler_options={"correct_fill": False}, loss="sigmoid"
+            9,
+            sampler=samplers.HashingForestSampler(3, correct_fill=False),
+            loss="sigmoid",
         ),
         ["`loss` is a sum over all classes", "loss=sigmoid"],
     ),

@@ -43,9 +43,7 @@ HEADS = {
     "auto": sampled(layers.SampledSoftmax, sampler="auto"),
     "forest": sampled(layers.SelectiveSoftmax),
     "lsh": sampled(layers.LSHSoftmax),
-    "lsh, label": sampled(
-        layers.LSHSoftmax, sampler_options={"scheme": "label"}
-    ),
+    "lsh, label": of_sampler(samplers.LSHSampler, scheme="label", seed=1),
     "sigmoid": sampled(layers.SampledSoftmax, loss="sigmoid"),
     "nce": sampled(layers.NoiseContrastive),
     "word2vec": sampled(layers.NegativeSampling),

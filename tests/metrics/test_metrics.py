@@ -11,6 +11,7 @@ import tfxclass
 from tests.support import reference
 from tfxclass import layers
 from tfxclass import metrics
+from tfxclass import samplers
 
 # Logits are features . rows; with the identity as class matrix the features
 # are the logits.
@@ -177,12 +178,13 @@ def test_sampled_accuracy_ranks_among_the_classes_of_the_step():
 def selective(leaf_size, classes=200, **options):
     head = layers.SelectiveSoftmax(
         classes,
-        num_sampled=50,
-        sampler_options={
-            "num_trees": 2,
-            "leaf_size": leaf_size,
-            "num_candidates": None,
-        },
+        sampler=samplers.HashingForestSampler(
+            50,
+            num_trees=2,
+            leaf_size=leaf_size,
+            num_candidates=None,
+            seed=1,
+        ),
         seed=1,
         **options,
     )
@@ -195,7 +197,7 @@ def selective(leaf_size, classes=200, **options):
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_gain_is_one_where_the_search_is_exact(similarity):
     head, x = selective(leaf_size=200, similarity=similarity)
-    head.rebuild()
+    head.sampler.rebuild(head.kernel)
     metric = metrics.NormalizedCumulativeGain(head, 10)
     labels = np.zeros(9, int)
     np.testing.assert_allclose(
@@ -209,7 +211,7 @@ def test_gain_of_a_poor_search_equals_numpy(kind):
     head, x = selective(
         leaf_size=5, similarity=similarity, use_bias=kind == "bias"
     )
-    head.rebuild()
+    head.sampler.rebuild(head.kernel)
     bias = None
     if kind == "bias":
         bias = np.random.default_rng(2).normal(size=200)
@@ -236,7 +238,7 @@ def test_gain_is_zero_before_the_first_forest():
 
 def test_gain_of_more_classes_than_there_are():
     head, x = selective(leaf_size=20, classes=20)
-    head.rebuild()
+    head.sampler.rebuild(head.kernel)
     metric = metrics.NormalizedCumulativeGain(head, 30)
     result = result_of(metric, head, np.zeros(9, int), x=x)
     np.testing.assert_allclose(result, 1.0, rtol=1e-5)
@@ -273,13 +275,10 @@ def test_in_fit_and_evaluate(kind):
         "sampled": lambda: layers.SampledSoftmax(30, 20, seed=0),
         "selective": lambda: layers.SelectiveSoftmax(
             30,
-            20,
             seed=0,
-            sampler_options={
-                "rebuild_interval": 2,
-                "num_trees": 2,
-                "leaf_size": 5,
-            },
+            sampler=samplers.HashingForestSampler(
+                20, num_trees=2, leaf_size=5, rebuild_interval=2, seed=0
+            ),
         ),
     }[kind]()
     model = keras.Sequential([keras.Input([5]), head])

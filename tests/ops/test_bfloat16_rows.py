@@ -7,12 +7,14 @@ import tensorflow as tf
 
 import tfxclass
 from tests.support.cases import quick
+from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import optimizers
+from tfxclass import samplers
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import row_update
 from tfxclass.ops.hashing_forest import HashingForest
-from tfxclass.ops.lsh import LSHTables
+from tfxclass.ops.lsh import LSHIndex
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
 from tfxclass.rows import rounded_initializer
@@ -158,12 +160,13 @@ HEADS = {
     "top_k": lambda **o: layers.SampledSoftmax(ROWS, 30, "top_k", **o),
     "selective": lambda **o: layers.SelectiveSoftmax(
         ROWS,
-        30,
-        sampler_options={"num_trees": 4, "leaf_size": 5, "rebuild_interval": 4},
+        sampler=samplers.HashingForestSampler(
+            30, num_trees=4, leaf_size=5, rebuild_interval=4
+        ),
         **o,
     ),
     "lsh": lambda **o: layers.LSHSoftmax(
-        ROWS, 30, sampler_options={"rebuild_interval": 4}, **o
+        ROWS, sampler=lsh_sampler(30, rebuild_interval=4), **o
     ),
     "auto": lambda **o: layers.SampledSoftmax(ROWS, 30, "auto", **o),
     "nce": lambda **o: layers.NoiseContrastive(ROWS, 30, **o),
@@ -341,7 +344,7 @@ def test_an_index_reads_them_as_the_floats_that_they_are(sketch):
         ids, scores = forest.query(kernel, queries, 7, normalize=True)
         clusters = ClusterIndex()
         clusters.build(kernel, 12, 3)
-        tables, codes = LSHTables(4, 6), PCAHash()
+        tables, codes = LSHIndex(4, 6), PCAHash()
         tables.build(kernel, 3)
         codes.build(kernel, 5)
         indexes = (forest, tables, clusters, codes)

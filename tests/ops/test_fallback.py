@@ -488,13 +488,13 @@ def test_show_build(capsys, monkeypatch):
 
 def test_an_index_that_fallbacks_of_earlier_versions_saved_is_left_out():
     """Their bytes were a zip file of NumPy arrays."""
-    tables = lsh.LSHTables(2, 3)
+    tables = lsh.LSHIndex(2, 3)
     tables.build(tf.Variable(np.eye(20, 4, dtype=np.float32) + 1))
     state = tables.state()
     earlier = io.BytesIO()
     np.savez(earlier, hash=np.zeros(3))
     state["ready"] = np.frombuffer(earlier.getvalue(), np.uint8)
-    again = lsh.LSHTables(2, 3)
+    again = lsh.LSHIndex(2, 3)
     again.set_state(state)
     assert not again.state()["ready"].size
 

@@ -11,13 +11,13 @@ import tensorflow as tf
 from tests.support.processes import run_code
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.index import query_threads
-from tfxclass.ops.lsh import LSHTables
+from tfxclass.ops.lsh import LSHIndex
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
 
 INDEXES = {
     "forest": HashingForest,
-    "lsh": lambda: LSHTables(9, 50),
+    "lsh": lambda: LSHIndex(9, 50),
     "cluster": ClusterIndex,
     "pca_hash": PCAHash,
 }
@@ -125,7 +125,7 @@ ctypes.CDLL(None).mallopt(-3, 1 << 16)  # malloc gives back what is freed
 tf.config.threading.set_intra_op_parallelism_threads(16)
 from tests.test_memory import status
 from tfxclass.ops.hashing_forest import HashingForest
-from tfxclass.ops.lsh import LSHTables
+from tfxclass.ops.lsh import LSHIndex
 
 random = np.random.default_rng(0)
 queries = random.normal(size=(4000, 8)).astype(np.float32)
@@ -138,7 +138,7 @@ def forest(kernel):
     return index
 
 def lsh(kernel):
-    index = LSHTables(16, 2)
+    index = LSHIndex(16, 2)
     index.build(kernel)
     found = queries[:, None], np.ones([4000, 1], bool), [0]
     for _ in range(8):

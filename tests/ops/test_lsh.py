@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support import reference
 from tests.support.processes import run_code
-from tfxclass.ops.lsh import LSHTables
+from tfxclass.ops.lsh import LSHIndex
 from tfxclass.ops.lsh import hash_codes
 from tfxclass.ops.lsh import sparse_hash_codes
 from tfxclass.samplers.lsh_probability import log_not_found
@@ -154,12 +154,12 @@ import sys
 import numpy as np
 import tensorflow as tf
 tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
-from tfxclass.ops.lsh import LSHTables
+from tfxclass.ops.lsh import LSHIndex
 rows = np.random.default_rng(0).normal(size=(3000, 24)).astype(np.float32)
 kernel = tf.Variable(rows)
 digest = hashlib.sha256()
 for hash in ("simhash", "sparse_simhash", "dwta"):
-    tables = LSHTables(4, 7, hash, bucket_size=40)
+    tables = LSHIndex(4, 7, hash, bucket_size=40)
     tables.build(kernel, 5)
     queries = rows[:200, None]
     valid = np.ones((200, 1), bool)
@@ -231,7 +231,7 @@ def test_found_classes_are_those_of_brute_force(name, num_classes):
     rows = normal(num_classes, 10) * np.linspace(0.5, 2, num_classes)[:, None]
     rows = rows.astype(np.float32)
     queries = np.concatenate([normal(9, 10, seed=5), rows[:3]])
-    tables = LSHTables(**options)
+    tables = LSHIndex(**options)
     tables.build(variable(rows), seed=3)
     shared = brute_force(rows, queries, options, seed=3)
     targets = [0, num_classes - 1, -1]
@@ -263,7 +263,7 @@ def test_a_union_that_does_not_fit_is_cut_by_votes(room, seed):
     """A query reads all tables; who has more votes than another is kept."""
     options = {"num_hashes": 3, "num_tables": 6}
     rows, queries = normal(150, 6, seed=seed), normal(4, 6, seed=seed + 1)
-    tables = LSHTables(**options)
+    tables = LSHIndex(**options)
     tables.build(variable(rows), seed=seed)
     votes = brute_force(rows, queries, options, seed).sum(axis=0).max(axis=0)
     result = query(tables, queries, room, targets=[3, 90, -1], seed=(seed, 1))
@@ -281,7 +281,7 @@ def test_a_union_that_does_not_fit_is_cut_by_votes(room, seed):
 
 
 def test_of_equal_votes_a_uniform_sample_is_kept():
-    tables = LSHTables(2, 5)
+    tables = LSHIndex(2, 5)
     rows = np.ones((40, 3), np.float32)
     tables.build(variable(rows))
     kept = np.zeros(40)
@@ -297,7 +297,7 @@ def test_a_full_bucket_keeps_a_uniform_sample():
     kernel = variable(np.ones((40, 3)))
     kept = np.zeros(40)
     for seed in range(60):
-        tables = LSHTables(2, 5, bucket_size=10)
+        tables = LSHIndex(2, 5, bucket_size=10)
         tables.build(kernel, seed=seed)
         found = []
         for table in range(5):
@@ -334,7 +334,7 @@ def found_frequency(rows, queries, runs, room=10**6, **options):
     in_table = (1 - np.arccos(np.clip(cosine[0], -1, 1)) / math.pi) ** options[
         "num_hashes"
     ]
-    tables = LSHTables(**options)
+    tables = LSHIndex(**options)
     for seed in range(runs):
         tables.build(kernel, seed=seed)
         found = query(tables, queries, room, seed=(seed, 3))
@@ -411,7 +411,7 @@ def test_votes_find_the_groups_of_the_queries():
     rows = reference.normalized(rows).astype(np.float32)
     labels = random.choice(count, 256, replace=False)
     queries = rows[labels] + 0.9 * dim**-0.5 * normal(256, dim, seed=1)
-    tables = LSHTables(9, 50, bucket_size=128)
+    tables = LSHIndex(9, 50, bucket_size=128)
     tables.build(variable(rows))
     found = query(tables, queries.astype(np.float32), 768, labels)
     assert len(found.probed) == 50 and int(found.pool) > 0.9 * count
@@ -427,7 +427,7 @@ def test_the_distribution_follows_the_weights():
     near, away = 7, 8
     rows[near], rows[away] = -features[0], features[0]
     kernel = variable(rows)
-    tables = LSHTables(8, 20)
+    tables = LSHIndex(8, 20)
     tables.build(kernel, seed=1)
     before = set(query(tables, features)[0].numpy())
     kernel.scatter_nd_update([[near], [away]], [features[0], -features[0]])
@@ -450,7 +450,7 @@ def test_recall_of_the_greatest_products():
     rows = rows + 0.5 * random.normal(size=rows.shape)
     queries = (rows[:50] + 0.3 * random.normal(size=(50, 32))).astype("float32")
     rows = rows.astype(np.float32)
-    tables = LSHTables(9, 50)
+    tables = LSHIndex(9, 50)
     tables.build(variable(rows), seed=2)
     probed = tf.range(50, dtype=tf.int64)
     mask = tables.members(
@@ -482,10 +482,10 @@ def test_restored_tables_go_on_bit_for_bit(hash, incremental):
         num_hashes=2, num_tables=3, hash=hash, incremental=incremental,
         redraw_interval=2, bucket_size=6,
     )  # fmt: skip
-    kernel, tables = variable(normal(30, 6)), LSHTables(**options)
+    kernel, tables = variable(normal(30, 6)), LSHIndex(**options)
     assert all(run_steps(tables, kernel, 0, 2))  # built by the first step
     run_steps(tables, kernel, 2, 8)  # one refresh is under way
-    again, rows = LSHTables(**options), variable(kernel)
+    again, rows = LSHIndex(**options), variable(kernel)
     again.set_state(tables.state())
     assert len(tables.state()["touched"]) > 0
     expected = run_steps(tables, kernel, 8, 20)
@@ -495,7 +495,7 @@ def test_restored_tables_go_on_bit_for_bit(hash, incremental):
 
 
 def state_of_tables():
-    tables = LSHTables(2, 2)
+    tables = LSHIndex(2, 2)
     tables.build(variable(normal(30, 4)))
     return tables.state()
 
@@ -580,7 +580,7 @@ BAD_INPUT = {
 @pytest.mark.parametrize("name", BAD_INPUT)
 def test_bad_input_is_refused(name):
     call, message = BAD_INPUT[name]
-    kernel, tables = variable(normal(30, 4)), LSHTables(2, 2)
+    kernel, tables = variable(normal(30, 4)), LSHIndex(2, 2)
     tables.build(kernel)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         call(tables, kernel)
@@ -589,7 +589,7 @@ def test_bad_input_is_refused(name):
 @each_family
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_rows_that_are_all_equal_share_all_buckets(hash, value):
-    tables = LSHTables(3, 4, hash)
+    tables = LSHIndex(3, 4, hash)
     rows = np.full((20, 5), value, np.float32)
     tables.build(variable(rows))
     found = query(tables, rows[:1])[0].numpy()
@@ -600,7 +600,7 @@ def test_rows_that_are_all_equal_share_all_buckets(hash, value):
 
 
 def test_no_queries_find_nothing():
-    tables = LSHTables(2, 2)
+    tables = LSHIndex(2, 2)
     tables.build(variable(normal(30, 4)))
     assert query(tables, np.zeros((0, 4), np.float32))[0].shape == (0,)
     nothing = tables.query(

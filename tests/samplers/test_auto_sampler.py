@@ -345,8 +345,3 @@ def test_config_round_trip():
     again = samplers.AutoSampler.from_config(sampler.get_config())
     assert again.get_config() == sampler.get_config()
     assert (again.num_trees, again.rebuild_interval) == (3, 7)
-
-
-def test_an_allocation_is_refused():
-    with pytest.raises(ValueError, match="`allocation` is for"):
-        samplers.AutoSampler(9, allocation=samplers.AdaptiveAllocation())

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tests.ops.test_hashing_forest import clustered
 from tests.support import reference
 from tests.support.cases import quick
+from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.samplers import drift
@@ -19,7 +20,7 @@ CLASSES, DIM = 400, 8
 def head_of(kind, similarity="dot", **options):
     make = {
         "forest": samplers.HashingForestSampler,
-        "lsh": samplers.LSHSampler,
+        "lsh": lsh_sampler,
         "auto": samplers.AutoSampler,
     }[kind]
     usual = {
@@ -116,7 +117,7 @@ def test_rows_that_moved_are_indexed_again(kind, never_old, monkeypatch):
     begun = int(head.sampler.drift.begun)
     assert begun > 0
     assert min(recalls) < 0.9 * fresh and recalls[-1] > 0.8 * fresh
-    refresh = head.sampler.drift.steps(tf.constant(begun, tf.int64), 16)
+    refresh = head.sampler.drift.refresh(tf.constant(begun, tf.int64), 1e6)
     assert refresh.drifted and refresh.interval == drift.NEVER
 
 
@@ -138,11 +139,11 @@ def test_refreshes_take_a_quarter_or_a_twentieth_of_the_steps(share, most):
     """By the model of costs: 670,091 classes, batch 256, 6,700 places. A
     twentieth with a neighbor cache."""
     sampler = samplers.HashingForestSampler(6700, query_fraction=share)
-    sampler.similarity = "dot"
     sampler.build((670_091, 128))
-    lag = int(sampler.drift.steps(tf.constant(0, tf.int64), 256).lag)
-    cost = sampler.forest.build_nanoseconds(670_091, 128)
-    taken = cost / (lag * float(drift.step_nanoseconds(256, 6700, 128)))
+    step_time = drift.step_nanoseconds(256, 6700, 128)
+    lag = int(sampler.drift.refresh(tf.constant(0, tf.int64), step_time).lag)
+    cost = sampler.source.build_nanoseconds(670_091, 128, share is None)
+    taken = cost / (lag * step_time)
     assert 0.8 * most < taken <= most and 500 < lag < 5000
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.ops.test_hashing_forest import clustered
 from tests.support import reference
+from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.ops import neighbor_memory
@@ -128,17 +129,9 @@ def test_buckets_fill_evenly_wherever_features_lie():
     random = np.random.default_rng(0)
     for step in range(20):
         features = 50 + random.normal(size=(64, DIM)).astype(np.float32)
-        kept.search(
-            tf.constant(features),
-            int64(np.full((64, 1), -1)),
-            int64(random.integers(0, CLASSES, 64)),
-            tf.Variable(clustered(CLASSES, DIM)),
-            int64(step),
-            int64(0),
-            lambda rows: tf.zeros([0, 1], tf.int64),
-            int64(WIDTH),
-            False,
-        )
+        features = tf.constant(features)
+        labels = int64(random.integers(0, CLASSES, (64, 1)))
+        kept.recall(features, labels, int64(step))
     in_use = (kept.recent.numpy()[:, :, 0] >= 0).mean()
     assert in_use > 0.6, in_use
 
@@ -397,8 +390,8 @@ def test_neighbours_take_a_part_of_what_labels_leave(fraction):
 @pytest.mark.parametrize("scheme", ["embedding", "label"])
 def test_tables_are_read_for_a_part_of_the_rows(scheme):
     """And after some steps neighbors of all rows are cached."""
-    sampler = samplers.LSHSampler(
-        5 * BATCH, scheme, num_hashes=3, num_tables=8, seed=1
+    sampler = lsh_sampler(
+        5 * BATCH, scheme=scheme, num_hashes=3, num_tables=8, seed=1
     )
     assert sampler.searched_fraction() == 0.0625
     shares = []
@@ -421,7 +414,7 @@ def test_tables_are_read_for_a_part_of_the_rows(scheme):
     ],
 )
 def test_laws_of_the_tables_read_them_for_all_rows(options):
-    sampler = samplers.LSHSampler(9, **options)
+    sampler = lsh_sampler(9, **options)
     assert sampler.searched_fraction() == 1
     assert (
         samplers.LSHSampler(9).for_rows(0, 50, 9, seed=1).searched_fraction()
@@ -456,7 +449,7 @@ def test_with_rows_on_servers_all_are_asked_for(monkeypatch):
 
 def test_a_gpu_searches_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
-    sampler.index.device = "/job:localhost/task:0/device:GPU:0"
+    sampler.device = "/job:localhost/task:0/device:GPU:0"
     assert sampler.searched_fraction() == 1
 
 

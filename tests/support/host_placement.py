@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests.support import helpers
+from tests.support.lsh import lsh_sampler
 from tests.support.mixing import MixingSampler
 from tfxclass import layers
 
@@ -23,9 +24,8 @@ HEADS = {
     "top_k": lambda **k: layers.SampledSoftmax(60, 30, "top_k", seed=1, **k),
     "forest": lambda **k: layers.SelectiveSoftmax(
         60,
-        30,
         similarity="cosine",
-        sampler_options={"leaf_size": 5},
+        sampler=tfxclass.samplers.HashingForestSampler(30, leaf_size=5, seed=1),
         seed=1,
         **k,
     ),
@@ -34,8 +34,9 @@ HEADS = {
     ),
     "lsh": lambda **k: layers.LSHSoftmax(
         60,
-        30,
-        sampler_options={"scheme": "label", "num_hashes": 3, "num_tables": 4},
+        sampler=lsh_sampler(
+            30, scheme="label", num_hashes=3, num_tables=4, seed=1
+        ),
         seed=1,
         **k,
     ),

@@ -11,9 +11,11 @@ import tensorflow as tf
 
 from tests.layers.test_tied_rows import step_of_both_uses
 from tests.support import helpers
+from tests.support.lsh import lsh_sampler
 from tests.support.mixing import MixingSampler
 from tfxclass import layers
 from tfxclass import optimizers
+from tfxclass import samplers
 from tfxclass.rows import class_matrix
 
 CLASSES, DIM, BATCH, STEPS = 20, 6, 8, 17
@@ -206,8 +208,9 @@ def check_interval_one(strategy):
 INDEXED = {
     "selective": lambda: layers.SelectiveSoftmax(
         CLASSES,
-        10,
-        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 3},
+        sampler=samplers.HashingForestSampler(
+            10, num_trees=3, leaf_size=5, rebuild_interval=2, seed=1
+        ),
         seed=1,
     ),
     "auto": lambda: layers.SampledSoftmax(
@@ -215,12 +218,9 @@ INDEXED = {
     ),
     "lsh": lambda: layers.LSHSoftmax(
         CLASSES,
-        10,
-        sampler_options={
-            "num_hashes": 3,
-            "num_tables": 4,
-            "rebuild_interval": 2,
-        },
+        sampler=lsh_sampler(
+            10, num_hashes=3, num_tables=4, rebuild_interval=2, seed=1
+        ),
         seed=1,
     ),
 }

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests.support import helpers
+from tests.support.lsh import lsh_sampler
 from tests.support.mixing import MixingSampler
 from tfxclass import layers
 from tfxclass import samplers
@@ -31,8 +32,9 @@ HEADS = {
     "uniform": lambda: layers.SampledSoftmax(CLASSES, 30, seed=1),
     "selective": lambda: layers.SelectiveSoftmax(
         CLASSES,
-        30,
-        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 5},
+        sampler=samplers.HashingForestSampler(
+            30, num_trees=5, leaf_size=5, rebuild_interval=2, seed=1
+        ),
         seed=1,
     ),
     "auto": lambda: indexed(MixingSampler, seed=1),
@@ -41,14 +43,15 @@ HEADS = {
     ),
     "lsh_label": lambda: layers.LSHSoftmax(
         CLASSES,
-        30,
-        sampler_options={
-            "scheme": "label",
-            "num_hashes": 3,
-            "num_tables": 4,
-            "rebuild_interval": 2,
-            "negatives": "sample",
-        },
+        sampler=lsh_sampler(
+            30,
+            scheme="label",
+            num_hashes=3,
+            num_tables=4,
+            rebuild_interval=2,
+            negatives="sample",
+            seed=1,
+        ),
         seed=1,
     ),
     "nce": lambda: layers.NoiseContrastive(CLASSES, 30, seed=1),

@@ -49,8 +49,9 @@ def make_strategy(rank, ports):
 def make_model(classes, dropout):
     head = tfxclass.layers.SelectiveSoftmax(
         classes,
-        30,
-        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 5},
+        sampler=tfxclass.samplers.HashingForestSampler(
+            30, num_trees=5, leaf_size=5, rebuild_interval=2, seed=1
+        ),
         seed=1,
     )
     model = keras.Sequential(

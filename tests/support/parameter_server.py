@@ -26,8 +26,9 @@ HEADS = {
     "full": lambda: layers.FullSoftmax(CLASSES),
     "forest": lambda: layers.SelectiveSoftmax(
         CLASSES,
-        30,
-        sampler_options={"rebuild_interval": 2, "leaf_size": 5, "num_trees": 5},
+        sampler=samplers.HashingForestSampler(
+            30, num_trees=5, leaf_size=5, rebuild_interval=2, seed=1
+        ),
         seed=1,
     ),
     "auto": lambda: layers.SampledSoftmax(

@@ -1,20 +1,23 @@
 """LSH softmax: negatives from hash tables, looked up by features or labels."""
 
+from typing import Any
+
 import keras
 
-from tfxclass.layers.index_softmax import IndexSoftmax
+from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.samplers import by_name
 from tfxclass.samplers.lsh import LSHSampler
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class LSHSoftmax(IndexSoftmax):
+class LSHSoftmax(SampledSoftmax):
     """Softmax over the labels and classes that hash tables find (LSH).
 
     Use it for 100,000 classes and more, when random negatives are too easy. It
     is a `SampledSoftmax` with a `tfxclass.samplers.LSHSampler`. The negatives
     are the classes whose hash codes are near the codes of the features ("LSH
-    Embedding") or, with `scheme="label"`, of the labels ("LSH Label"). They are
-    hard negatives, and they change as the weights change.
+    Embedding") or of the labels ("LSH Label"). They are hard negatives, and
+    they change as the weights change.
 
     Sampling costs hash codes and bucket look-ups, whatever `num_classes` is.
     The rest of a training step is a product of [batch, dim] by [dim,
@@ -30,16 +33,13 @@ class LSHSoftmax(IndexSoftmax):
         num_sampled: int, number of classes in a training step, labels included.
             Defaults to 1 % of the classes, and at least twice the labels of
             each batch. `SampledSoftmax` describes batches with more labels.
-        sampler_options: dict of other arguments of the
-            `tfxclass.samplers.LSHSampler`, or None. The paper's method is
-            `{"bucket_size": None, "negatives": "sample", "neighbor_fraction":
-            1.0, "correction": "none"}`, with `num_sampled=num_classes`.
-        seed: int, seed of all sampling.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
-            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
-            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
-            `num_negatives`). `placement="host"` keeps class vectors in host
-            memory.
+        sampler: a `tfxclass.samplers.LSHSampler`, which has its own
+            `num_sampled`, or `"lsh"`, one with default arguments. Defaults to
+            `"lsh"`.
+        **kwargs: arguments of `SampledSoftmax`.
+
+    Raises:
+        ValueError: if `sampler` is of another kind.
 
     Example:
 
@@ -49,9 +49,31 @@ class LSHSoftmax(IndexSoftmax):
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
+    The method of the paper, where no bucket is cut and a step has room for all
+    classes that are found:
+
+    ```python
+    sampler = tfxclass.samplers.LSHSampler(
+        670_091,
+        tfxclass.samplers.LSHTables(bucket_size=None),
+        negatives="sample",
+        neighbor_fraction=1.0,
+        correction="none",
+    )
+    head = tfxclass.layers.LSHSoftmax(670_091, sampler=sampler)
+    ```
+
     References:
         Daghaghi et al., A Tale of Two Efficient and Informative Negative
         Sampling Distributions, ICML 2021.
     """
 
-    sampler_class = LSHSampler
+    def __init__(
+        self,
+        num_classes: int,
+        num_sampled: int | None = None,
+        sampler: str | LSHSampler = "lsh",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, num_sampled, sampler, **kwargs)
+        by_name.check_kind(self.sampler, LSHSampler, self)

@@ -1,13 +1,16 @@
 """Selective softmax: the classes nearest to the batch, by a hashing forest."""
 
+from typing import Any
+
 import keras
 
-from tfxclass.layers.index_softmax import IndexSoftmax
+from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.samplers import by_name
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class SelectiveSoftmax(IndexSoftmax):
+class SelectiveSoftmax(SampledSoftmax):
     """Softmax over the active classes that a hashing forest finds.
 
     Use it for 100,000 classes and more. It is a `SampledSoftmax` with a
@@ -31,17 +34,13 @@ class SelectiveSoftmax(IndexSoftmax):
         num_sampled: int, number of classes in a training step, labels included.
             Defaults to 1 % of the classes, and at least twice the labels of
             each batch. `SampledSoftmax` describes batches with more labels.
-        sampler_options: dict of other arguments of the
-            `tfxclass.samplers.HashingForestSampler`, or None. The method of the
-            paper is `{"neighbor_fraction": 1.0, "correct_fill": False,
-            "num_candidates": None}`. The paper's HF-A adds `"allocation":
-            tfxclass.samplers.AdaptiveAllocation(include_labels=True)`.
-        seed: int, seed of all sampling.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
-            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
-            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
-            `num_negatives`). `placement="host"` keeps class vectors in host
-            memory.
+        sampler: a `tfxclass.samplers.HashingForestSampler`, which has its own
+            `num_sampled`, or `"hashing_forest"`, one with default arguments.
+            Defaults to `"hashing_forest"`.
+        **kwargs: arguments of `SampledSoftmax`.
+
+    Raises:
+        ValueError: if `sampler` is of another kind.
 
     Example:
 
@@ -51,9 +50,27 @@ class SelectiveSoftmax(IndexSoftmax):
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
+    The method of the paper. Its HF-A adds
+    `allocation=AdaptiveAllocation(include_labels=True)`:
+
+    ```python
+    sampler = tfxclass.samplers.HashingForestSampler(
+        6_700, neighbor_fraction=1.0, correct_fill=False, num_candidates=None
+    )
+    head = tfxclass.layers.SelectiveSoftmax(670_091, sampler=sampler)
+    ```
+
     References:
         Zhang et al., Accelerated Training for Massive Classification via
         Dynamic Class Selection, AAAI 2018.
     """
 
-    sampler_class = HashingForestSampler
+    def __init__(
+        self,
+        num_classes: int,
+        num_sampled: int | None = None,
+        sampler: str | HashingForestSampler = "hashing_forest",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, num_sampled, sampler, **kwargs)
+        by_name.check_kind(self.sampler, HashingForestSampler, self)

@@ -87,7 +87,7 @@ def sparse_hash_codes(
     )
 
 
-class LSHTables(RefreshingIndex):
+class LSHIndex(RefreshingIndex):
     """Hash tables of the rows of a class matrix.
 
     A table has as many buckets as a code has values, but at most 2^18 and about

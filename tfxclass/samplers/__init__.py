@@ -6,6 +6,7 @@ from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.by_name import get
 from tfxclass.samplers.hashing_forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
+from tfxclass.samplers.lsh_tables import LSHTables
 from tfxclass.samplers.random import FrequencySampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
@@ -23,6 +24,7 @@ __all__ = [
     "HashingForestSampler",
     "KMeansSampler",
     "LSHSampler",
+    "LSHTables",
     "LogUniformSampler",
     "PCAHashSampler",
     "Sample",

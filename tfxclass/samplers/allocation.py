@@ -1,15 +1,19 @@
 """Adaptive allocation: how much selection a stage of training needs (HF-A)."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.samplers.drift import Refresh
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 
 
 @keras.saving.register_keras_serializable("tfxclass")
+@dataclasses.dataclass
 class AdaptiveAllocation:
     """Grows the sample, the trees and the rebuild interval during training.
 
@@ -38,51 +42,43 @@ class AdaptiveAllocation:
         Dynamic Class Selection, AAAI 2018, "HF-A".
     """
 
-    def __init__(
-        self,
-        phase_steps: int = 1000,
-        cumulative_probability: tuple[float, float] = (0.6, 0.95),
-        ramp_steps: int = 10_000,
-        num_trees: tuple[int, int] = (10, 50),
-        rebuild_interval: tuple[int, int] = (50, 500),
-        include_labels: bool = False,
-    ) -> None:
-        for name, value in (
-            ("cumulative_probability", cumulative_probability),
-            ("num_trees", num_trees),
-            ("rebuild_interval", rebuild_interval),
-        ):
+    phase_steps: int = 1000
+    cumulative_probability: tuple[float, float] = (0.6, 0.95)
+    ramp_steps: int = 10_000
+    num_trees: tuple[int, int] = (10, 50)
+    rebuild_interval: tuple[int, int] = (50, 500)
+    include_labels: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("cumulative_probability", "num_trees", "rebuild_interval"):
+            value = getattr(self, name)
             if np.shape(value) != (2,):
                 raise ValueError(
                     f"`{name}` must be two numbers, for the first and the last "
                     f"step of the ramp. Received: {value!r}"
                 )
-        low, high = cumulative_probability
+            setattr(self, name, tuple(value))
+        low, high = self.cumulative_probability
         if not 0 < low <= high <= 1:
             raise ValueError(
                 "`cumulative_probability` must be two rising thresholds in "
-                f"(0, 1]. Received: {cumulative_probability}"
+                f"(0, 1]. Received: {self.cumulative_probability}"
             )
         for name, value in (
-            ("phase_steps", phase_steps),
-            ("ramp_steps", ramp_steps),
-            ("num_trees", min(num_trees)),
-            ("rebuild_interval", min(rebuild_interval)),
+            ("phase_steps", self.phase_steps),
+            ("ramp_steps", self.ramp_steps),
+            ("num_trees", min(self.num_trees)),
+            ("rebuild_interval", min(self.rebuild_interval)),
         ):
             check_positive_int(name, value)
-        self.phase_steps = phase_steps
-        self.cumulative_probability = tuple(cumulative_probability)
-        self.ramp_steps = ramp_steps
-        self.num_trees = tuple(num_trees)
-        self.rebuild_interval = tuple(rebuild_interval)
-        self.include_labels = include_labels
 
-    def forest_schedule(self, step: Scalar) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(num_trees, rebuild_interval)` at `step`, int64 scalars."""
+    def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
+        """The `Refresh` of a forest at `step`, int64 scalar."""
+        del step_time
         done = self._done(step - step % self.phase_steps)
-        return _between(self.num_trees, done), _between(
-            self.rebuild_interval, done
-        )
+        interval = _between(self.rebuild_interval, done)
+        num_trees = _between(self.num_trees, done)
+        return Refresh(interval, interval, num_trees=num_trees)
 
     def threshold(self, step: Scalar) -> tf.Tensor:
         """The required cumulative probability at `step`, float32 scalar."""
@@ -109,14 +105,7 @@ class AdaptiveAllocation:
         return tf.minimum(tf.reduce_sum(short) + 1, most)
 
     def get_config(self) -> Config:
-        return {
-            "phase_steps": self.phase_steps,
-            "cumulative_probability": self.cumulative_probability,
-            "ramp_steps": self.ramp_steps,
-            "num_trees": self.num_trees,
-            "rebuild_interval": self.rebuild_interval,
-            "include_labels": self.include_labels,
-        }
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_config(cls, config: Config) -> "AdaptiveAllocation":

@@ -5,13 +5,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
-from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.candidates import candidate_count
-from tfxclass.samplers.candidates import check_neighbor_fraction
+from tfxclass.samplers.candidates import check_num_neighbors
 from tfxclass.samplers.candidates import neighbors_a_row
+from tfxclass.samplers.candidates import oversampling
 from tfxclass.samplers.candidates import sample_with_candidates
 from tfxclass.samplers.drift import NUM_PROBES
 from tfxclass.samplers.drift import PROBE_NANOSECONDS
@@ -19,14 +18,11 @@ from tfxclass.samplers.drift import PROBE_SHARE
 from tfxclass.samplers.drift import batch_of
 from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.drift import part_of_steps
-from tfxclass.samplers.drift import step_nanoseconds
 from tfxclass.samplers.effective import effective_classes
-from tfxclass.samplers.forest_search import ForestSearch
-from tfxclass.samplers.forest_search import check_forest_options
+from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.sample_size import count_labels
 from tfxclass.samplers.sampler import Sample
-from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -37,6 +33,10 @@ PAYS_ABOVE = 0.5
 _EARLY_PROBES = 5
 # The weight of the old estimate when a probe gives a new one.
 _KEPT = 0.5
+# How many times the wanted classes a search gives, at most: a uniform step is
+# short where neighbors pay at all, so a larger search would cost more than it
+# brings.
+_MAX_OVERSAMPLING = 2
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -94,8 +94,16 @@ class AutoSampler(IndexedSampler):
     """
 
     default_query_fraction = 0.0
-    #: Whether too many candidates are sampled, or cut by score.
-    sample_overflow = True
+    option_names = (
+        "num_trees",
+        "leaf_size",
+        "num_candidates",
+        "num_neighbors",
+        "rebuild_interval",
+        "neighbor_fraction",
+        "correct_fill",
+        "query_fraction",
+    )
 
     def __init__(
         self,
@@ -105,68 +113,40 @@ class AutoSampler(IndexedSampler):
         num_neighbors: int | None = None,
         num_candidates: int | None = 64,
         rebuild_interval: int | str = "auto",
-        neighbor_fraction: float = 0.5,
         correct_fill: bool = True,
         query_fraction: float | None = None,
         **kwargs: Any,
     ) -> None:
-        allocation = kwargs.pop("allocation", None)
-        if allocation is not None:
-            raise ValueError(
-                "`allocation` is for a HashingForestSampler, and an "
-                f"AutoSampler has none. Received: {allocation!r}"
-            )
         super().__init__(num_sampled, **kwargs)
-        num_trees, leaf_size, num_candidates = check_forest_options(
-            num_trees, leaf_size, num_candidates
-        )
-        if num_neighbors is not None:
-            num_neighbors = check_positive_int("num_neighbors", num_neighbors)
-        check_neighbor_fraction(neighbor_fraction)
-        self.num_trees = num_trees
-        self.leaf_size = leaf_size
-        self.num_neighbors = num_neighbors
-        self.num_candidates = num_candidates
+        self.source = Forest(num_trees, leaf_size, num_candidates, self.seed)
+        self.num_trees = self.source.num_trees
+        self.leaf_size = self.source.leaf_size
+        self.num_candidates = self.source.num_candidates
+        self.num_neighbors = check_num_neighbors(num_neighbors)
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
-        self.neighbor_fraction = neighbor_fraction
-        self.correct_fill = correct_fill
-        self.query_fraction = query_fraction
-        self.check_query_fraction()
-        self.index = HashingForest()
-        # A uniform step is short where neighbors pay at all, so a larger
-        # search would cost more than it brings.
-        self.forest = ForestSearch(self, max_oversampling=2)
-
-    @property
-    def estimates_sums(self) -> bool:
-        return self.correct_fill
-
-    def may_cache(self) -> bool:
-        return self.query_fraction is not None or self.correct_fill
+        self.correct_fill = self.estimates_sums = correct_fill
+        may_cache = query_fraction is not None or correct_fill
+        self.set_query_fraction(query_fraction, may_cache)
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        return self.forest.index_bytes(num_classes, dim)
-
-    def searches_index(self) -> bool:
-        return self.forest.is_used
-
-    def build_index(self, kernel: Variable) -> None:
-        self.forest.build_index(kernel)
+        return self.source.index_bytes(
+            num_classes, dim, self.searched_fraction(), self.vote_arrays()
+        )
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
-        # Unused: saved files have a weight at this place.
-        self.counter("num_active", self.num_sampled)
-        self.build_cache(kernel_shape)
-        if self.neighbor_cache is not None:
-            self.sample_overflow = False
-        self.forest.build(kernel_shape)
-        self.dim = kernel_shape[1]
+        cache = self.neighbor_cache
+        self._times = min(oversampling(self.num_sampled), _MAX_OVERSAMPLING)
+        self.source.prepare(kernel_shape, self.normalize, cache, self._times)
+        if self.searches_index():
+            self.schedule = self.make_schedule(
+                self.rebuild_interval,
+                kernel_shape,
+                self.source.build_nanoseconds(*kernel_shape, cache is not None),
+            )
         for name in ("k_eff", "v", "noise", "choice"):
             self.gauge(name)
-        self.measures_recall = (
-            self.forest.drift is None and self.neighbor_cache is not None
-        )
+        self.measures_recall = self.drift is None and cache is not None
         if self.measures_recall:
             self.gauge("recall")
 
@@ -175,20 +155,17 @@ class AutoSampler(IndexedSampler):
 
     def cost_ratio(self, batch: Scalar) -> Scalar:
         """Modeled relative cost of a step with similar classes."""
-        step = step_nanoseconds(batch, self.size_for(batch), self.dim)
+        step = self.step_time(batch)
         rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
-        search = 0.0
-        if self.neighbor_cache is not None:
-            search = neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
+        sizes, search = (self.num_classes, self.dim), 0.0
+        is_cached = self.neighbor_cache is not None
+        if is_cached:
+            search = neighbor_cache.nanoseconds_of(*sizes)
         fraction = self.searched_fraction()
         if fraction > 0:
-            num_trees, _ = self.forest.trees_and_sketch(
-                self.num_classes, self.dim
+            search += fraction * self.source.query_nanoseconds(
+                *sizes, is_cached
             )
-            levels = self.forest.levels(self.num_classes)
-            walk = num_trees * (100 + levels * (20 + self.dim / 16))
-            scored = (self.num_candidates or 10 * self.leaf_size) * 100
-            search += fraction * (walk + scored)
         # Comparing and choosing candidates takes a part of a step, too.
         return (1.5 * step + rows * search) / step
 
@@ -198,7 +175,7 @@ class AutoSampler(IndexedSampler):
         self._decide(queries, target_ids, kernel)
         num_sampled = self.size_for(count_labels(target_ids))
         budget = self.candidate_budget(num_sampled)
-        found = self._neighbors(queries, target_ids, kernel, budget)
+        found = self.find(queries, target_ids, kernel, budget)
         return sample_with_candidates(
             self, target_ids, num_sampled, found, self.candidate_share()
         )
@@ -208,8 +185,7 @@ class AutoSampler(IndexedSampler):
         # Products and norms of rows, and four passes over the logits.
         cost = self.num_classes * (0.4 * self.dim + 5.0 * NUM_PROBES)
         cost += PROBE_NANOSECONDS
-        step = step_nanoseconds(batch, self.size_for(batch), self.dim)
-        every = part_of_steps(cost, PROBE_SHARE, step)
+        every = part_of_steps(cost, PROBE_SHARE, self.step_time(batch))
         due = _is_due(tf.convert_to_tensor(self.step), every)
 
         def probe(queries, target_ids):
@@ -233,10 +209,7 @@ class AutoSampler(IndexedSampler):
         found = effective_classes(
             queries[:NUM_PROBES],
             target_ids[:NUM_PROBES],
-            ClassRows(
-                tf.convert_to_tensor(kernel),
-                normalize=self.similarity == "cosine",
-            ),
+            ClassRows(tf.convert_to_tensor(kernel), normalize=self.normalize),
             num_best=tf.minimum(width, self.num_classes),
             max_queries=NUM_PROBES,
         )
@@ -301,46 +274,41 @@ class AutoSampler(IndexedSampler):
         chosen = candidate_count(num_sampled, self.neighbor_fraction)
         return chosen * tf.cast(self._state("choice"), tf.int64)
 
-    def _neighbors(self, queries, target_ids, kernel, budget):
-        """`(ids, scores)` of candidates, as many as `budget`."""
-
-        def find(queries, target_ids):
-            self.forest.refresh(queries, kernel)
-            wanted = neighbors_a_row(
-                queries,
-                target_ids,
-                budget,
-                self.num_neighbors,
-                self.num_classes,
-            )
-            return self.forest.search(queries, target_ids, kernel, wanted)
-
-        has_budget = budget > 0
-        if self.searched_fraction() == 0:
+    def find(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        budget: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        step, has_budget = tf.convert_to_tensor(self.step), budget > 0
+        if not self.searches_index():
             # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_budget, tf.shape(queries)[0], 0)
-            return find(queries[:rows], target_ids[:rows])
+            queries, target_ids = queries[:rows], target_ids[:rows]
+            wanted = self._times * self._wanted(queries, target_ids, budget)
+            wanted = tf.minimum(wanted, self.num_classes)
+            recalled = self.neighbor_cache.recall(queries, target_ids, step)
+            found = tf.zeros([0, 1], tf.int64)
+            return self.neighbor_cache.rank(
+                recalled, found, queries, target_ids, kernel, wanted
+            )
 
         def searched():
-            found = find(queries, target_ids)
+            self.advance(queries, kernel)
+            wanted = self._wanted(queries, target_ids, budget)
+            found = self.source.search(
+                queries, target_ids, kernel, step, wanted
+            )
             return tuple(tf.reshape(part, [-1]) for part in found)
 
         nothing = tf.zeros([0], tf.int64), tf.zeros([0])
         return tf.cond(has_budget, searched, lambda: nothing)
 
-    def get_config(self) -> Config:
-        names = (
-            "num_trees",
-            "leaf_size",
-            "num_neighbors",
-            "num_candidates",
-            "rebuild_interval",
-            "neighbor_fraction",
-            "correct_fill",
-            "query_fraction",
+    def _wanted(self, queries, target_ids, budget):
+        return neighbors_a_row(
+            queries, target_ids, budget, self.num_neighbors, self.num_classes
         )
-        config = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **config}
 
 
 def _is_due(step, every):

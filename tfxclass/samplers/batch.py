@@ -11,19 +11,11 @@ from tfxclass.keras_internals import tf_variable
 from tfxclass.samplers.sample_size import clip
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 # Steps between two batches with a class that was never seen.
 _NEVER = 1e6
-_OPTIONS = (
-    "memory",
-    "rate",
-    "num_buckets",
-    "correct_labels",
-    "correct_negatives",
-)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -86,6 +78,13 @@ class BatchSampler(Sampler):
         Recommenders, SIGIR 2021.
     """
 
+    option_names = (
+        "memory",
+        "rate",
+        "num_buckets",
+        "correct_labels",
+        "correct_negatives",
+    )
     estimates_sums = False
     reads_class_vectors = False
 
@@ -125,23 +124,13 @@ class BatchSampler(Sampler):
         return clip(num_labels + self.memory, 1, self.num_classes)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
-        self.step = self._add("step", (), "int64", 0)
+        self.step = self.add_state("step", 0, dtype="int64")
         shape = (self.num_buckets,)
-        self.last_step = self._add("last_step", shape, "int32", -1)
-        self.interval = self._add("interval", shape, "float32", _NEVER)
+        self.last_step = self.add_state("last_step", -1, shape, "int32")
+        self.interval = self.add_state("interval", _NEVER, shape)
         # In how many steps the labels of a full memory came.
-        self.span = self._add("span", (), "float32", 1)
-        self.recent = self._add("recent", (self.memory,), "int64", -1)
-        self.built = True
-
-    def _add(self, name, shape, dtype, value):
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            dtype=dtype,
-            trainable=False,
-            initializer=keras.initializers.Constant(value),
-        )
+        self.span = self.add_state("span", 1)
+        self.recent = self.add_state("recent", -1, (self.memory,), "int64")
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -238,10 +227,6 @@ class BatchSampler(Sampler):
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return 8 * self.num_buckets
-
-    def get_config(self) -> Config:
-        own = {name: getattr(self, name) for name in _OPTIONS}
-        return {**super().get_config(), **own}
 
 
 def _scatter(variable, places, values):

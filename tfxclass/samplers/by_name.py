@@ -81,7 +81,13 @@ def changed(sampler: Sampler, change: ClassUpdate) -> Sampler:
     return type(sampler).from_config(sampler.changed_config(change))
 
 
-def options_of(sampler: Sampler) -> Config:
-    """The arguments of a sampler besides `num_sampled` and `seed`."""
-    config = sampler.get_config()
-    return {name: config[name] for name in sampler.option_names}
+def check_kind(
+    sampler: Sampler, kind: type[Sampler], head: keras.layers.Layer
+) -> None:
+    """Raises ValueError unless `sampler` is of the kind of a head."""
+    if not isinstance(sampler, kind):
+        raise ValueError(
+            f"`sampler` of {type(head).__name__} must be a {kind.__name__}; "
+            "SampledSoftmax takes any. Received: a "
+            f"{type(sampler).__name__}"
+        )

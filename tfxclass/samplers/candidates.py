@@ -1,4 +1,4 @@
-"""Base of the samplers that find similar classes and add random ones."""
+"""A sample of labels, similar classes that were found, and random ones."""
 
 import math
 from typing import Any
@@ -7,108 +7,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.samplers.sample_size import count_labels
 from tfxclass.samplers.sampler import Sample
-from tfxclass.samplers.sampler import Sampler
-from tfxclass.types import Config
 from tfxclass.types import Scalar
-from tfxclass.types import Variable
 
 # Limits of the oversampling, and of the classes whose logits decide: at 670,091
 # classes and a sample of 6,700, eight times these took 102 ms a step, and the
 # votes of hash tables alone 46.
 _MAX_OVERSAMPLING = 8
 _MAX_RERANKED = 4096
-
-
-class CandidateSampler(Sampler):
-    """The labels of the batch, candidates, and a uniform fill.
-
-    A subclass gives the candidates. Labels come first. Candidates get at
-    most `neighbor_fraction` of the rest of the sample. If there are more of
-    them, they are sampled by the softmax of their scores. The other classes of
-    the sample are uniform, among all that were not chosen. `correct_fill`
-    weighs each of these for all the classes it stands for, which makes the sum
-    of exponentials an unbiased estimate, however the candidates were found.
-    Without it, and with `neighbor_fraction=1`, the softmax is restricted to
-    the sample.
-
-    Args:
-        num_sampled: int, number of classes a step, labels included.
-        neighbor_fraction: float in (0, 1], largest fraction of the sample
-            without its labels that candidates get.
-        correct_fill: whether the fill is weighted.
-        seed: int.
-    """
-
-    #: Whether too many candidates are sampled, or cut by score.
-    sample_overflow = True
-
-    def __init__(
-        self,
-        num_sampled: int | None = None,
-        neighbor_fraction: float = 0.5,
-        correct_fill: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_sampled, **kwargs)
-        check_neighbor_fraction(neighbor_fraction)
-        self.neighbor_fraction = neighbor_fraction
-        self.correct_fill = correct_fill
-
-    @property
-    def estimates_sums(self) -> bool:
-        return self.correct_fill
-
-    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
-        """Keeps an index current; called before each search.
-
-        Args:
-            queries, kernel: of `sample`.
-        """
-
-    def candidates(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        candidate_budget: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(ids, scores)`, of one shape; -1 is padding.
-
-        Args:
-            queries, target_ids, kernel: of `sample`.
-            candidate_budget: int64 scalar, how many candidates to look for.
-        """
-        raise NotImplementedError
-
-    def num_active_classes(
-        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
-    ) -> Scalar:
-        """How many classes this step computes, an int or an int64 scalar."""
-        return self.size_for(count_labels(target_ids))
-
-    def sample(
-        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
-    ) -> Sample:
-        num_sampled = self.num_active_classes(queries, target_ids, kernel)
-        self.refresh(queries, kernel)
-        found = self.candidates(
-            queries,
-            target_ids,
-            kernel,
-            candidate_count(num_sampled, self.neighbor_fraction),
-        )
-        return sample_with_candidates(
-            self, target_ids, num_sampled, found, self.neighbor_fraction
-        )
-
-    def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "neighbor_fraction": self.neighbor_fraction,
-            "correct_fill": self.correct_fill,
-        }
 
 
 def check_neighbor_fraction(value: float) -> None:
@@ -120,7 +26,7 @@ def check_neighbor_fraction(value: float) -> None:
 
 
 def sample_with_candidates(
-    sampler: Sampler,
+    sampler: Any,
     target_ids: tf.Tensor,
     num_sampled: Scalar,
     found: tuple[tf.Tensor, tf.Tensor],
@@ -128,9 +34,17 @@ def sample_with_candidates(
 ) -> Sample:
     """The labels of a batch, candidates, and a uniform fill.
 
+    Labels come first. Candidates get at most `share` of the rest. The other
+    classes are uniform, among all that were not chosen. `correct_fill` weighs
+    each of these for all the classes it stands for, which makes the sum of
+    exponentials an unbiased estimate, however the candidates were found.
+    Without it, and with a `share` of 1, the softmax is restricted to the
+    sample.
+
     Args:
-        sampler: with the attributes `sample_overflow`, whether too many
-            candidates are sampled or cut by score, and `correct_fill`.
+        sampler: has `correct_fill`, and `sample_overflow`: whether too many
+            candidates are sampled by the softmax of their scores, or cut by
+            score.
         target_ids: int64 `[batch, p]`, -1 is padding.
         num_sampled: int or int64 scalar.
         found: `(ids, scores)` of the candidates, -1 is padding.
@@ -146,13 +60,19 @@ def sample_with_candidates(
         candidate_share=share,
         sample_overflow=sampler.sample_overflow,
     )
-    sampler.note_fill_rate(chosen.fill_rate)
     count = chosen.log_expected_count
     return Sample(
         chosen.ids,
         count if sampler.correct_fill else tf.zeros_like(count),
         chosen.positions,
     )
+
+
+def check_num_neighbors(value: int | None) -> int | None:
+    """A positive integer as an int, or None; ValueError for others."""
+    if value is None:
+        return None
+    return check_positive_int("num_neighbors", value)
 
 
 def free_slots(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:
@@ -176,64 +96,6 @@ def candidate_count(count: Scalar, fraction: Scalar) -> tf.Tensor:
     part = tf.math.ceil(fraction * tf.cast(count, tf.float32))
     left = tf.cast(fraction < 1, tf.int64)
     return tf.minimum(tf.cast(part, tf.int64), tf.maximum(count - left, 0))
-
-
-class NeighborSampler(CandidateSampler):
-    """Candidates that the features of each row of the batch find.
-
-    Args:
-        num_sampled: int, number of classes a step, labels included.
-        num_neighbors: int Q, classes looked for a row of the batch;
-            by default as many as fill the candidates' part of the
-            sample, and its labels.
-        neighbor_fraction, correct_fill, seed: of `CandidateSampler`.
-    """
-
-    def __init__(
-        self,
-        num_sampled: int | None = None,
-        num_neighbors: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_sampled, **kwargs)
-        if num_neighbors is not None:
-            num_neighbors = check_positive_int("num_neighbors", num_neighbors)
-        self.num_neighbors = num_neighbors
-
-    def neighbors(
-        self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(ids, scores)` `[batch, num_neighbors]`, scores are logits."""
-        raise NotImplementedError
-
-    def candidates(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        candidate_budget: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        wanted = neighbors_a_row(
-            queries,
-            target_ids,
-            candidate_budget,
-            self.num_neighbors,
-            self.num_classes,
-        )
-        return self.search(queries, target_ids, kernel, wanted)
-
-    def search(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        wanted: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`candidates`, `wanted` of them (int64 scalar) for each row."""
-        return self.neighbors(queries, kernel, wanted)
-
-    def get_config(self) -> Config:
-        return {**super().get_config(), "num_neighbors": self.num_neighbors}
 
 
 def neighbors_a_row(

@@ -1,17 +1,17 @@
-"""When an index has drifted from the rows: a few queries, answered exactly."""
+"""When an index is refreshed: at intervals, or when it has drifted."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.rows import search
 from tfxclass.samplers.recall_watch import RecallWatch
 from tfxclass.samplers.recall_watch import recall_of
+from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -39,11 +39,37 @@ class Refresh(NamedTuple):
         interval: steps from one begin to the next.
         lag: steps from a begin to its end.
         drifted: whether to begin now.
+        num_trees: trees of a forest, or None for its own number.
     """
 
     interval: Any
     lag: Any
     drifted: Any = False
+    num_trees: Any = None
+
+
+class FixedSchedule:
+    """Refreshes after a number of steps, which may grow.
+
+    Refresh r begins at step interval * (e^(decay r) - 1) / (e^decay - 1). So
+    interval r, interval * e^(decay r), is linear in the step.
+
+    Args:
+        interval: int, the first one in steps.
+        decay: float >= 0. 0 keeps the interval.
+    """
+
+    def __init__(self, interval: int, decay: float = 0.0) -> None:
+        self._interval, self._decay = interval, decay
+
+    def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
+        """The `Refresh` at `step`, int64 scalar."""
+        del step_time
+        lag = tf.constant(self._interval, tf.int64)
+        if not self._decay:
+            return Refresh(lag, lag)
+        grown = tf.cast(step, tf.float64) * math.expm1(self._decay)
+        return Refresh(self._interval + tf.cast(grown, tf.int64), lag)
 
 
 def check_rebuild_interval(value: int | str) -> int | str:
@@ -99,55 +125,59 @@ class Drift:
     Every so many steps the best classes of a few rows of the batch are found
     exactly. Where the index finds fewer than nine tenths of what it found when
     it was new, by more than chance (`RecallWatch`), it is refreshed, over so
-    many steps that refreshes take a quarter of the time of the steps, or a
-    twentieth where the sampler has a `NeighborCache`. So it is where it is
-    twice as old as the model was when it was begun: an index of rows that were
-    hardly trained finds little when it is new, and is no measure of what one
-    of trained rows finds.
+    many steps that refreshes take a given share of the time of the steps. It is
+    also refreshed where it is twice as old as the model was when it was begun:
+    an index of rows that were hardly trained finds little when it is new, and
+    is no measure of what one of trained rows finds.
 
     Args:
-        sampler: a sampler that is being built; gets the weights.
+        sampler: a sampler that is being built. It gets the weights, and is not
+            used afterwards.
         num_classes: int.
         dim: int.
         refresh_nanoseconds: float, what a refresh takes, roughly.
+        share: float, the fraction of the time of the steps that refreshes may
+            take.
     """
 
     def __init__(
         self,
-        sampler: keras.layers.Layer,
+        sampler: Sampler,
         num_classes: int,
         dim: int,
         refresh_nanoseconds: float,
+        share: float,
     ) -> None:
-        self._sampler = sampler
         self._sizes = num_classes, dim
-        self._refresh = refresh_nanoseconds
-        self._share = REFRESH_SHARE
-        if sampler.neighbor_cache is not None:
-            self._share = REFRESH_SHARE_BESIDE_CACHE
+        self._normalize = sampler.normalize
+        self._nanoseconds = refresh_nanoseconds
+        self._share = share
         self.recall = sampler.gauge("recall")
         self._watch = [
-            sampler.weight(f"{name}_recall", 0.0)
+            sampler.add_state(f"{name}_recall", 0.0)
             for name in RecallWatch._fields
         ]
-        self.begun = sampler.counter("refresh_begun", -(2**40))
+        self.begun = sampler.add_state("refresh_begun", -(2**40), dtype="int64")
         #: `begun` of the index that is watched.
-        self._watched = sampler.counter("refresh_watched", -(2**41))
+        self._watched = sampler.add_state(
+            "refresh_watched", -(2**41), dtype="int64"
+        )
 
-    def _part(self, nanoseconds, share, batch):
-        num_sampled, dim = self._sampler.size_for(batch), self._sizes[1]
-        step = step_nanoseconds(batch, num_sampled, dim)
-        return part_of_steps(nanoseconds, share, step)
+    def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
+        """The `Refresh` at `step`.
 
-    def steps(self, step: Scalar, batch: Scalar) -> Refresh:
-        """The `Refresh` at `step`."""
-        lag = self._part(self._refresh, self._share, batch)
+        Args:
+            step: int64 scalar.
+            step_time: float or float64 scalar, nanoseconds of a step.
+        """
+        lag = part_of_steps(self._nanoseconds, self._share, step_time)
         drifted = tf.equal(step, tf.convert_to_tensor(self.begun))
         return Refresh(tf.constant(NEVER), lag, drifted)
 
     def watch(
         self,
         step: Scalar,
+        step_time: Scalar,
         queries: tf.Tensor,
         kernel: Variable,
         found: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
@@ -155,31 +185,31 @@ class Drift:
         """Measures the recall where that is due, after the index advanced.
 
         Args:
-            step: int64 scalar.
+            step, step_time: of `refresh`.
             queries: float32 `[batch, dim]`.
             kernel: the class matrix.
             found: of queries `[n, dim]` and ids `[n, k]`, -1 is padding: bool
                 `[n, k]`, whether the index finds them.
         """
         num_classes, dim = self._sizes
-        batch = batch_of(queries)
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
         cost = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
         cost += PROBE_NANOSECONDS
-        due = tf.equal(step % self._part(cost, PROBE_SHARE, batch), 0)
+        every = part_of_steps(cost, PROBE_SHARE, step_time)
+        due = tf.equal(step % every, 0)
 
         def probe():
-            self._probe(step, batch, queries[:NUM_PROBES], kernel, found)
+            self._probe(step, step_time, queries[:NUM_PROBES], kernel, found)
             return True
 
         tf.cond(due, probe, lambda: False)
 
-    def _probe(self, step, batch, queries, kernel, found):
+    def _probe(self, step, step_time, queries, kernel, found):
         """Measures the recall; judges it unless a refresh is under way."""
         recall, variance = self._measure(queries, kernel, found)
         self.recall.assign(recall)
         begun = tf.convert_to_tensor(self.begun)
-        lag = self.steps(step, batch).lag
+        lag = self.refresh(step, step_time).lag
         is_free = step >= begun + lag
         is_old = step >= OLD_AGE * tf.maximum(begun, 1) + lag
         self._judge(step, recall, variance, is_free, is_old)
@@ -203,7 +233,7 @@ class Drift:
             queries,
             tf.convert_to_tensor(kernel),
             min(NUM_BEST, self._sizes[0]),
-            normalize=self._sampler.similarity == "cosine",
+            normalize=self._normalize,
         )
         is_class = ids >= 0
         hits = tf.cast(found(queries, ids) & is_class, tf.int32)

@@ -5,15 +5,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.allocation import AdaptiveAllocation
-from tfxclass.samplers.candidates import NeighborSampler
-from tfxclass.samplers.drift import Drift
+from tfxclass.samplers.candidates import check_num_neighbors
+from tfxclass.samplers.candidates import neighbors_a_row
+from tfxclass.samplers.candidates import oversampling
 from tfxclass.samplers.drift import check_rebuild_interval
-from tfxclass.samplers.forest_search import ForestSearch
-from tfxclass.samplers.forest_search import check_forest_options
+from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.sample_size import count_labels
 from tfxclass.types import Config
@@ -22,10 +21,12 @@ from tfxclass.types import Variable
 
 # Rows whose softmax is computed in full to choose the number of classes.
 _ALLOCATION_ROWS = 32
+# How many times the wanted classes a search gives, at most.
+_MAX_OVERSAMPLING = 8
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class HashingForestSampler(NeighborSampler, IndexedSampler):
+class HashingForestSampler(IndexedSampler):
     """Labels, the nearest classes by a forest, and uniform samples.
 
     It is the sampler of `SelectiveSoftmax`. A step searches the forest for a
@@ -88,12 +89,11 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
     """
 
     default_query_fraction = 0.0625
-    #: Arguments besides `num_sampled` and `seed`.
     option_names = (
         "num_trees",
         "leaf_size",
-        "num_neighbors",
         "num_candidates",
+        "num_neighbors",
         "rebuild_interval",
         "neighbor_fraction",
         "correct_fill",
@@ -110,98 +110,87 @@ class HashingForestSampler(NeighborSampler, IndexedSampler):
         rebuild_interval: int | str = "auto",
         allocation: AdaptiveAllocation | None = None,
         query_fraction: float | None = None,
+        num_neighbors: int | None = None,
+        correct_fill: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        num_trees, leaf_size, num_candidates = check_forest_options(
-            num_trees, leaf_size, num_candidates
-        )
+        self.source = Forest(num_trees, leaf_size, num_candidates, self.seed)
+        self.num_trees = self.source.num_trees
+        self.leaf_size = self.source.leaf_size
+        self.num_candidates = self.source.num_candidates
+        self.num_neighbors = check_num_neighbors(num_neighbors)
+        self.rebuild_interval = check_rebuild_interval(rebuild_interval)
+        self.correct_fill = self.estimates_sums = correct_fill
         if isinstance(allocation, dict):
             allocation = keras.saving.deserialize_keras_object(allocation)
-        self.num_trees = num_trees
-        self.leaf_size = leaf_size
-        self.num_candidates = num_candidates
-        self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.allocation = allocation
-        self.query_fraction = query_fraction
-        self.check_query_fraction()
-        self.index = HashingForest()
-        self.forest = ForestSearch(
-            self, max_oversampling=8, allocation=allocation
-        )
+        may_cache = query_fraction is not None or correct_fill
+        self.set_query_fraction(query_fraction, may_cache)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
-        self.num_active = self.counter("num_active", self.num_sampled)
-        self.build_cache(kernel_shape)
-        if self.neighbor_cache is not None:
-            self.sample_overflow = False
-        self.forest.build(kernel_shape)
-
-    @property
-    def drift(self) -> Drift | None:
-        """The recall measurement; None with a fixed `rebuild_interval`."""
-        return self.forest.drift
-
-    def may_cache(self) -> bool:
-        return self.query_fraction is not None or self.correct_fill
+        self.num_allocated = self.add_state(
+            "num_allocated", self.num_sampled, dtype="int64"
+        )
+        times = min(oversampling(self.num_sampled), _MAX_OVERSAMPLING)
+        cache = self.neighbor_cache
+        self.source.prepare(kernel_shape, self.normalize, cache, times)
+        self.schedule = self.allocation or self.make_schedule(
+            self.rebuild_interval,
+            kernel_shape,
+            self.source.build_nanoseconds(*kernel_shape, cache is not None),
+        )
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        return self.forest.index_bytes(num_classes, dim)
-
-    def searches_index(self) -> bool:
-        return self.forest.is_used
-
-    def build_index(self, kernel: Variable) -> None:
-        self.forest.build_index(kernel)
-
-    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
-        self.forest.refresh(queries, kernel)
+        return self.source.index_bytes(
+            num_classes, dim, self.searched_fraction(), self.vote_arrays()
+        )
 
     def neighbors(
         self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.forest.neighbors(queries, kernel, num_neighbors)
+        """`(ids, scores)` `[batch, num_neighbors]`, scores are logits."""
+        return self.source.neighbors(queries, kernel, num_neighbors)
 
-    def search(
+    def find(
         self,
         queries: tf.Tensor,
         target_ids: tf.Tensor,
         kernel: Variable,
-        wanted: tf.Tensor,
+        budget: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.forest.search(queries, target_ids, kernel, wanted)
+        wanted = neighbors_a_row(
+            queries, target_ids, budget, self.num_neighbors, self.num_classes
+        )
+        step = tf.convert_to_tensor(self.step)
+        return self.source.search(queries, target_ids, kernel, step, wanted)
 
-    def num_active_classes(
+    def num_active(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Scalar:
+        most = self.size_for(count_labels(target_ids))
         if self.allocation is None:
-            return super().num_active_classes(queries, target_ids, kernel)
+            return most
         step = tf.convert_to_tensor(self.step)
         starts = tf.equal(step % self.allocation.phase_steps, 0)
         active = tf.cond(
             starts,
             lambda: self._allocate(step, queries, kernel),
-            lambda: tf.convert_to_tensor(self.num_active),
+            lambda: tf.convert_to_tensor(self.num_allocated),
         )
-        self.num_active.assign(active)
+        self.num_allocated.assign(active)
         if not self.allocation.include_labels:
             labels = tf.boolean_mask(target_ids, target_ids >= 0)
             active += tf.size(tf.unique(labels).y, tf.int64)
-        most = tf.cast(self.size_for(count_labels(target_ids)), tf.int64)
-        return tf.minimum(active, most)
+        return tf.minimum(active, tf.cast(most, tf.int64))
 
     def _allocate(self, step, queries, kernel):
-        rows = ClassRows(
-            tf.convert_to_tensor(kernel), normalize=self.similarity == "cosine"
-        )
+        rows = ClassRows(tf.convert_to_tensor(kernel), normalize=self.normalize)
         logits = Blocks(queries[:_ALLOCATION_ROWS], rows).all_logits()
         gains = tf.math.top_k(tf.nn.softmax(logits), self.num_sampled).values
         return self.allocation.num_classes_for(step, gains)
 
     def get_config(self) -> Config:
-        options = {name: getattr(self, name) for name in self.option_names}
-        options["allocation"] = self.allocation and (
-            keras.saving.serialize_keras_object(self.allocation)
-        )
-        return {**super().get_config(), **options}
+        allocation = keras.saving.serialize_keras_object(self.allocation)
+        return {**super().get_config(), "allocation": allocation}

@@ -1,5 +1,6 @@
-"""Base of the samplers that search an index of the class vectors."""
+"""Base of the samplers with an index: a source, a schedule, and a cache."""
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -10,109 +11,171 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
+from tfxclass.ops.index import RefreshingIndex
 from tfxclass.ops.index import query_threads
+from tfxclass.samplers.candidates import candidate_count
+from tfxclass.samplers.candidates import check_neighbor_fraction
+from tfxclass.samplers.candidates import sample_with_candidates
+from tfxclass.samplers.drift import REFRESH_SHARE
+from tfxclass.samplers.drift import REFRESH_SHARE_BESIDE_CACHE
+from tfxclass.samplers.drift import Drift
+from tfxclass.samplers.drift import FixedSchedule
+from tfxclass.samplers.drift import batch_of
+from tfxclass.samplers.drift import step_nanoseconds
 from tfxclass.samplers.neighbor_cache import NeighborCache
-from tfxclass.samplers.neighbor_cache import label_of
-from tfxclass.samplers.neighbor_cache import width_of
+from tfxclass.samplers.sample_size import count_labels
+from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
 
 class IndexedSampler(Sampler):
-    """A sampler with an `index`, a `tfxclass.ops.index.RefreshingIndex`.
+    """Labels, similar classes that an index finds, and uniform samples.
 
-    It counts its steps, by which the index is refreshed, and saves the index
-    with the model.
+    Its `source` has the index: `build` makes it of all class vectors, `advance`
+    refreshes it in the background, and each kind of source has queries of its
+    own. A source knows nothing of its sampler. Its `schedule` says when the
+    index is refreshed. The sampler counts its steps, and saves the index with
+    the model.
 
-    A subclass with a `query_fraction` searches the index for that fraction of
-    the rows, and takes the neighbors of the others from a `NeighborCache`.
-    The cache lies on a CPU, and each process has its own. So it is not used
-    where class vectors lie on parameter servers, nor in shards, where most
-    labels of a batch belong to other shards.
+    A subclass makes the source and the schedule, in its constructor or in
+    `build`, and has `correct_fill`. It defines `find`, or `sample`.
+
+    With `set_query_fraction` a step searches the index for a fraction of the
+    rows, and takes the neighbors of the others from a `NeighborCache`. The
+    cache lies on a CPU, and each process has its own. So it is not used where
+    class vectors lie on parameter servers, nor in shards, where most labels of
+    a batch belong to other shards.
+
+    Args:
+        num_sampled: int or None, of `Sampler`.
+        neighbor_fraction: float in (0, 1], largest fraction of the non-label
+            places that similar classes get. Defaults to 0.5.
+        seed: int, of `Sampler`.
+
+    Attributes:
+        source: `Forest`, `HashTables` or `Groups`.
+        schedule: `FixedSchedule`, `Drift` or `AdaptiveAllocation`.
+        neighbor_cache: `NeighborCache`, or None.
     """
 
     is_exact = False
     has_gpu_half_ops = False
-    index: Any = None
-    neighbor_cache: NeighborCache | None = None
     #: The fraction of the rows that the index is searched for, unless it is
     #: given as `query_fraction`.
     default_query_fraction = 1.0
+    source: Any = None
+    schedule: Any = None
+    neighbor_cache: NeighborCache | None = None
     query_fraction: float | None = None
+    may_cache = False
     is_on_servers = False
+    #: Where the index lies, as the class vectors of the head say.
+    device: str | None = None
+
+    def __init__(
+        self,
+        num_sampled: int | None = None,
+        neighbor_fraction: float = 0.5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_sampled, **kwargs)
+        check_neighbor_fraction(neighbor_fraction)
+        self.neighbor_fraction = neighbor_fraction
+
+    def set_query_fraction(self, value: float | None, may_cache: bool) -> None:
+        """Sets for which fraction of the rows the index is searched.
+
+        Args:
+            value: float in (0, 1], or None, which is `default_query_fraction`.
+            may_cache: bool, whether neighbors that earlier steps found may be
+                used. Without it all rows are searched for.
+        """
+        if value is not None and not 0 < value <= 1:
+            raise ValueError(
+                f"`query_fraction` must be in (0, 1]. Received: {value}"
+            )
+        self.query_fraction, self.may_cache = value, may_cache
 
     @property
-    def has_gpu_ops(self) -> bool:
-        return self.index.has_gpu_ops
+    def sample_overflow(self) -> bool:
+        """Whether too many candidates are sampled. A cache ranks them."""
+        return self.neighbor_cache is None
 
-    def prepare(self, num_classes: int) -> None:
-        """Makes the index, if its sizes follow the number of classes."""
+    @property
+    def index(self) -> RefreshingIndex:
+        """The compiled index of the source."""
+        return self.source.index
+
+    @property
+    def drift(self) -> Drift | None:
+        """The schedule, if it measures the recall."""
+        return self.schedule if isinstance(self.schedule, Drift) else None
 
     def build_for(self, head: keras.layers.Layer) -> None:
-        self.prepare(head.num_classes)
-        self.index.device = placement.of_index(
-            head.kernel, self.index.has_gpu_ops
-        )
+        self.device = placement.of_index(head.kernel, self.has_gpu_ops)
         super().build_for(head)
         if self.searches_index():
             library.require_op(f"{self.index.prefix}_build")
 
-    def searches_index(self) -> bool:
-        """Whether steps use the index; called once the sampler is built."""
-        return True
-
-    def rebuild(self, kernel: Variable) -> None:
-        """Builds the index of the class vectors as they are, now."""
-        rows = kernel.shape[0]
-        with progress.log_if_slow(f"Building an index of {rows:,} class rows"):
-            self.build_index(kernel)
-
-    def build_index(self, kernel: Variable) -> None:
-        """Builds the index; called by `rebuild`."""
-        raise NotImplementedError
-
     def build(self, kernel_shape: tuple[int, ...]) -> None:
-        self.step = self.counter("step", 0)
+        self.index.device = self.device
+        self.dim = kernel_shape[1]
+        self.step = self.add_state("step", 0, dtype="int64")
         self.gauge("fill_rate")
-
-    def check_query_fraction(self) -> None:
-        """Raises ValueError unless `query_fraction` is None or in (0, 1]."""
-        fraction = self.query_fraction
-        if fraction is not None and not 0 < fraction <= 1:
-            raise ValueError(
-                f"`query_fraction` must be in (0, 1]. Received: {fraction}"
-            )
-
-    def build_cache(self, kernel_shape: tuple[int, ...]) -> None:
-        """Makes the `neighbor_cache`, where one is used."""
         self.is_on_servers = _is_on_servers()
-        if self.searched_fraction() < 1:
+        fraction = self.searched_fraction()
+        if fraction < 1:
             # Its ops run on a CPU and read class vectors: it lies with them.
-            with placement.on(self.index and self.index.device):
-                self.neighbor_cache = NeighborCache(self, *kernel_shape)
+            with placement.on(self.device):
+                self.neighbor_cache = NeighborCache(
+                    self, *kernel_shape, fraction
+                )
+
+    def make_schedule(
+        self,
+        rebuild_interval: int | str,
+        kernel_shape: tuple[int, ...],
+        refresh_nanoseconds: float,
+        decay: float = 0.0,
+    ) -> FixedSchedule | Drift:
+        """The schedule for an argument `rebuild_interval`.
+
+        Args:
+            rebuild_interval: int, the first interval in steps, or `"auto"`.
+            kernel_shape: of `build`.
+            refresh_nanoseconds: of `Drift`.
+            decay: of `FixedSchedule`.
+        """
+        if rebuild_interval != "auto":
+            return FixedSchedule(rebuild_interval, decay)
+        has_cache = self.neighbor_cache is not None
+        share = REFRESH_SHARE_BESIDE_CACHE if has_cache else REFRESH_SHARE
+        return Drift(self, *kernel_shape, refresh_nanoseconds, share)
+
+    def searches_index(self) -> bool:
+        """Whether any row is searched for in the index."""
+        return self.searched_fraction() > 0
 
     def searched_fraction(self) -> float:
         """The fraction of the examples for which a step searches the index.
 
         It is 1 on a GPU, which searches for all rows at once.
         """
-        if self.is_on_servers or self.is_on_gpu() or not self.may_cache():
+        if self.is_on_servers or self.is_on_gpu() or not self.may_cache:
             return 1.0
         return self.query_fraction or self.default_query_fraction
+
+    def is_on_gpu(self) -> bool:
+        return "GPU" in (self.device or "")
 
     def for_rows(self, *sizes: Any, **options: Any) -> Sampler:
         copy = super().for_rows(*sizes, **options)
         # Most labels of a batch are in other shards, so a cache is no help.
         copy.query_fraction = 1.0
         return copy
-
-    def may_cache(self) -> bool:
-        """Whether neighbors that earlier steps found may be used."""
-        return True
-
-    def is_on_gpu(self) -> bool:
-        return self.index is not None and "GPU" in (self.index.device or "")
 
     def vote_arrays(self) -> int:
         """Arrays of votes, one for each thread that searches the index.
@@ -127,38 +190,69 @@ class IndexedSampler(Sampler):
         cached = {each.path for each in cache.weights} if cache else ()
         return [each for each in self.weights if each.path not in cached]
 
-    def search_with_cache(
+    def rebuild(self, kernel: Variable) -> None:
+        """Builds the index of the class vectors as they are, now."""
+        rows = kernel.shape[0]
+        with progress.log_if_slow(f"Building an index of {rows:,} class rows"):
+            self.source.build(kernel)
+
+    def advance(
+        self,
+        queries: tf.Tensor,
+        kernel: Variable,
+        finds: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None,
+    ) -> None:
+        """Keeps the index fresh; called once in a step, before the search.
+
+        Args:
+            queries, kernel: of `sample`.
+            finds: of `Drift.watch`; by default of the source.
+        """
+        step = tf.convert_to_tensor(self.step)
+        step_time = self.step_time(batch_of(queries))
+        refresh = self.schedule.refresh(step, step_time)
+        self.announce_first_build(kernel)
+        self.source.advance(kernel, step, refresh)
+        if self.drift is not None:
+            finds = finds or functools.partial(self.source.finds, kernel)
+            self.drift.watch(step, step_time, queries, kernel, finds)
+
+    def num_active(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Scalar:
+        """How many classes this step computes, an int or an int64 scalar."""
+        return self.size_for(count_labels(target_ids))
+
+    def find(
         self,
         queries: tf.Tensor,
         target_ids: tf.Tensor,
         kernel: Variable,
-        wanted: tf.Tensor,
-        find: Callable[[tf.Tensor], tf.Tensor],
+        budget: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(ids, shares)` `[n, k]`, k >= `wanted`; see `NeighborCache.search`.
+        """Similar classes: `(ids, scores)`, of one shape; -1 is padding.
 
-        `find` searches the index for `searched_fraction()` of the rows.
+        Args:
+            queries, target_ids, kernel: of `sample`.
+            budget: int64 scalar, how many classes to look for.
         """
-        step = tf.convert_to_tensor(self.step)
-        return self.neighbor_cache.search(
-            queries,
-            target_ids,
-            label_of(target_ids[:, self.num_negatives :], step),
-            kernel,
-            step,
-            self._num_asked(queries),
-            find,
-            tf.maximum(wanted, width_of(self.num_classes)),
-            self.similarity == "cosine",
+        raise NotImplementedError
+
+    def sample(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
+        num_sampled = self.num_active(queries, target_ids, kernel)
+        self.advance(queries, kernel)
+        share = self.neighbor_fraction
+        budget = candidate_count(num_sampled, share)
+        found = self.find(queries, target_ids, kernel, budget)
+        return sample_with_candidates(
+            self, target_ids, num_sampled, found, share
         )
 
-    def _num_asked(self, queries):
-        """For how many rows the index is searched, int64 scalar."""
-        fraction = self.searched_fraction()
-        if fraction == 0:
-            return tf.zeros([], tf.int64)
-        rows = tf.cast(tf.shape(queries)[0], tf.float32)
-        return tf.cast(tf.math.ceil(fraction * rows), tf.int64)
+    def step_time(self, batch: Scalar) -> Scalar:
+        """Nanoseconds of a training step, by a model: `step_nanoseconds`."""
+        return step_nanoseconds(batch, self.size_for(batch), self.dim)
 
     def announce_first_build(self, kernel: Variable) -> None:
         """Prints at the first step, on stderr, that a large index is built.
@@ -178,21 +272,8 @@ class IndexedSampler(Sampler):
             tf.no_op,
         )
 
-    def counter(self, name: str, value: int) -> keras.Variable:
-        """An int64 weight."""
-        return self.add_weight(
-            name=name,
-            shape=(),
-            dtype="int64",
-            trainable=False,
-            initializer=keras.initializers.Constant(value),
-        )
-
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         self.step.assign_add(1)
-
-    def note_fill_rate(self, used: tf.Tensor) -> None:
-        self.measured["fill_rate"].assign(used)
 
     def figures(self) -> dict[str, float]:
         count, seconds = self.index.times()
@@ -212,19 +293,6 @@ class IndexedSampler(Sampler):
 
 # Numbers in a class matrix whose first index may take over two seconds.
 _LARGE_MATRIX = 2**25
-# Class vectors that k-means is trained on, for each center.
-_ROWS_A_CENTRE = 64
-
-
-def grouped_bytes(
-    num_classes: int, dim: int, num_groups: int, is_trained: bool = True
-) -> int:
-    """Bytes of `num_groups` groups with a vector each, refresh included."""
-    row = 4 * dim + 4
-    groups = 8 * num_classes + row * num_groups
-    # The sample that centers are trained on, copied.
-    sample = min(_ROWS_A_CENTRE * num_groups, num_classes) * is_trained
-    return 2 * groups + row * (num_classes + sample)
 
 
 def _is_on_servers():

@@ -1,30 +1,27 @@
 """Negatives from locality-sensitive hash tables of the class rows."""
 
-import math
 import sys
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
 from tfxclass.ops import placement
-from tfxclass.ops.lsh import LSHTables
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers import lsh_options
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.drift import Drift
-from tfxclass.samplers.drift import Refresh
-from tfxclass.samplers.drift import batch_of
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.lsh_choice import choose_classes
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
 from tfxclass.samplers.lsh_probability import per_sample
+from tfxclass.samplers.lsh_tables import LSHTables
+from tfxclass.samplers.lsh_tables import as_tables
 from tfxclass.samplers.sampler import Sample
 from tfxclass.types import Config
-from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 
@@ -32,10 +29,10 @@ from tfxclass.types import Variable
 class LSHSampler(IndexedSampler):
     """Labels, classes that hash tables find, and uniform samples.
 
-    It is the sampler of `LSHSoftmax`. Class vectors are kept in `num_tables`
-    hash tables with `num_hashes` functions each. The negatives of an example
-    are the classes in the buckets of its features (`scheme="embedding"`) or of
-    its labels' class vectors (`"label"`). A class whose functions collide with
+    It is the sampler of `LSHSoftmax`. Class vectors are kept in hash tables,
+    which `LSHTables` describes. The negatives of an example are the classes in
+    the buckets of its features (`scheme="embedding"`) or of its labels' class
+    vectors (`"label"`). A class whose functions collide with
     probability p is found with probability 1 - (1 - p^K)^L, for K functions and
     L tables. With `"dwta"` it is found less often: see
     `tfxclass.ops.lsh.hash_codes`.
@@ -54,40 +51,14 @@ class LSHSampler(IndexedSampler):
     vectors that were sampled since, and are merged in the background. When hash
     functions are replaced, or over an eighth of the class vectors was sampled,
     tables are made of all class vectors. New tables replace the old ones some
-    steps later. This happens when the tables have drifted
-    (`rebuild_interval="auto"`, see `HashingForestSampler`), or every
-    `rebuild_interval` steps, an interval that grows by `decay`.
+    steps later. This happens when the tables have drifted, or every
+    `rebuild_interval` steps (see `LSHTables`).
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
+        tables: `LSHTables`, the options of the hash tables. None is
+            `LSHTables()`.
         scheme: `"embedding"` or `"label"`. Defaults to `"embedding"`.
-        hash_family: `"simhash"`, `"sparse_simhash"` (each function reads a
-            third of the coordinates) or `"dwta"` (winner take all, where zeros
-            count as absent, for sparse features). Defaults to `"simhash"`.
-        num_hashes: int, K, functions in a table. By default a query visits
-            about twice as many ids as a step computes classes.
-        num_tables: int, L, at most 65,535 (12,287 on a GPU). Defaults to 16 to
-            50, so that hashing costs about as much as the products of a step.
-            It is lower if the tables would take more than 1 GB, refresh
-            included, but at least 8.
-        bin_size: int, number of coordinates that a function of `"dwta"`
-            compares. Defaults to 8.
-        bucket_size: int, largest number of classes in a bucket, a random sample
-            of all in it. None keeps all, so the cost of a step is not limited.
-            Defaults to 128.
-        measure: `"cosine"`, or `"inner_product"`, where class vectors get an
-            additional coordinate that makes their norms equal. Defaults to
-            `"cosine"`.
-        rebuild_interval: int, the first interval in steps, or `"auto"`.
-            Defaults to `"auto"`.
-        decay: float >= 0. Interval r is exp(decay * r) times the first one. 0
-            keeps the interval. Defaults to 0.05.
-        redraw_interval: int, number of refreshes after which hash functions are
-            replaced. None is never. Defaults to 20.
-        incremental: bool, whether a refresh hashes only the class vectors that
-            were sampled since the last one. Use True for optimizers that do not
-            update others: `tfxclass.optimizers` and plain SGD.
-            Defaults to True.
         negatives: `"batch"`: the softmax of an example is over the classes of
             the whole batch. `"sample"`: it is over its own labels and buckets
             only, as in the paper, or the classes of the batch if these are
@@ -117,8 +88,17 @@ class LSHSampler(IndexedSampler):
     Example:
 
     ```python
-    sampler = tfxclass.samplers.LSHSampler(4096, scheme="label")
+    tables = tfxclass.samplers.LSHTables(num_tables=20, rebuild_interval=500)
+    sampler = tfxclass.samplers.LSHSampler(4096, tables, scheme="label")
     head = tfxclass.layers.SampledSoftmax(1_000_000, sampler=sampler)
+    ```
+
+    The method of the paper:
+
+    ```python
+    sampler = tfxclass.samplers.LSHSampler(
+        4096, neighbor_fraction=1.0, correction="none"
+    )
     ```
 
     References:
@@ -129,21 +109,10 @@ class LSHSampler(IndexedSampler):
         Search, ICML 2015.
     """
 
-    has_gpu_ops = LSHTables.has_gpu_ops
     default_query_fraction = 0.0625
-    #: Arguments besides `num_sampled` and `seed`.
     option_names = (
+        "tables",
         "scheme",
-        "hash_family",
-        "num_hashes",
-        "num_tables",
-        "bin_size",
-        "bucket_size",
-        "measure",
-        "rebuild_interval",
-        "decay",
-        "redraw_interval",
-        "incremental",
         "negatives",
         "neighbor_fraction",
         "correction",
@@ -154,17 +123,8 @@ class LSHSampler(IndexedSampler):
     def __init__(
         self,
         num_sampled: int | None = None,
+        tables: LSHTables | Config | None = None,
         scheme: str = "embedding",
-        hash_family: str = "simhash",
-        num_hashes: int | None = None,
-        num_tables: int | None = None,
-        bin_size: int = 8,
-        bucket_size: int | None = 128,
-        measure: str = "cosine",
-        rebuild_interval: int | str = "auto",
-        decay: float = 0.05,
-        redraw_interval: int | None = 20,
-        incremental: bool = True,
         negatives: str = "batch",
         neighbor_fraction: float = 0.5,
         correction: str = "fill",
@@ -173,125 +133,62 @@ class LSHSampler(IndexedSampler):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_sampled, seed=seed, **kwargs)
+        super().__init__(num_sampled, neighbor_fraction, seed=seed, **kwargs)
+        check_choice("scheme", scheme, ("embedding", "label"))
+        check_choice("negatives", negatives, ("batch", "sample"))
+        check_choice("correction", correction, ("fill", "sampling", "none"))
+        if rerank_factor is not None:
+            rerank_factor = check_positive_int("rerank_factor", rerank_factor)
+        self.tables = as_tables(tables)
         self.scheme = scheme
-        self.hash_family = hash_family
-        self.num_hashes = num_hashes
-        self.num_tables = num_tables
-        self.bin_size = bin_size
-        self.bucket_size = bucket_size
-        self.measure = measure
-        self.rebuild_interval = rebuild_interval
-        self.decay = decay
-        self.redraw_interval = redraw_interval
-        self.incremental = incremental
         self.negatives = negatives
-        self.neighbor_fraction = neighbor_fraction
         self.correction = correction
         self.rerank_factor = rerank_factor
-        self.query_fraction = query_fraction
-        lsh_options.check_options(self)
-        self.check_query_fraction()
-        if (self.query_fraction or 1) < 1 and not self.may_cache():
+        # Classes of the fill are no classes of a row's own.
+        is_filled = correction == "fill" and negatives == "batch"
+        self.estimates_sums = is_filled or correction == "sampling"
+        # Other options depend on the buckets and votes of this very step.
+        may_cache = is_filled and rerank_factor is None
+        self.set_query_fraction(query_fraction, may_cache)
+        if (query_fraction or 1) < 1 and not may_cache:
             raise ValueError(
                 '`query_fraction` below 1 needs `correction="fill"`, '
                 '`negatives="batch"` and `rerank_factor=None`: other '
                 "corrections need what the tables give all rows. Received: "
-                f"{self.query_fraction}"
+                f"{query_fraction}"
             )
-        self.drift = None
-        self.index = None  # its sizes follow the number of classes
+        if correction == "sampling":
+            _check_probability_is_known(self.tables, rerank_factor)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
+        num_classes, dim = kernel_shape
+        tables, num_sampled = self.tables, self.num_sampled
+        self.source = tables.source(num_classes, num_sampled, self.seed)
         super().build(kernel_shape)
-        self.build_cache(kernel_shape)
         self.gauge("tables_probed")
         self.gauge("table_hit_rate")
-        if self.rebuild_interval == "auto":
-            nanoseconds = self._refresh_nanoseconds(*kernel_shape)
-            self.drift = Drift(self, *kernel_shape, nanoseconds)
-
-    def _refresh_nanoseconds(self, num_classes, dim):
-        """Half of the rows hashed and all tables written, on one core."""
-        num_hashes, num_tables = self.functions(num_classes)
-        return num_classes * num_tables * (5 + num_hashes * dim / 60)
-
-    def functions(self, num_classes: int) -> tuple[int, int]:
-        """`(num_hashes, num_tables)`, with their defaults resolved."""
-        return lsh_options.functions_of(self, num_classes)
-
-    def prepare(self, num_classes: int) -> None:
-        num_hashes, num_tables = self.functions(num_classes)
-        self.index = LSHTables(
-            num_hashes,
-            num_tables,
-            hash=self.hash_family,
-            bin_size=self.bin_size,
-            inner_product=self.measure == "inner_product",
-            bucket_size=self.bucket_size or 0,
-            redraw_interval=self.redraw_interval or 0,
-            incremental=self.incremental,
+        self.schedule = self.make_schedule(
+            tables.rebuild_interval,
+            kernel_shape,
+            tables.build_nanoseconds(num_classes, dim, num_sampled),
+            tables.decay,
         )
-
-    def may_cache(self) -> bool:
-        # Other options depend on the buckets and votes of this very step.
-        return (
-            self.correction == "fill"
-            and self.negatives == "batch"
-            and self.rerank_factor is None
-        )
-
-    @property
-    def estimates_sums(self) -> bool:
-        # Classes of the fill are no classes of a row's own.
-        is_filled = self.correction == "fill" and self.negatives == "batch"
-        return is_filled or self.correction == "sampling"
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        tables = lsh_options.bytes_of(
-            self, num_classes, *self.functions(num_classes)
-        )
+        tables = self.tables.index_bytes(num_classes, self.num_sampled)
         # Two bytes for each class and thread, above the votes of the batch.
         tables += 2 * self.vote_arrays() * num_classes
         if self.searched_fraction() == 1:
             return tables
         return tables + neighbor_cache.bytes_of(num_classes, dim)
 
-    def build_index(self, kernel: Variable) -> None:
-        self.index.build(kernel, seed=self.seed or 0)
-
-    def interval(self, step: Scalar) -> tf.Tensor:
-        """Steps from a refresh at `step` to the next, int64 scalar.
-
-        Refresh r is at step rebuild_interval * (e^(decay r) - 1) / (e^decay -
-        1). So interval r, rebuild_interval * e^(decay r), is linear in the
-        step.
-        """
-        grown = tf.cast(step, tf.float64) * math.expm1(self.decay)
-        return self.rebuild_interval + tf.cast(grown, tf.int64)
-
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
-        step = tf.convert_to_tensor(self.step)
-        refresh = self._refresh(step, batch_of(queries))
-        self.announce_first_build(kernel)
-        self.index.advance(
-            kernel,
-            step,
-            refresh.interval,
-            refresh.lag,
-            seed=self.seed or 0,
-            drifted=refresh.drifted,
-        )
         asked, valid = self.hashed_queries(queries, target_ids, kernel)
-        if self.drift is not None:
-            self.drift.watch(
-                step,
-                queries,
-                kernel,
-                lambda probes, ids: self._finds(asked, valid, ids),
-            )
+        self.advance(
+            queries, kernel, lambda probes, ids: self._finds(asked, valid, ids)
+        )
         found, chosen = choose_classes(
             self, asked, valid, queries, target_ids, kernel
         )
@@ -308,12 +205,6 @@ class LSHSampler(IndexedSampler):
             asked, valid, found.probed, chosen.ids, found.least_votes
         )
         return per_sample(chosen, members, *rest)
-
-    def _refresh(self, step, batch):
-        if self.drift is not None:
-            return self.drift.steps(step, batch)
-        lag = tf.constant(self.rebuild_interval, tf.int64)
-        return Refresh(self.interval(step), lag)
 
     def _finds(self, asked, valid, ids):
         """Which of the first rows' `ids` `[n, k]` are in their buckets."""
@@ -375,12 +266,26 @@ class LSHSampler(IndexedSampler):
         super().update(kernel, touched_ids)
 
     def rows_moved(self, ids: tf.Tensor) -> None:
-        if self.incremental:
+        if self.tables.incremental:
             self.index.mark(ids)
 
     def get_config(self) -> Config:
-        options = {name: getattr(self, name) for name in self.option_names}
-        return {**super().get_config(), **options}
+        tables = keras.saving.serialize_keras_object(self.tables)
+        return {**super().get_config(), "tables": tables}
+
+
+def _check_probability_is_known(tables, rerank_factor):
+    if tables.hash_family == "dwta" or tables.bucket_size is not None:
+        raise ValueError(
+            '`correction="sampling"` knows the probability of "simhash" '
+            'and "sparse_simhash" with bucket_size=None. Received: '
+            f"tables={tables}"
+        )
+    if (rerank_factor or 1) > 1:
+        raise ValueError(
+            '`correction="sampling"` knows the probability of votes alone: '
+            f"rerank_factor=1. Received: rerank_factor={rerank_factor}"
+        )
 
 
 def _warn_of_few(probed, wanted):

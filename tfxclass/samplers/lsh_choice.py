@@ -54,7 +54,6 @@ def choose_classes(
         candidate_share=sampler.neighbor_fraction,
         sample_overflow=False,
     )
-    sampler.note_fill_rate(chosen.fill_rate)
     return found, chosen
 
 
@@ -83,12 +82,10 @@ def _from_votes(
     ids = found.candidates
     if times == 1:
         return found, ids, tf.zeros_like(ids, tf.float32)
-    unit = sampler.similarity == "cosine"
-    return (
-        found,
-        ids,
-        _candidate_log_scores(queries, target_ids, ids, kernel, unit),
+    scores = _candidate_log_scores(
+        queries, target_ids, ids, kernel, sampler.normalize
     )
+    return found, ids, scores
 
 
 def _from_cache(
@@ -99,25 +96,26 @@ def _from_cache(
     wanted = times * (budget // tf.maximum(batch, 1) + 1)
     pool = sampler.searched_fraction() * tf.cast(times * budget, tf.float32)
     pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
-    found = []
-
-    def find(rows):
-        one = _query(
-            sampler,
-            tf.gather(asked, rows),
-            tf.gather(valid, rows),
-            target_ids,
-            pool,
-        )
-        found.append(one)
-        shape = [tf.size(rows), tf.size(one.candidates)]
-        return tf.broadcast_to(one.candidates, shape)
-
-    wanted = tf.minimum(wanted, sampler.num_classes)
-    ids, shares = sampler.search_with_cache(
-        queries, target_ids, kernel, wanted, find
+    cache, step = sampler.neighbor_cache, tf.convert_to_tensor(sampler.step)
+    recalled = cache.recall(queries, target_ids, step)
+    rows = recalled.asked
+    found = _query(
+        sampler,
+        tf.gather(asked, rows),
+        tf.gather(valid, rows),
+        target_ids,
+        pool,
     )
-    return found[0], ids, shares
+    shape = [tf.size(rows), tf.size(found.candidates)]
+    ids, shares = cache.rank(
+        recalled,
+        tf.broadcast_to(found.candidates, shape),
+        queries,
+        target_ids,
+        kernel,
+        tf.minimum(wanted, sampler.num_classes),
+    )
+    return found, ids, shares
 
 
 def _candidate_log_scores(

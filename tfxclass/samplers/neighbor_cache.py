@@ -1,7 +1,8 @@
 """A cache of nearest neighbors: of each label, and near recent features."""
 
 import math
-from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from tfxclass.ops import neighbor_memory
 from tfxclass.ops import placement
+from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Variable
 
 # Cached neighbors of a class, and classes that have an entry.
@@ -73,9 +75,12 @@ class NeighborCache:
     replica.
 
     Args:
-        sampler: a sampler that is being built; gets the weights.
+        sampler: a sampler that is being built. It gets the weights, and is not
+            used afterwards.
         num_classes: int.
         dim: int.
+        fraction: float in [0, 1), the fraction of the rows that the sampler
+            searches an index for.
 
     References:
         Dong et al., Efficient K-Nearest Neighbor Graph Construction for
@@ -86,27 +91,22 @@ class NeighborCache:
     """
 
     def __init__(
-        self, sampler: keras.layers.Layer, num_classes: int, dim: int
+        self, sampler: Sampler, num_classes: int, dim: int, fraction: float
     ) -> None:
-        def weight(name, shape, dtype, value):
-            return sampler.add_weight(
-                name=name,
-                shape=shape,
-                dtype=dtype,
-                trainable=False,
-                initializer=keras.initializers.Constant(value),
-            )
-
+        self._fraction = fraction
+        self._normalize = sampler.normalize
+        self._first_label = sampler.num_negatives
+        self._width = width_of(num_classes)
         slots = min(num_classes, _MOST_SLOTS)
         bits = bits_of(num_classes)
-        shape = slots, 2 + width_of(num_classes)
         # The class, the step of its last search, and the best, best first.
-        self.weight = weight("remembered", shape, "int64", -1)
+        shape = slots, 2 + self._width
+        self.weight = sampler.add_state("remembered", -1, shape, "int64")
         tables = tables_of(num_classes)
         shape = tables, 1 << bits, _PLACES
-        self.recent = weight("recent", shape, "int32", -1)
+        self.recent = sampler.add_state("recent", -1, shape, "int32")
         columns = tables * bits
-        self.centres = weight("centres", (columns,), "float32", 0.0)
+        self.centres = sampler.add_state("centres", 0.0, (columns,))
         random = np.random.RandomState((sampler.seed or 0) % 2**32)
         self._planes = random.normal(size=(dim, columns)).astype(np.float32)
 
@@ -128,38 +128,17 @@ class NeighborCache:
         is_own = rows[:, :1] == labels[:, tf.newaxis]
         return tf.where(is_own, rows[:, 2:], -1)
 
-    def search(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        labels: tf.Tensor,
-        kernel: Variable,
-        step: tf.Tensor,
-        num_asked: tf.Tensor,
-        find: Callable[[tf.Tensor], tf.Tensor],
-        count: tf.Tensor,
-        normalize: bool,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds neighbors of all rows, and caches the best.
+    def recall(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, step: tf.Tensor
+    ) -> "Recalled":
+        """What is known of each row, and which rows to search an index for.
 
         Args:
             queries: float32 `[n, dim]`.
             target_ids: int64 `[n, p]`, -1 is padding.
-            labels: int64 `[n]`, the label that a row is cached by, -1 is none.
-            kernel: the class matrix.
             step: int64 scalar, the number of this step.
-            num_asked: int64 scalar, for how many rows to search an index.
-            find: a function that searches the index for some rows of
-                `queries`, given as int64 `[a]`. It returns ids, int64
-                `[a, k]`, -1 is padding.
-            count: int64 scalar, how many neighbors to return for a row.
-            normalize: whether to normalize class vectors.
-
-        Returns:
-            `(ids, shares)` `[n, count]`: classes that are no targets of the
-            row, best first, then -1; and their probabilities by a softmax over
-            the row's targets and all classes that it was compared with.
         """
+        labels = label_of(target_ids[:, self._first_label :], step)
         with placement.colocate_with(self.weight):
             asked, known = neighbor_memory.recall(
                 self.weight,
@@ -167,24 +146,73 @@ class NeighborCache:
                 self.centres,
                 queries @ self._planes,
                 labels,
-                num_asked,
+                self._num_asked(queries),
                 step,
             )
-        found = find(asked)
+        return Recalled(asked, known, labels, step)
+
+    def _num_asked(self, queries):
+        """For how many rows the index is searched, int64 scalar."""
+        if self._fraction == 0:
+            return tf.zeros([], tf.int64)
+        rows = tf.cast(tf.shape(queries)[0], tf.float32)
+        return tf.cast(tf.math.ceil(self._fraction * rows), tf.int64)
+
+    def rank(
+        self,
+        recalled: "Recalled",
+        found: tf.Tensor,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        count: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Compares each row with what is known of it, and caches the best.
+
+        Args:
+            recalled: what `recall` returned for these rows.
+            found: int64 `[a, k]`, what an index found for the rows
+                `recalled.asked`, -1 is padding.
+            queries, target_ids: of `recall`.
+            kernel: the class matrix.
+            count: int64 scalar, how many neighbors to return for a row. There
+                are eight at least, if there are as many classes.
+
+        Returns:
+            `(ids, shares)` `[n, count]`: classes that are no targets of the
+            row, best first, then -1; and their probabilities by a softmax over
+            the row's targets and all classes that it was compared with.
+        """
         with placement.colocate_with(self.weight):
             return neighbor_memory.rank(
                 self.weight,
                 kernel,
                 queries,
                 target_ids,
-                labels,
-                known,
-                asked,
+                recalled.labels,
+                recalled.known,
+                recalled.asked,
                 found,
-                count,
-                step,
-                normalize,
+                tf.maximum(count, self._width),
+                recalled.step,
+                self._normalize,
             )
+
+
+class Recalled(NamedTuple):
+    """What `NeighborCache.recall` knows of the rows of a batch.
+
+    Attributes:
+        asked: int64 `[a]`, the rows to search an index for.
+        known: int64 `[n, k]`, cached classes for each row, -1 is padding.
+        labels: int64 `[n]`, the label that a row is cached by, -1 is none.
+        step: int64 scalar, the number of this step.
+    """
+
+    asked: Any
+    known: Any
+    labels: Any
+    step: Any
 
 
 def label_of(target_ids: tf.Tensor, step: tf.Tensor) -> tf.Tensor:

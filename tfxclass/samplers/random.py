@@ -21,9 +21,6 @@ class _RandomSampler(Sampler):
     _fill = None
     _cumulative = None
 
-    def build(self, kernel_shape: tuple[int, ...]) -> None:
-        self.built = True
-
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
@@ -139,6 +136,7 @@ class FrequencySampler(_RandomSampler):
     """
 
     _fill = "frequency"
+    option_names = ("counts", "power", "min_count")
 
     def __init__(
         self,
@@ -154,6 +152,7 @@ class FrequencySampler(_RandomSampler):
             raise ValueError(f"`power` must be >= 0. Received: {power}")
         if min_count is not None and not 0 < min_count < float("inf"):
             raise ValueError(f"`min_count` must be > 0. Received: {min_count}")
+        # An array: Keras writes a list element by element.
         self.counts = _check_counts(counts)
         self.power = power
         self.min_count = min_count
@@ -201,15 +200,6 @@ class FrequencySampler(_RandomSampler):
     def changed_config(self, change: ClassUpdate) -> Config:
         counts = change.resize_counts(self.counts)
         return {**self.get_config(), "counts": counts}
-
-    def get_config(self) -> Config:
-        # An array: Keras writes a list element by element.
-        return {
-            **super().get_config(),
-            "counts": self.counts,
-            "power": self.power,
-            "min_count": self.min_count,
-        }
 
 
 def _check_counts(counts):

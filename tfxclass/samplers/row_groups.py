@@ -8,71 +8,70 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
-from tfxclass.samplers.candidates import CandidateSampler
+from tfxclass.ops.row_groups import RowGroups
+from tfxclass.samplers.drift import FixedSchedule
+from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.indexed import grouped_bytes
-from tfxclass.types import Config
 from tfxclass.types import Variable
 
+# Class vectors that k-means is trained on, for each center.
+_ROWS_A_CENTRE = 64
 
-class _GroupSampler(CandidateSampler, IndexedSampler):
+
+class Groups:
+    """A source: the classes in the groups of the labels.
+
+    Args:
+        index: `RowGroups`.
+        num_groups: int, groups, or bits of `PCAHash`.
+        seed: int or None.
+        normalize: bool, whether logits are cosines.
+    """
+
     def __init__(
         self,
-        num_sampled: int | None = None,
-        rebuild_interval: int = 500,
-        **kwargs: Any,
+        index: RowGroups,
+        num_groups: int,
+        seed: int | None,
+        normalize: bool,
     ) -> None:
-        super().__init__(num_sampled, **kwargs)
-        rebuild_interval = check_positive_int(
-            "rebuild_interval", rebuild_interval
-        )
-        self.rebuild_interval = rebuild_interval
+        self.index = index
+        self._num_groups = num_groups
+        self._options = {"seed": seed or 0, "normalize": normalize}
 
-    def _num_groups(self):
-        raise NotImplementedError
+    def build(self, kernel: Variable) -> None:
+        """Builds the groups of the class vectors as they are, now."""
+        self.index.build(kernel, self._num_groups, **self._options)
 
-    def build_index(self, kernel: Variable) -> None:
-        self.index.build(
-            kernel,
-            self._num_groups(),
-            seed=self.seed or 0,
-            normalize=self.similarity == "cosine",
-        )
-
-    def refresh(self, queries: tf.Tensor, kernel: Variable) -> None:
-        self.announce_first_build(kernel)
+    def advance(
+        self, kernel: Variable, step: tf.Tensor, refresh: Refresh
+    ) -> None:
+        """Builds or refreshes the groups where `refresh` says so."""
         self.index.advance(
-            kernel,
-            tf.convert_to_tensor(self.step),
-            self.rebuild_interval,
-            self._num_groups(),
-            seed=self.seed or 0,
-            normalize=self.similarity == "cosine",
+            kernel, step, refresh.interval, self._num_groups, **self._options
         )
 
-    def candidates(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        candidate_budget: tf.Tensor,
+    def members(
+        self, target_ids: tf.Tensor, budget: tf.Tensor, seed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Classes in the groups of the labels: of `IndexedSampler.find`."""
         # The labels themselves are members, and take none of the budget.
-        limit = candidate_budget + tf.size(target_ids, tf.int64)
-        ids = self.index.members(
-            target_ids, tf.maximum(limit, 1), self.next_seed()
-        )
+        limit = budget + tf.size(target_ids, tf.int64)
+        ids = self.index.members(target_ids, tf.maximum(limit, 1), seed)
         return ids, tf.zeros_like(ids, tf.float32)
 
-    def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "rebuild_interval": self.rebuild_interval,
-        }
+
+def _bytes_of(num_classes, dim, num_groups, is_trained):
+    """Bytes of groups with a vector each, refresh included."""
+    row = 4 * dim + 4
+    groups = 8 * num_classes + row * num_groups
+    # The sample that centers are trained on, copied.
+    sample = min(_ROWS_A_CENTRE * num_groups, num_classes) * is_trained
+    return 2 * groups + row * (num_classes + sample)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class KMeansSampler(_GroupSampler):
+class KMeansSampler(IndexedSampler):
     """Labels, classes of the labels' clusters, and uniform samples.
 
     Use it to reproduce the paper's comparison. Class vectors are clustered by
@@ -97,29 +96,51 @@ class KMeansSampler(_GroupSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
+    has_gpu_ops = False
+    option_names = (
+        "num_groups",
+        "rebuild_interval",
+        "neighbor_fraction",
+        "correct_fill",
+    )
+
     def __init__(
         self,
         num_sampled: int | None = None,
         num_groups: int = 1024,
+        rebuild_interval: int = 500,
+        correct_fill: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        num_groups = check_positive_int("num_groups", num_groups)
-        self.num_groups = num_groups
-        self.index = ClusterIndex()
+        self.num_groups = check_positive_int("num_groups", num_groups)
+        self.rebuild_interval = check_positive_int(
+            "rebuild_interval", rebuild_interval
+        )
+        self.correct_fill = self.estimates_sums = correct_fill
+        self.schedule = FixedSchedule(self.rebuild_interval)
 
-    def _num_groups(self):
-        return self.num_groups
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        self.source = Groups(
+            ClusterIndex(), self.num_groups, self.seed, self.normalize
+        )
+        super().build(kernel_shape)
+
+    def find(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        budget: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.source.members(target_ids, budget, self.next_seed())
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        return grouped_bytes(num_classes, dim, self.num_groups)
-
-    def get_config(self) -> Config:
-        return {**super().get_config(), "num_groups": self.num_groups}
+        return _bytes_of(num_classes, dim, self.num_groups, is_trained=True)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class PCAHashSampler(_GroupSampler):
+class PCAHashSampler(IndexedSampler):
     """Labels, classes with the labels' PCA codes, and uniform samples.
 
     Use it to reproduce the paper's comparison. The code of a class is the signs
@@ -143,27 +164,49 @@ class PCAHashSampler(_GroupSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
+    has_gpu_ops = False
+    option_names = (
+        "num_bits",
+        "rebuild_interval",
+        "neighbor_fraction",
+        "correct_fill",
+    )
+
     def __init__(
         self,
         num_sampled: int | None = None,
         num_bits: int = 10,
+        rebuild_interval: int = 500,
+        correct_fill: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        num_bits = check_positive_int("num_bits", num_bits)
+        self.num_bits = check_positive_int("num_bits", num_bits)
         if num_bits > 30:
             raise ValueError(
                 f"`num_bits` must be at most 30. Received: {num_bits}"
             )
-        self.num_bits = num_bits
-        self.index = PCAHash()
+        self.rebuild_interval = check_positive_int(
+            "rebuild_interval", rebuild_interval
+        )
+        self.correct_fill = self.estimates_sums = correct_fill
+        self.schedule = FixedSchedule(self.rebuild_interval)
 
-    def _num_groups(self):
-        return self.num_bits
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        self.source = Groups(
+            PCAHash(), self.num_bits, self.seed, self.normalize
+        )
+        super().build(kernel_shape)
+
+    def find(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        budget: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.source.members(target_ids, budget, self.next_seed())
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         groups = min(1 << self.num_bits, num_classes)
-        return grouped_bytes(num_classes, dim, groups, is_trained=False)
-
-    def get_config(self) -> Config:
-        return {**super().get_config(), "num_bits": self.num_bits}
+        return _bytes_of(num_classes, dim, groups, is_trained=False)

@@ -15,9 +15,9 @@ from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.samplers.sample_size import count_labels
 from tfxclass.samplers.sample_size import min_sample
 from tfxclass.samplers.sample_size import sample_size
-from tfxclass.saved_random import SavedRandom
 from tfxclass.types import Config
 from tfxclass.types import Scalar
+from tfxclass.types import Store
 from tfxclass.types import Variable
 
 
@@ -72,7 +72,7 @@ class Sample(NamedTuple):
         )
 
 
-class Sampler(SavedRandom, keras.layers.Layer):
+class Sampler(keras.layers.Layer):
     """Base class: chooses the classes that a training step computes.
 
     A head builds its sampler, so a sampler belongs to one head. The state of a
@@ -91,6 +91,10 @@ class Sampler(SavedRandom, keras.layers.Layer):
         follows_batch: bool, whether steps with many labels compute more
             classes, since `num_sampled` was not given.
     """
+
+    #: Names of the arguments besides `num_sampled` and `seed`. Each is an
+    #: attribute of the same name, and `get_config` returns it.
+    option_names: tuple[str, ...] = ()
 
     #: Whether `sample` returns exactly what its definition says, rather than
     #: what an approximate index finds.
@@ -132,7 +136,9 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.overflow = None
         #: Shards that have a sampler like this one, with as many classes.
         self.num_shards = 1
-        self.make_random(seed)
+        #: Whether logits are cosines, as the head says.
+        self.normalize = False
+        self.random = keras.random.SeedGenerator(seed)
 
     def build_for(self, head: keras.layers.Layer) -> None:
         """Prepares for the class matrix of `head`, which has been built."""
@@ -144,7 +150,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         self.check_for(head.num_classes)
         is_new = self.head_name is None
         self.head_name = head.name
-        self.similarity = head.similarity
+        self.normalize = head.similarity == "cosine"
         self.num_negatives = head.num_negatives
         self.resolve_size(head.num_classes)
         if is_new:
@@ -208,23 +214,29 @@ class Sampler(SavedRandom, keras.layers.Layer):
         """The weights that are kept when classes are added or removed."""
         return self.weights
 
-    def weight(self, name: str, value: float) -> keras.Variable:
-        """Makes a float32 weight that is not trained."""
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        """Makes the weights, for a class matrix of this shape."""
+
+    def add_state(
+        self,
+        name: str,
+        value: float,
+        shape: tuple[int, ...] = (),
+        dtype: str = "float32",
+    ) -> keras.Variable:
+        """Makes a weight that is not trained, of `value` at first."""
         return self.add_weight(
             name=name,
-            shape=(),
-            dtype="float32",
+            shape=shape,
+            dtype=dtype,
             trainable=False,
             initializer=keras.initializers.Constant(value),
         )
 
-    def gauge(self, name: str, value: float = 0.0) -> keras.Variable:
+    def gauge(self, name: str) -> keras.Variable:
         """Makes a weight in `measured`, for `metrics.SamplerState`."""
-        self.measured[name] = self.weight(name, value)
+        self.measured[name] = self.add_state(name, 0.0)
         return self.measured[name]
-
-    def note_fill_rate(self, used: tf.Tensor) -> None:
-        """Records which fraction of the candidate budget is used, float32."""
 
     @property
     def gauges(self) -> dict[str, Variable]:
@@ -260,7 +272,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
         """Receives classes, int64 `[n]`, that moved without being sampled."""
 
     def next_seed(self) -> tf.Tensor:
-        seed = super().next_seed()
+        """The seed of a choice, int64 `[2]`, another one each time."""
+        seed = tf.cast(self.random.next(), tf.int64)
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:
             return seed
@@ -283,7 +296,7 @@ class Sampler(SavedRandom, keras.layers.Layer):
         num_sampled: Scalar | None = None,
         **options: Any,
     ) -> ActiveClasses:
-        """Calls `active_classes` with this sampler's sizes."""
+        """Calls `active_classes` with this sampler's sizes; sets gauges."""
         if num_sampled is None:
             num_sampled = self.size_for(count_labels(target_ids))
         chosen = active_classes(
@@ -293,6 +306,8 @@ class Sampler(SavedRandom, keras.layers.Layer):
             seed=self.next_seed(),
             **options,
         )
+        if "fill_rate" in self.measured:
+            self.measured["fill_rate"].assign(chosen.fill_rate)
         if self._may_overflow(target_ids):
             self.overflow.note(
                 chosen.num_targets,
@@ -309,9 +324,19 @@ class Sampler(SavedRandom, keras.layers.Layer):
         most = target_ids.shape.num_elements()
         return most is None or most > self.num_sampled
 
+    def save_own_variables(self, store: Store) -> None:
+        super().save_own_variables(store)
+        store["random_state"] = self.random.state.numpy()
+
+    def load_own_variables(self, store: Store) -> None:
+        weights = {key: store[key] for key in store.keys() if key.isdigit()}
+        super().load_own_variables(weights)
+        self.random.state.assign(store["random_state"][()])
+
     def get_config(self) -> Config:
         return {
             **super().get_config(),
             "num_sampled": None if self.follows_batch else self.num_sampled,
             "seed": self.seed,
+            **{name: getattr(self, name) for name in self.option_names},
         }

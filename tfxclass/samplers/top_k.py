@@ -1,16 +1,25 @@
 """The exact highest responses of the batch."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
 from tfxclass.rows import search
-from tfxclass.samplers.candidates import NeighborSampler
+from tfxclass.samplers.candidates import candidate_count
+from tfxclass.samplers.candidates import check_neighbor_fraction
+from tfxclass.samplers.candidates import check_num_neighbors
+from tfxclass.samplers.candidates import neighbors_a_row
+from tfxclass.samplers.candidates import sample_with_candidates
+from tfxclass.samplers.sample_size import count_labels
+from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class TopKSampler(NeighborSampler):
+class TopKSampler(Sampler):
     """Labels, the classes with the greatest logits, and uniform samples.
 
     Use it to compare other samplers with: it finds exactly what an index
@@ -35,19 +44,47 @@ class TopKSampler(NeighborSampler):
         Dynamic Class Selection, AAAI 2018.
     """
 
-    is_exact = True
     is_stateless = True
     sample_overflow = False
+    option_names = ("num_neighbors", "neighbor_fraction", "correct_fill")
 
-    def build(self, kernel_shape: tuple[int, ...]) -> None:
-        self.built = True
+    def __init__(
+        self,
+        num_sampled: int | None = None,
+        num_neighbors: int | None = None,
+        neighbor_fraction: float = 0.5,
+        correct_fill: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_sampled, **kwargs)
+        check_neighbor_fraction(neighbor_fraction)
+        self.num_neighbors = check_num_neighbors(num_neighbors)
+        self.neighbor_fraction = neighbor_fraction
+        self.correct_fill = self.estimates_sums = correct_fill
 
     def neighbors(
         self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
     ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(ids, scores)` `[batch, num_neighbors]`, scores are logits."""
         return search.top_k(
             queries,
             tf.convert_to_tensor(kernel),
             tf.cast(num_neighbors, tf.int32),
-            normalize=self.similarity == "cosine",
+            normalize=self.normalize,
+        )
+
+    def sample(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
+        num_sampled = self.size_for(count_labels(target_ids))
+        wanted = neighbors_a_row(
+            queries,
+            target_ids,
+            candidate_count(num_sampled, self.neighbor_fraction),
+            self.num_neighbors,
+            self.num_classes,
+        )
+        found = self.neighbors(queries, kernel, wanted)
+        return sample_with_candidates(
+            self, target_ids, num_sampled, found, self.neighbor_fraction
         )
