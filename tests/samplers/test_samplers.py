@@ -15,6 +15,7 @@ from tests.ops.test_row_groups import pca_codes
 from tests.support import reference
 from tests.support.cases import check_refused
 from tests.support.cases import quick
+from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
@@ -430,7 +431,7 @@ WHOLE = {
         ("num_trees", "leaf_size", "num_candidates", "rebuild_interval"),
     ),
     "lsh": (
-        samplers.LSHSampler,
+        lsh_sampler,
         (
             "num_hashes",
             "num_tables",
@@ -450,6 +451,7 @@ def test_whole_floats_are_ints(kind):
     make, names = WHOLE[kind]
     sampler = make(40.0, **dict.fromkeys(names, 4.0))
     config = sampler.get_config()
+    config.update(config.get("tables", {"config": {}})["config"])
     for name in ("num_sampled", *names):
         assert type(config[name]) is int
     sample(head_of(sampler), np.arange(9))

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.candidates import candidate_count
-from tfxclass.samplers.candidates import check_num_neighbors
+from tfxclass.samplers.candidates import check_optional_int
 from tfxclass.samplers.candidates import neighbors_a_row
 from tfxclass.samplers.candidates import oversampling
 from tfxclass.samplers.candidates import sample_with_candidates
@@ -122,7 +122,7 @@ class AutoSampler(IndexedSampler):
         self.num_trees = self.source.num_trees
         self.leaf_size = self.source.leaf_size
         self.num_candidates = self.source.num_candidates
-        self.num_neighbors = check_num_neighbors(num_neighbors)
+        self.num_neighbors = check_optional_int("num_neighbors", num_neighbors)
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.correct_fill = self.estimates_sums = correct_fill
         may_cache = query_fraction is not None or correct_fill

@@ -68,11 +68,9 @@ def sample_with_candidates(
     )
 
 
-def check_num_neighbors(value: int | None) -> int | None:
+def check_optional_int(name: str, value: int | None) -> int | None:
     """A positive integer as an int, or None; ValueError for others."""
-    if value is None:
-        return None
-    return check_positive_int("num_neighbors", value)
+    return value if value is None else check_positive_int(name, value)
 
 
 def free_slots(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.samplers import neighbor_cache
+from tfxclass.samplers.candidates import check_optional_int
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.types import Scalar
@@ -45,15 +46,11 @@ class Forest:
         num_candidates: int | None,
         seed: int | None,
     ) -> None:
-        if num_trees is not None:
-            num_trees = check_positive_int("num_trees", num_trees)
-        if num_candidates is not None:
-            num_candidates = check_positive_int(
-                "num_candidates", num_candidates
-            )
-        self.num_trees = num_trees
+        self.num_trees = check_optional_int("num_trees", num_trees)
         self.leaf_size = check_positive_int("leaf_size", leaf_size)
-        self.num_candidates = num_candidates
+        self.num_candidates = check_optional_int(
+            "num_candidates", num_candidates
+        )
         self.index = HashingForest()
         self._seed = seed or 0
 

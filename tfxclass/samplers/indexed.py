@@ -141,14 +141,7 @@ class IndexedSampler(Sampler):
         refresh_nanoseconds: float,
         decay: float = 0.0,
     ) -> FixedSchedule | Drift:
-        """The schedule for an argument `rebuild_interval`.
-
-        Args:
-            rebuild_interval: int, the first interval in steps, or `"auto"`.
-            kernel_shape: of `build`.
-            refresh_nanoseconds: of `Drift`.
-            decay: of `FixedSchedule`.
-        """
+        """A `FixedSchedule`, or a `Drift` with `"auto"`."""
         if rebuild_interval != "auto":
             return FixedSchedule(rebuild_interval, decay)
         has_cache = self.neighbor_cache is not None

@@ -7,11 +7,11 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_positive_int
 from tfxclass.ops import placement
 from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import neighbor_cache
+from tfxclass.samplers.candidates import check_optional_int
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.lsh_choice import choose_classes
 from tfxclass.samplers.lsh_probability import batch_sample
@@ -137,8 +137,7 @@ class LSHSampler(IndexedSampler):
         check_choice("scheme", scheme, ("embedding", "label"))
         check_choice("negatives", negatives, ("batch", "sample"))
         check_choice("correction", correction, ("fill", "sampling", "none"))
-        if rerank_factor is not None:
-            rerank_factor = check_positive_int("rerank_factor", rerank_factor)
+        rerank_factor = check_optional_int("rerank_factor", rerank_factor)
         self.tables = as_tables(tables)
         self.scheme = scheme
         self.negatives = negatives

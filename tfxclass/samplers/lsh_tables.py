@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.lsh import LSHIndex
+from tfxclass.samplers.candidates import check_optional_int
 from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.types import Config
@@ -96,9 +97,7 @@ class LSHTables:
         self.bin_size = check_positive_int("bin_size", self.bin_size)
         optional = "num_hashes", "num_tables", "bucket_size", "redraw_interval"
         for name in optional:
-            value = getattr(self, name)
-            if value is not None:
-                setattr(self, name, check_positive_int(name, value))
+            setattr(self, name, check_optional_int(name, getattr(self, name)))
         if (self.num_tables or 0) > _MOST_TABLES:
             raise ValueError(
                 f"`num_tables` must be at most {_MOST_TABLES}: votes are "

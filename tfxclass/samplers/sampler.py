@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from tfxclass import saved_random
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
@@ -326,12 +327,10 @@ class Sampler(keras.layers.Layer):
 
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
-        store["random_state"] = self.random.state.numpy()
+        saved_random.save(self.random, store)
 
     def load_own_variables(self, store: Store) -> None:
-        weights = {key: store[key] for key in store.keys() if key.isdigit()}
-        super().load_own_variables(weights)
-        self.random.state.assign(store["random_state"][()])
+        super().load_own_variables(saved_random.load(self.random, store))
 
     def get_config(self) -> Config:
         return {

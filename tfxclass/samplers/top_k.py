@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxclass.rows import search
 from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import check_neighbor_fraction
-from tfxclass.samplers.candidates import check_num_neighbors
+from tfxclass.samplers.candidates import check_optional_int
 from tfxclass.samplers.candidates import neighbors_a_row
 from tfxclass.samplers.candidates import sample_with_candidates
 from tfxclass.samplers.sample_size import count_labels
@@ -58,7 +58,7 @@ class TopKSampler(Sampler):
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         check_neighbor_fraction(neighbor_fraction)
-        self.num_neighbors = check_num_neighbors(num_neighbors)
+        self.num_neighbors = check_optional_int("num_neighbors", num_neighbors)
         self.neighbor_fraction = neighbor_fraction
         self.correct_fill = self.estimates_sums = correct_fill
 
