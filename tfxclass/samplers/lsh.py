@@ -93,14 +93,6 @@ class LSHSampler(IndexedSampler):
     head = tfxclass.layers.SampledSoftmax(1_000_000, sampler=sampler)
     ```
 
-    The method of the paper:
-
-    ```python
-    sampler = tfxclass.samplers.LSHSampler(
-        4096, neighbor_fraction=1.0, correction="none"
-    )
-    ```
-
     References:
         Daghaghi et al., A Tale of Two Efficient and Informative Negative
         Sampling Distributions, ICML 2021.
