@@ -28,7 +28,7 @@ _RATES = (1e-3, 3e-3, 1e-2, 3e-4)
 # The two best recipes are trained once more, for the time that is left.
 _SHARE = 0.05
 # The fractions of the time at which heads and rates are done.
-_HEADS_UNTIL, _RATES_UNTIL = 0.4, 0.7
+_HEADS_UNTIL, _RATES_UNTIL = 0.5, 0.75
 _HEADS = {
     "auto": (layers.SampledSoftmax, {}),
     "full": (layers.FullSoftmax, {}),
@@ -273,6 +273,7 @@ class _Race:
         self._start = encoder.get_weights()
         self._rows = [w.numpy() for w in _class_vectors(head)]
         self.start_loss, self.preparation = None, 0.0
+        self._key = self._model = self._first = None
 
     def _optimizer_of(self, model):
         """Configuration of the model's optimizer, or None."""
@@ -285,12 +286,31 @@ class _Race:
             config = keras.optimizers.serialize(optimizer)
             keras.optimizers.deserialize(config)
             # The first recipe has it already.
-            default = keras.optimizers.serialize(HeadAdam(_RATES[0]))
-            return None if config == default else config
+            first = HeadAdam(_RATES[0], name=optimizer.name)
+            is_first = config == keras.optimizers.serialize(first)
+            return None if is_first else config
         except (NotImplementedError, TypeError, ValueError):
             name = type(optimizer).__name__
             self.notes.append(f"{name} was not tried: it cannot be copied.")
             return None
+
+    def _model_at_start(self, name, rate):
+        """A model with the weights of the user's, the last one if it fits."""
+        key = (name, rate is None)
+        if self._key == key:
+            for variable, value in self._first:
+                variable.assign(value)
+        else:
+            self._model = self._first = None  # Frees them.
+            self._model, self._key = self._made(name, rate), key
+            variables = [
+                *self._model.variables,
+                *self._model.optimizer.variables,
+            ]
+            self._first = [(v, v.numpy()) for v in variables]
+        if rate is not None:
+            self._model.optimizer.learning_rate = rate
+        return self._model
 
     def _made(self, name, rate):
         head = _new_head(name, self.config)
@@ -299,6 +319,7 @@ class _Race:
         self._encoder.set_weights(self._start)
         for variable, value in zip(_class_vectors(head), self._rows):
             variable.assign(value)
+        model.optimizer.build(model.trainable_variables)
         return model
 
     def run(self, recipes, seconds, until):
@@ -319,7 +340,7 @@ class _Race:
 
     def _trial(self, name, rate, seconds):
         begin = time.monotonic()
-        model, timer = self._made(name, rate), _Timer(seconds)
+        model, timer = self._model_at_start(name, rate), _Timer(seconds)
         is_first = self.start_loss is None
         if is_first:
             self.start_loss = model.evaluate(self._held_out, verbose=0)
