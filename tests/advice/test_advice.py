@@ -66,17 +66,19 @@ def test_all_heads_and_rates_are_tried(five_steps, monkeypatch):
     advice = advise(model, data(), seconds=60)
     tried = [(t.head, t.rate) for t in advice.trials]
     heads = [("auto", None), ("auto", 1e-3), ("full", 1e-3), ("uniform", 1e-3)]
-    assert {*heads} <= {*tried[:-2]}
-    best = min(
-        (t for t in advice.trials[:-2] if t.rate in (None, 1e-3)),
-        key=lambda trial: trial.loss,
-    )
-    assert {1e-3, 3e-3} <= {
-        rate for head, rate in tried[:-2] if head == best.head
-    }
-    two = sorted(advice.trials[:-2], key=lambda trial: trial.loss)[:2]
-    assert tried[-2:] == [(t.head, t.rate) for t in two]
-    assert advice.best == min(advice.trials[-2:], key=lambda t: t.loss)
+    assert {*heads} == {*tried[:4]}
+    first = sorted(advice.trials[:4], key=lambda trial: trial.loss)[0]
+    assert tried[4] == (first.head, 3e-3)
+    # The best of all, with another rate, and with another head.
+    best, *others = sorted(advice.trials[:5], key=lambda trial: trial.loss)
+    finalists = [
+        best,
+        next(t for t in others if t.rate != best.rate),
+        next(t for t in others if t.head != best.head),
+    ]
+    expected = dict.fromkeys((t.head, t.rate) for t in finalists)
+    assert tried[5:] == [*expected]
+    assert advice.best == min(advice.trials[5:], key=lambda t: t.loss)
     assert not advice.notes
     # The model itself is as it was.
     for now, then in zip(model.get_weights(), before, strict=True):

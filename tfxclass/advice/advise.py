@@ -25,7 +25,7 @@ from tfxclass.types import Config
 # HeadAdam trains each head at the first rate, and the best head at the others.
 _RATES = (1e-3, 3e-3, 1e-2, 3e-4)
 # The fraction of the time for which a recipe trains; preparing it comes on top.
-# The two best recipes are trained once more, for the time that is left.
+# The finalists are trained once more, for the time that is left.
 _SHARE = 0.05
 # The fractions of the time at which heads and rates are done.
 _HEADS_UNTIL, _RATES_UNTIL = 0.5, 0.75
@@ -152,7 +152,8 @@ def advise(
     1. The model's own head and optimizer come first. Then each head is trained
        with `HeadAdam(1e-3)`.
     2. The best head is trained at other learning rates.
-    3. The two best recipes are trained again, for longer.
+    3. Three recipes are trained again, for longer: the best one, and the best
+       with another rate and with another head.
 
     Each training begins from the model's weights, so the advice for a trained
     model is about the model as it is. More time gives better advice. Learning
@@ -216,11 +217,20 @@ def advise(
         (best.head, rate) for rate in _RATES if (best.head, rate) not in heads
     ]
     trials += race.run(rates, share, begin + _RATES_UNTIL * seconds)
-    two = [(t.head, t.rate) for t in sorted(trials, key=_loss_of)[:2]]
-    left = 0.45 * (begin + seconds - time.monotonic()) - race.preparation
-    final = race.run(two, left, begin + seconds) if left > share else []
+    # Short trainings tell least of rates: finalists are the best recipe, the
+    # best with another rate, and the best with another head.
+    ranked = sorted(trials, key=_loss_of)
+    finalists = [
+        ranked[0],
+        *[t for t in ranked if t.rate != ranked[0].rate][:1],
+        *[t for t in ranked if t.head != ranked[0].head][:1],
+    ]
+    finalists = dict.fromkeys((t.head, t.rate) for t in finalists)
+    left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
+    left -= race.preparation
+    final = race.run(finalists, left, math.inf) if left > share else []
     # A finalist without a rival has only had more time.
-    best = min(final if len(final) == 2 else trials, key=_loss_of)
+    best = min(final if len(final) > 1 else trials, key=_loss_of)
     if math.isinf(best.loss):
         raise ValueError(
             "Training `model` on `data` must give a finite loss. Received: "
