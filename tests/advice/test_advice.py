@@ -65,20 +65,20 @@ def test_all_heads_and_rates_are_tried(five_steps, monkeypatch):
     before = model.get_weights()
     advice = advise(model, data(), seconds=60)
     tried = [(t.head, t.rate) for t in advice.trials]
-    heads = [("auto", None), ("auto", 1e-3), ("full", 1e-3), ("uniform", 1e-3)]
-    assert {*heads} == {*tried[:4]}
-    first = sorted(advice.trials[:4], key=lambda trial: trial.loss)[0]
-    assert tried[4] == (first.head, 3e-3)
+    sampled, full = "SampledSoftmax", "FullSoftmax"
+    assert {*tried[:3]} == {(sampled, None), (sampled, 1e-3), (full, 1e-3)}
+    first = sorted(advice.trials[:3], key=lambda trial: trial.loss)[0]
+    assert tried[3] == (first.head, 3e-3)
     # The best of all, with another rate, and with another head.
-    best, *others = sorted(advice.trials[:5], key=lambda trial: trial.loss)
+    best, *others = sorted(advice.trials[:4], key=lambda trial: trial.loss)
     finalists = [
         best,
         next(t for t in others if t.rate != best.rate),
         next(t for t in others if t.head != best.head),
     ]
     expected = dict.fromkeys((t.head, t.rate) for t in finalists)
-    assert tried[5:] == [*expected]
-    assert advice.best == min(advice.trials[5:], key=lambda t: t.loss)
+    assert tried[4:] == [*expected]
+    assert advice.best == min(advice.trials[4:], key=lambda t: t.loss)
     assert not advice.notes
     # The model itself is as it was.
     for now, then in zip(model.get_weights(), before, strict=True):
@@ -113,23 +113,24 @@ def test_what_is_recommended_can_be_made_and_pasted():
         best = Trial(head, rate, loss, 10, 2.5)
         return tfxclass.Advice((best,), best, 3.0, config, own)
 
-    for name, (kind, _) in advise_lib._HEADS.items():
+    for name in advise_lib._OWN_HEADS:
+        kind = getattr(layers, name)
         head = advice(name, 3e-3).head()
         assert type(head) is kind and head.cosine == layers.Cosine(scale=9.0)
         head = eval(advice(name, 3e-3).code.splitlines()[0][len("head = ") :])
         assert type(head) is kind and head.num_classes == CLASSES
-    found = advice("uniform", 3e-3)
-    assert '40, sampler="uniform")' in found.code
+    found = advice("SampledSoftmax", 3e-3)
+    assert "layers.SampledSoftmax(300, 40)" in found.code
     assert "optimizer = tfxclass.optimizers.HeadAdam(3e-3)" in found.code
     assert type(found.optimizer()) is optimizers.HeadAdam
     np.testing.assert_allclose(found.learning_rate, 3e-3, rtol=1e-6)
-    found = advice("full", None)
+    found = advice("FullSoftmax", None)
     assert type(found.optimizer()) is keras.optimizers.SGD
     assert found.learning_rate == 0.5
     text = str(found)
     assert "Recommended (held-out loss 1, 3 before training):" in text
     assert "your SGD" in text and "advice.optimizer()" in text
-    assert "diverged" in str(advice("auto", 1e-2, np.inf))
+    assert "diverged" in str(advice("FullSoftmax", 1e-2, np.inf))
 
 
 def test_what_there_was_no_time_for_is_named(five_steps):

@@ -29,13 +29,8 @@ _RATES = (1e-3, 3e-3, 1e-2, 3e-4)
 _SHARE = 0.05
 # The fractions of the time at which heads and rates are done.
 _HEADS_UNTIL, _RATES_UNTIL = 0.5, 0.75
-_HEADS = {
-    "auto": (layers.SampledSoftmax, {}),
-    "full": (layers.FullSoftmax, {}),
-    "uniform": (layers.SampledSoftmax, {"sampler": "uniform"}),
-    "forest": (layers.SelectiveSoftmax, {}),
-    "lsh": (layers.LSHSoftmax, {}),
-}
+_HEADS = ("SampledSoftmax", "FullSoftmax")
+_OWN_HEADS = (*_HEADS, "SelectiveSoftmax", "LSHSoftmax")
 _MAX_HELD_OUT, _HELD_OUT = 512, 10
 # The first steps trace the model and build an index, so they are not timed.
 _UNTIMED = 2
@@ -57,7 +52,7 @@ class Trial:
     """A recipe, and what training by it gave.
 
     Attributes:
-        head: str, `"auto"`, `"uniform"`, `"full"`, `"forest"` or `"lsh"`.
+        head: str, the class of the head.
         rate: float, the learning rate of `HeadAdam`, or None for the optimizer
             that the model was compiled with.
         loss: float, the loss over all classes on held-out examples. It is
@@ -131,7 +126,7 @@ class Advice:
             table.append((head, name, step_ms, steps, shown))
         found = f"Recommended (held-out loss {self.best.loss:.4g}, "
         found += f"{self.start_loss:.4g} before training):"
-        lines = ("{:40} {:15} {:>9} {:>7} {:>13}".format(*row) for row in table)
+        lines = ("{:32} {:15} {:>9} {:>7} {:>13}".format(*row) for row in table)
         return "\n".join([found, self.code, *self.notes, "", *lines])
 
 
@@ -209,8 +204,7 @@ def advise(
         )
     race = _Race(model, _split(data, batch_size), num_sampled, bool(verbose))
     share = _SHARE * seconds
-    heads = [race.own, *((name, _RATES[0]) for name in ("auto", "full"))]
-    heads = dict.fromkeys([*heads, ("uniform", _RATES[0])])
+    heads = dict.fromkeys([race.own, *((x, _RATES[0]) for x in _HEADS)])
     trials = race.run(heads, share, begin + _HEADS_UNTIL * seconds)
     best = min(trials, key=_loss_of)
     rates = [
@@ -260,14 +254,12 @@ class _Race:
 
     def __init__(self, model, data, num_sampled, verbose):
         inputs, features, head = encoder_of(model)
-        kinds = {kind: name for name, (kind, _) in _HEADS.items()}
-        kinds[layers.SampledSoftmax] = "auto"
-        given = head.get_config()
-        if type(head) not in kinds or given["loss"] != "softmax":
+        given, name = head.get_config(), type(head).__name__
+        if name not in _OWN_HEADS or given["loss"] != "softmax":
             raise ValueError(
                 "`model` must end in a FullSoftmax, SampledSoftmax, "
                 'SelectiveSoftmax or LSHSoftmax with loss="softmax", which '
-                f"`advise` compares. Received: a {type(head).__name__} with "
+                f"`advise` compares. Received: a {name} with "
                 f'loss="{given["loss"]}"'
             )
         self.config = {name: given[name] for name in _KEPT}
@@ -277,7 +269,7 @@ class _Race:
         self._verbose = verbose
         self.notes, self.missed = [], []
         self.optimizer = self._optimizer_of(model)
-        self.own = (kinds[type(head)], None if self.optimizer else _RATES[0])
+        self.own = (name, None if self.optimizer else _RATES[0])
         encoder = keras.Model(inputs_as_given(model, inputs), features)
         self._encoder = keras.models.clone_model(encoder)
         self._start = encoder.get_weights()
@@ -343,7 +335,7 @@ class _Race:
                     f"{_rate_text(rate) or 'your optimizer'}"
                 )
                 continue
-            what = progress.log_if_slow(f"Training {_HEADS[name][0].__name__}")
+            what = progress.log_if_slow(f"Training {name}")
             with what if self._verbose else contextlib.nullcontext():
                 found.append(self._trial(name, rate, seconds))
         return found
@@ -401,11 +393,9 @@ def _class_vectors(head):
 
 
 def _new_head(name, config):
-    kind, options = _HEADS[name]
-    config = {**config, **options}
-    if kind is layers.FullSoftmax:
-        del config["num_sampled"]
-    return kind.from_config(config)
+    if name == "FullSoftmax":
+        config = {k: v for k, v in config.items() if k != "num_sampled"}
+    return getattr(layers, name).from_config(config)
 
 
 def _new_optimizer(rate, own):
@@ -416,12 +406,10 @@ def _new_optimizer(rate, own):
 
 def _call(name, config):
     """The head as one would type it."""
-    kind, options = _HEADS[name]
-    arguments = [f"{config['num_classes']:_}"]
-    if name != "full" and config["num_sampled"]:
-        arguments.append(f"{config['num_sampled']:_}")
-    arguments += [f'{key}="{value}"' for key, value in options.items()]
-    return f"{kind.__name__}({', '.join(arguments)})"
+    arguments = f"{config['num_classes']:_}"
+    if name != "FullSoftmax" and config["num_sampled"]:
+        arguments += f", {config['num_sampled']:_}"
+    return f"{name}({arguments})"
 
 
 def _rate_text(rate):
