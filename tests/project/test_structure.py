@@ -9,9 +9,9 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 42_907,
+    "lines of heads": 40_509,
     "lines of the tagger": 8_789,
-    "lines of benchmarks": 17_364,
+    "lines of benchmarks": 17_341,
     "classes of ours under a head": 5,
     "classes of ours under a sampler": 6,
     "classes of ours under an optimizer": 3,
