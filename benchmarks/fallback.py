@@ -60,23 +60,6 @@ def _answers(make_head):
     return lambda: best.predict(x, verbose=0)
 
 
-def _file():
-    import numpy as np
-
-    import tfxclass
-
-    random = np.random.default_rng(0)
-    path = os.path.join(tempfile.mkdtemp(), "rows.txt")
-    with open(path, "w") as f:
-        f.write("3000 5000 1000\n")
-        for _ in range(3_000):
-            labels = sorted(set(random.integers(0, 1_000, 3).tolist()))
-            terms = sorted(set(random.integers(0, 5_000, 80).tolist()))
-            values = " ".join(f"{i}:0.5" for i in terms)
-            f.write(f"{','.join(map(str, labels))} {values}\n")
-    return lambda: list(tfxclass.data.XCFile(path).batches(BATCH))
-
-
 def _tagger(num_texts, num_tags):
     import numpy as np
 
@@ -135,13 +118,11 @@ TASKS = {
         lambda layers: layers.FullSoftmax(CLASSES)
     ),
     "HierarchicalSoftmax, top_k of 256 rows": lambda: _answers(_tree),
-    "XCFile, 3,000 rows": _file,
     "Tagger, fast, 1,000 texts, 100 tags": lambda: _tagger(1_000, 100),
     "Tagger, fast, 4,000 texts, 400 tags": lambda: _tagger(4_000, 400),
     "README's first model": _readme,
 }
 QUIET = {"verbose": 0}
-EU_LAW = [f"{DATA}/eurlex57k/{x}.xc.txt.xz" for x in ("train", "test_a")]
 ESCO = f"{DATA}/esco_titles"
 #: Module, arguments and options of `main` of examples, by what a row says.
 EXAMPLES = {
@@ -166,10 +147,6 @@ EXAMPLES = {
     "dropmax_mnist, 2 epochs": (
         "dropmax_mnist",
         [[f"{DATA}/mnist", "--epochs", "2"]],
-    ),
-    "hierarchical_text, 1 epoch": (
-        "hierarchical_text",
-        [[*EU_LAW, "--epochs", "1"]],
     ),
     "library_subjects, 5,000 titles": (
         "library_subjects",

@@ -171,7 +171,7 @@ GROUPS = {
     },
     "advice": {
         "Advice": ["advise", "check"],
-        "Results": ["Advice", "Choice", "RateTrial"],
+        "Results": ["Advice", "Trial"],
     },
     "plot": {
         "Figures": [
@@ -194,16 +194,13 @@ LEFT_OUT = {
 #: Methods and properties that a page shows, by class. Others are for
 #: subclasses and for the library itself.
 MEMBERS = {
-    "Advice": ["head", "optimizer", "learning_rate", "recommended", "reason"],
+    "Advice": ["head", "optimizer", "learning_rate", "code"],
     "Estimate": ["total_bytes"],
     "advice.Advice": [
         "head",
         "optimizer",
         "learning_rate",
-        "recommended",
-        "reason",
-        "step_ms",
-        "time_to_learn",
+        "code",
     ],
     "calibration.Reliability": ["expected_calibration_error"],
     "data.XCFile": ["batches", "counts"],
@@ -224,7 +221,7 @@ MEMBERS = {
     "planning.PlanRow": ["step_s"],
     "planning.StepCosts": ["seconds"],
     "recovery.DualRecovery": ["result"],
-    "recovery.StepRecovery": ["merge", "result"],
+    "recovery.StepRecovery": ["result"],
     "samplers.Sample": ["inverse_counts"],
     "samplers.Sampler": ["sample", "update", "figures"],
     "trees.Tree": ["live", "depths", "path", "text", "nbytes"],

@@ -101,7 +101,7 @@ LONG = {
         lambda model, x, y, folder: tfxclass.advise(
             model, (x, y), num_sampled=32, seconds=8
         ),
-        ("Training with uniform", "Taking steps"),
+        ("Training FullSoftmax", "Training SampledSoftmax"),
     ),
 }
 

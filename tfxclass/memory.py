@@ -11,7 +11,7 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
-from tfxclass.recovery.passes import pass_bytes
+from tfxclass.recovery.recover import recovery_bytes
 from tfxclass.rows import class_matrix
 from tfxclass.rows.rounded_initializer import CONSTANTS
 from tfxclass.rows.rounded_initializer import Rounded
@@ -144,7 +144,7 @@ def estimate(
         activation_bytes=head.activation_bytes(batch, dim),
         index_bytes=head.index_bytes(dim),
         initialization_bytes=max(map(_initializer_bytes, weights), default=0),
-        recovery_bytes=pass_bytes(head, dim, batch),
+        recovery_bytes=recovery_bytes(head, dim, batch),
     )
 
 

@@ -15,13 +15,11 @@ class Estimator:
     scikit-learn itself is only imported by `__sklearn_tags__`, which it calls.
     """
 
-    # Of the class that takes this in.
     tags: list[Any]
     model: Any
     evaluate: Any
     _check_fitted: Any
     _answers: Any
-
     # Of scikit-learn before 1.6.
     _estimator_type = "classifier"
 

@@ -54,12 +54,11 @@ class KernelScores(NearTexts):
         self.built = True
 
     def of_cosines(self, cosines: tf.Tensor) -> tf.Tensor:
-        read = tf.convert_to_tensor
-        basis = None if self.basis is None else read(self.basis)
+        get = tf.convert_to_tensor
+        basis = None if self.basis is None else get(self.basis)
         return scores_of_cosines(
-            cosines, read(self.kernel), basis, read(self.means),
-            self.sums_to_one,
-        )  # fmt: skip
+            cosines, get(self.kernel), basis, get(self.means), self.sums_to_one
+        )
 
     def get_config(self) -> Config:
         return {

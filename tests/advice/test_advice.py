@@ -1,4 +1,7 @@
-"""tfxclass.advise: what it measures, and what follows from it."""
+"""tfxclass.advise: what it tries, and what it recommends."""
+
+import importlib
+import types
 
 import keras
 import numpy as np
@@ -6,21 +9,26 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
-from tests.advice.clocks import tick
 from tfxclass import layers
-from tfxclass.advice.batches import batches_of
-from tfxclass.samplers.auto import PAYS_ABOVE
+from tfxclass import optimizers
+from tfxclass.advice import Trial
+
+advise_lib = importlib.import_module("tfxclass.advice.advise")
 
 CLASSES, DIM, BATCH = 300, 8, 16
 
 
-def data(rows=64, seed=0):
+def data(rows=200, seed=0):
+    """Classes that a linear model tells apart."""
     random = np.random.default_rng(seed)
-    x = random.normal(size=(rows, DIM)).astype(np.float32)
-    return x, random.integers(0, CLASSES, rows)
+    centers = random.normal(size=(CLASSES, DIM))
+    y = random.integers(0, CLASSES, rows)
+    x = centers[y] + 0.1 * random.normal(size=(rows, DIM))
+    return x.astype(np.float32), y
 
 
 def model_with(head, optimizer=None):
+    keras.utils.set_random_seed(0)
     encoder = keras.layers.Dense(DIM, activation="tanh")
     model = keras.Sequential([keras.Input([DIM]), encoder, head])
     if optimizer is not None:
@@ -28,173 +36,211 @@ def model_with(head, optimizer=None):
     return model
 
 
-@pytest.fixture(scope="module")
-def found():
-    """`(advice, model, weights before)`; the clock ticks as it is read."""
-    keras.utils.set_random_seed(0)
-    head = layers.SampledSoftmax(
-        CLASSES, 40, similarity=layers.Cosine(scale=9.0)
-    )
-    model = model_with(head, tfxclass.optimizers.LazyAdam(1e-3))
+def advise(model, given, seconds=1e-6, **options):
+    """By default there is time for one recipe, that of the model."""
+    options = {"batch_size": BATCH, "verbose": 0, **options}
+    return tfxclass.advise(model, given, seconds=seconds, **options)
+
+
+@pytest.fixture
+def five_steps(monkeypatch):
+    """Each recipe is trained for five steps, whatever the machine's speed."""
+    now = [0.0]
+
+    def clock():
+        now[0] += 1e-3
+        return now[0]
+
+    timer = advise_lib._Timer
+    own_time = types.SimpleNamespace(monotonic=clock)
+    monkeypatch.setattr(advise_lib, "time", own_time)
+    monkeypatch.setattr(advise_lib, "_Timer", lambda seconds: timer(3e-3))
+    return now
+
+
+def test_all_heads_and_rates_are_tried(five_steps, monkeypatch):
+    monkeypatch.setattr(advise_lib, "_RATES", (1e-3, 3e-3))
+    head = layers.SampledSoftmax(CLASSES, 40)
+    model = model_with(head, optimizers.LazyAdam(1e-2))
     before = model.get_weights()
-    with pytest.MonkeyPatch.context() as patch:
-        tick(patch, 0.02)
-        advice = tfxclass.advise(model, data(), BATCH, seconds=60, verbose=0)
-    return advice, model, before
-
-
-def test_the_model_stays_as_it_is(found):
-    _, model, before = found
+    advice = advise(model, data(), seconds=60)
+    tried = [(t.head, t.rate) for t in advice.trials]
+    sampled, full = "SampledSoftmax", "FullSoftmax"
+    assert {*tried[:3]} == {(sampled, None), (sampled, 1e-3), (full, 1e-3)}
+    first = sorted(advice.trials[:3], key=lambda trial: trial.loss)[0]
+    assert tried[3] == (first.head, 3e-3)
+    # The best of all, with another rate, and with another head.
+    best, *others = sorted(advice.trials[:4], key=lambda trial: trial.loss)
+    finalists = [
+        best,
+        next(t for t in others if t.rate != best.rate),
+        next(t for t in others if t.head != best.head),
+    ]
+    expected = dict.fromkeys((t.head, t.rate) for t in finalists)
+    assert tried[4:] == [*expected]
+    assert advice.best == min(advice.trials[4:], key=lambda t: t.loss)
+    assert not advice.notes
+    # The model itself is as it was.
     for now, then in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(now, then)
     assert int(model.optimizer.iterations.value) == 0
 
 
-def test_all_heads_are_measured(found):
-    advice, model, _ = found
-    assert [c.name for c in advice.choices] == [
-        "full", "uniform", "auto", "forest", "lsh"
-    ]  # fmt: skip
-    for choice in advice.choices:
-        assert 0 < choice.step_ms <= 1e3 * choice.first_step_s * 1e3
-        if choice.name == "auto":  # as the model's own head
-            expected = tfxclass.estimate(
-                model.layers[-1], DIM, BATCH, model.optimizer
-            )
-            assert choice.memory == expected
-    sizes = (advice.num_classes, advice.num_sampled, advice.batch)
-    assert sizes == (CLASSES, 40, BATCH)
-    assert advice.trained_steps >= 1 and advice.constant == PAYS_ABOVE
-
-
-def test_a_new_head_has_the_models_arguments(found):
-    head = found[0].head()
-    assert head.cosine == layers.Cosine(scale=9.0)
-    assert head.num_classes == CLASSES
-
-
-def test_noise_is_the_one_of_the_rows(found):
-    """v = N / (m k_eff) of a model that barely learns: near 1 / m."""
-    advice, _, _ = found
-    negatives = 40 - BATCH
-    assert 1 / negatives < advice.v < 2 * CLASSES / (negatives * advice.k_eff)
-    assert 0 < advice.noise <= advice.v
-
-
-def test_noise_against_numpy():
-    """Rows as given: a rate of zero."""
-    keras.utils.set_random_seed(1)
+def test_each_recipe_begins_at_the_models_weights(five_steps):
+    """At a rate near zero, the loss stays as it was over all rows held out."""
+    x, y = data()
     head = layers.FullSoftmax(CLASSES, use_bias=True)
-    model = model_with(head, keras.optimizers.SGD(0.0))
-    head.kernel.assign(2 * np.random.default_rng(2).normal(size=(CLASSES, DIM)))
+    model = model_with(head, keras.optimizers.SGD(1e-12))
+    head.kernel.assign(np.random.default_rng(2).normal(size=(CLASSES, DIM)))
     head.bias.assign(np.random.default_rng(3).normal(size=CLASSES))
-    x, y = data(BATCH)
-    advice = tfxclass.advise(
-        model, (x, y), BATCH, num_sampled=50, seconds=0.2, verbose=0
-    )
-    logits = head.logits(model.layers[0](x)).numpy().astype(np.float64)
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    of_label = p[np.arange(BATCH), y].copy()
-    p[np.arange(BATCH), y] = 0
-    k_eff = p.sum(axis=1) ** 2 / (p**2).sum(axis=1)
-    v = CLASSES / ((50 - len(np.unique(y))) * k_eff)
-    # float32 sums of 300 exponentials.
-    np.testing.assert_allclose(advice.v, v.mean(), rtol=1e-4)
-    np.testing.assert_allclose(
-        advice.noise, (v * (1 - of_label)).mean(), rtol=1e-4
-    )
-    k_mean = np.exp(np.log(k_eff).mean())
-    np.testing.assert_allclose(advice.k_eff, k_mean, rtol=1e-4)
+    advice = advise(model, (x, y))
+    rows = np.random.default_rng(0).permutation(len(y))[:20]
+    expected = model.evaluate(x[rows], y[rows], verbose=0)
+    np.testing.assert_allclose(advice.start_loss, expected, rtol=1e-5)
+    own = next(t for t in advice.trials if t.rate is None)
+    np.testing.assert_allclose(own.loss, expected, rtol=1e-5)
 
 
-def advice_of(noise, /, rates=(), best=None, **step_ms):
-    memory = tfxclass.estimate(layers.FullSoftmax(CLASSES), DIM, BATCH)
-    choices = tuple(
-        tfxclass.advice.Choice(name, ms, 0.1, memory)
-        for name, ms in step_ms.items()
-    )
-    config = layers.FullSoftmax(CLASSES).get_config()
-    config = {"num_classes": config["num_classes"]}
-    return tfxclass.Advice(
-        choices, 10, 5.0, 2.0, noise, 0.5, CLASSES, 40, BATCH, config,
-        rates=rates, best=best, held_out_rows=6,
-    )  # fmt: skip
+def test_what_is_recommended_can_be_made_and_pasted():
+    config = layers.SampledSoftmax(
+        CLASSES, 40, similarity=layers.Cosine(scale=9.0)
+    ).get_config()
+    config = {name: config[name] for name in advise_lib._KEPT}
+    config["num_sampled"] = 40
+    own = keras.optimizers.serialize(keras.optimizers.SGD(0.5))
+
+    def advice(head, rate, loss=1.0):
+        best = Trial(head, rate, loss, 10, 2.5)
+        return tfxclass.Advice((best,), best, 3.0, config, own)
+
+    for name in advise_lib._OWN_HEADS:
+        kind = getattr(layers, name)
+        head = advice(name, 3e-3).head()
+        assert type(head) is kind and head.cosine == layers.Cosine(scale=9.0)
+        head = eval(advice(name, 3e-3).code.splitlines()[0][len("head = ") :])
+        assert type(head) is kind and head.num_classes == CLASSES
+    found = advice("SampledSoftmax", 3e-3)
+    assert "layers.SampledSoftmax(300, 40)" in found.code
+    assert "optimizer = tfxclass.optimizers.HeadAdam(3e-3)" in found.code
+    assert type(found.optimizer()) is optimizers.HeadAdam
+    np.testing.assert_allclose(found.learning_rate, 3e-3, rtol=1e-6)
+    found = advice("FullSoftmax", None)
+    assert type(found.optimizer()) is keras.optimizers.SGD
+    assert found.learning_rate == 0.5
+    text = str(found)
+    assert "Recommended (held-out loss 1, 3 before training):" in text
+    assert "your SGD" in text and "advice.optimizer()" in text
+    assert "diverged" in str(advice("FullSoftmax", 1e-2, np.inf))
 
 
-@pytest.mark.parametrize(
-    ("noise", "step_ms", "expected", "kind"),
-    [
-        (0.1, (9.0, 3.0, 3.5, 4.0, 5.0), "uniform", layers.SampledSoftmax),
-        # 3 ms, 1.6 times as long for their noise, are more than 4.
-        (0.8, (9.0, 3.0, 4.5, 4.0, 5.0), "forest", layers.SelectiveSoftmax),
-        (0.8, (9.0, 3.0, 4.5, 5.0, 4.0), "lsh", layers.LSHSoftmax),
-        (0.8, (9.0, 3.0, 4.0, 5.0, 4.5), "auto", layers.SampledSoftmax),
-        (0.6, (9.0, 3.0, 4.5, 4.0, 5.0), "uniform", layers.SampledSoftmax),
-        (0.1, (2.5, 3.0, 3.5, 4.0, 5.0), "full", layers.FullSoftmax),
-        (5.0, (9.0, 3.0, 30.0, 40.0, 50.0), "full", layers.FullSoftmax),
-    ],
-)
-def test_what_is_recommended(noise, step_ms, expected, kind):
-    names = ("full", "uniform", "auto", "forest", "lsh")
-    advice = advice_of(noise, **dict(zip(names, step_ms, strict=True)))
-    assert advice.recommended == expected
-    head = advice.head()
-    assert type(head) is kind and head.num_classes == CLASSES
-    text = str(advice)
-    assert text.startswith(f"Recommended: {kind.__name__}(300")
-    assert f"Next best: {kind.__name__}(" not in text
-    for number in (*step_ms, 2.0):
-        assert f"{number:.3g}" in text
+def test_what_there_was_no_time_for_is_named(five_steps):
+    advice = advise(model_with(layers.FullSoftmax(CLASSES)), data())
+    assert len(advice.trials) == 1
+    (note,) = advice.notes
+    assert "SampledSoftmax(300) with HeadAdam(1e-3)" in note
+    assert "more `seconds`" in note
 
 
-def test_memory_is_of_rows_and_of_the_heads_own_optimizer(monkeypatch):
-    """Not of labels, and not of what the encoder is trained with."""
-    x, y = data(BATCH)
-    labels = np.stack([y, (y + 1) % CLASSES, (y + 2) % CLASSES], axis=1)
-    head = layers.FullSoftmax(CLASSES)
-    model = model_with(head)
-    optimizer = tfxclass.optimizers.MultiOptimizer(
-        [
-            (keras.optimizers.SGD(0.1), model.layers[0]),
-            (tfxclass.optimizers.LazyAdam(1e-3), head),
-        ]
-    )
-    model.compile(optimizer, loss=head.loss)
-    tick(monkeypatch, 0.1)
-    advice = tfxclass.advise(model, (x, labels), float(BATCH), 100.0, verbose=0)
-    expected = tfxclass.estimate(head, DIM, BATCH, optimizer)
-    assert advice.choices[0].memory == expected
-    assert advice.num_sampled == 100
+def test_two_seconds_are_few_and_enough():
+    head = layers.SampledSoftmax(CLASSES, 60)
+    advice = advise(model_with(head), data(), 2)
+    assert advice.trials and advice.best.steps > 2
 
 
-def test_the_moments_of_adam_are_not_blamed():
-    """One second moment for a whole matrix makes most models worse."""
-    head = layers.SampledSoftmax(CLASSES, 40)
-    model = model_with(head, keras.optimizers.Adam(1e-3))
-    advice = tfxclass.advise(model, data(BATCH), BATCH, seconds=0.2, verbose=0)
-    assert "second_moment" not in str(advice)
+def test_a_recipe_that_diverges_is_never_recommended(five_steps, monkeypatch):
+    x, y = data()
+    model = model_with(layers.FullSoftmax(CLASSES), keras.optimizers.SGD(0.1))
+    with pytest.raises(ValueError, match="finite loss.*Fix"):
+        advise(model, (np.full_like(x, np.nan), y))
+
+    def trial(race, name, rate, seconds):
+        race.start_loss, loss = 5.0, {None: np.inf}.get(rate, 7.0)
+        return Trial(name, rate, loss, 5, 1.0)
+
+    monkeypatch.setattr(advise_lib._Race, "_trial", trial)
+    advice = advise(model, (x, y), seconds=60)
+    assert advice.best.loss == 7
+    assert "diverged" in str(advice)
+    assert "No recipe lowered the held-out loss" in str(advice)
 
 
-def test_uniform_recommends_auto_which_can_change_its_mind():
-    advice = advice_of(0.1, full=9.0, uniform=3.0)
-    assert isinstance(advice.head().sampler, tfxclass.samplers.AutoSampler)
+class TestData:
+    def test_rows_held_out_are_in_no_batch(self):
+        rows = np.arange(100)
+        train, held_out = advise_lib._split((rows, rows), 16)
+        held_out = np.concatenate([y for _, y in held_out])
+        assert len(held_out) == 10
+        seen = np.concatenate([y for _, y in train.take(50)])
+        assert {*seen} == {*rows} - {*held_out}
+
+    def test_first_batches_of_a_dataset_are_held_out(self):
+        rows = np.arange(100)
+        dataset = tf.data.Dataset.from_tensor_slices((rows, rows)).batch(5)
+        for given in (dataset, dataset.filter(lambda x, y: True)):
+            train, held_out = advise_lib._split(given, 99)
+            held_out = np.concatenate([y for _, y in held_out])
+            np.testing.assert_array_equal(held_out, rows[: len(held_out)])
+            seen = np.concatenate([y for _, y in train.take(40)])
+            assert {*seen} == {*rows} - {*held_out}
+
+    def test_at_most_512_rows_are_held_out(self):
+        rows = np.arange(20_000)
+        _, held_out = advise_lib._split((rows, rows), 300)
+        assert sum(len(y) for _, y in held_out) == 512
+
+    def test_many_labels_and_a_dataset(self, five_steps):
+        x, y = data()
+        several = np.stack([y, (y + 7) % CLASSES, np.full_like(y, -1)], axis=1)
+        several[:3] = -1
+        given = tf.data.Dataset.from_tensor_slices((x, several)).batch(10)
+        model = model_with(layers.SampledSoftmax(CLASSES, 60))
+        assert np.isfinite(advise(model, given).best.loss)
+
+    def test_sequences_and_structures(self, five_steps):
+        x, y = data()
+        inputs = {
+            "a": keras.Input([5, DIM], name="a"),
+            "b": keras.Input([5, DIM], name="b"),
+        }
+        hidden = keras.layers.Dense(DIM)(inputs["a"] + inputs["b"])
+        head = layers.SampledSoftmax(CLASSES, 100)
+        model = keras.Model(inputs, head(hidden))
+        sequences = x.reshape([40, 5, DIM])
+        given = {"a": sequences, "b": 0.1 * sequences}
+        advice = advise(model, (given, y.reshape([40, 5])))
+        assert np.isfinite(advice.best.loss)
 
 
-def test_datasets_go_on_and_structures_are_drawn_alike():
-    x, y = data(6)
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
-    batches = batches_of(dataset, 99)
-    assert [len(next(batches)[1]) for _ in range(4)] == [4, 2, 4, 2]
-    rows = np.arange(6)
-    batches = batches_of(({"a": rows, "b": [10 * rows]}, rows), 4)
-    for _ in range(3):
-        given, labels = next(batches)
-        np.testing.assert_array_equal(given["a"], labels)
-        np.testing.assert_array_equal(given["b"][0], 10 * labels.numpy())
+class TestOptimizers:
+    def test_one_that_cannot_be_copied_is_named(self, five_steps):
+        class Mine(keras.optimizers.SGD):
+            def get_config(self):
+                raise NotImplementedError
+
+        head = layers.SampledSoftmax(CLASSES, 60)
+        several = model_with(head)
+        multi = optimizers.MultiOptimizer(
+            [
+                (keras.optimizers.SGD(0.1), several.layers[0]),
+                (optimizers.LazyAdam(1e-2), head),
+            ]
+        )
+        several.compile(multi, loss=head.loss)
+        for model, name in (
+            (several, "MultiOptimizer"),
+            (model_with(layers.FullSoftmax(CLASSES), Mine(0.1)), "Mine"),
+        ):
+            advice = advise(model, data())
+            assert f"{name} was not tried" in str(advice)
+            assert all(trial.rate for trial in advice.trials)
+
+    def test_the_default_is_tried_once(self, five_steps):
+        head = layers.SampledSoftmax(CLASSES, 60)
+        advice = advise(model_with(head, optimizers.HeadAdam()), data())
+        assert all(trial.rate for trial in advice.trials)
 
 
-X, Y = data(8)
+X, Y = data(20)
 BAD = {
     "no head": (
         lambda: tfxclass.advise(keras.Sequential([keras.Input([3])]), (X, Y)),
@@ -213,9 +259,7 @@ BAD = {
         "must be built",
     ),
     "seconds": (
-        lambda: tfxclass.advise(
-            model_with(layers.FullSoftmax(9)), (X, Y), seconds=0
-        ),
+        lambda: tfxclass.advise(None, (X, Y), seconds=0),
         "`seconds` must be > 0. Received: 0",
     ),
     "batch_size": (
@@ -232,42 +276,33 @@ BAD = {
         lambda: tfxclass.advise(
             model_with(layers.FullSoftmax(9, loss="sigmoid")), (X, Y % 9)
         ),
-        'Received: loss="sigmoid"',
+        'loss="sigmoid"',
     ),
-    "one array": (lambda: batches_of(X, 4), "`data` must be"),
-    "unequal": (lambda: batches_of((X, Y[:3]), 4), r"\[3, 8\]"),
-    "no rows": (lambda: batches_of((X[:0], Y[:0]), 4), r"Received: \[0\]"),
-    "an empty dataset": (
-        lambda: next(
-            batches_of(tf.data.Dataset.from_tensor_slices((X, Y)).take(0), 4)
-        ),
-        "must have a batch",
+    "one array": (lambda: advise_lib._split(X, 4), "`data` must be"),
+    "unequal": (lambda: advise_lib._split((X, Y[:3]), 4), r"\[3, 20\]"),
+    "few rows": (
+        lambda: advise_lib._split((X[:9], Y[:9]), 4),
+        "at least 10 rows. Received: 9",
+    ),
+    "a dataset of one batch": (
+        lambda: advise_lib._split(tf.data.Dataset.from_tensors((X, Y)), 4),
+        "at least two batches",
     ),
     "a dataset without labels": (
-        lambda: next(
-            batches_of(tf.data.Dataset.from_tensor_slices((X, Y, Y)), 4)
-        ),
-        "tuple of 3",
+        lambda: advise_lib._split(tf.data.Dataset.from_tensors([X, X]), 4),
+        "must give batches",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused(name):
+def test_what_is_refused(name):
     call, message = BAD[name]
     with pytest.raises(ValueError, match=message):
         call()
 
 
-@pytest.mark.slow
-def test_rows_in_half(monkeypatch):
-    keras.utils.set_random_seed(0)
-    head = layers.SampledSoftmax(CLASSES, 40, kernel_dtype="bfloat16")
-    model = model_with(head)
-    before = head.kernel.numpy()
-    tick(monkeypatch, 0.1)
-    advice = tfxclass.advise(model, data(), BATCH, verbose=0)
-    names = [choice.name for choice in advice.choices]
-    assert names == ["full", "uniform", "auto", "forest", "lsh"]
-    assert advice.head().kernel_dtype == "bfloat16"
-    np.testing.assert_array_equal(head.kernel.numpy(), before)
+def test_not_within_a_strategy():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        with pytest.raises(ValueError, match="outside of a strategy"):
+            tfxclass.advise(model_with(layers.FullSoftmax(CLASSES)), (X, Y))

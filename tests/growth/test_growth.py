@@ -191,7 +191,7 @@ def test_a_class_alone_is_told():
 def test_a_new_class_without_a_row_is_told():
     model = small_model(layers.FullSoftmax(CLASSES))
     x, y = small_data((CLASSES - 1, CLASSES + 1))
-    with pytest.warns(UserWarning, match=f"1 of the new .*{CLASSES + 1}"):
+    with pytest.warns(UserWarning, match=f"1 new classes .*{CLASSES + 1}"):
         tfxclass.add_classes(model, 2, (x, y))
 
 

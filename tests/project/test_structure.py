@@ -9,9 +9,9 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 42_852,
+    "lines of heads": 40_456,
     "lines of the tagger": 8_789,
-    "lines of benchmarks": 17_357,
+    "lines of benchmarks": 17_334,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,

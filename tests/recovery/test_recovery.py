@@ -87,16 +87,15 @@ def duals(head, x, y):
     return target - p
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("labels", [1, 3])
 @pytest.mark.parametrize("use_bias", [False, True])
-def test_recover_is_the_definition(reduction, labels, use_bias):
+def test_recover_is_the_definition(labels, use_bias):
     model, head = make_model(use_bias=use_bias)
     if use_bias:
         head.bias.assign(np.linspace(-1, 1, CLASSES))
     x, y = data(labels=labels)
-    full = dual(model, batches(x, y), l2=0.3, reduction=reduction)
-    factor = 1 / 0.3 / (ROWS if reduction == "mean" else 1)
+    full = dual(model, batches(x, y), l2=0.3)
+    factor = 1 / 0.3 / ROWS
     expected = factor * duals(head, x, y).T @ x
     found = full.layers[-1]
     np.testing.assert_allclose(found.kernel, expected, rtol=2e-5, atol=2e-6)
@@ -104,12 +103,11 @@ def test_recover_is_the_definition(reduction, labels, use_bias):
         np.testing.assert_array_equal(found.bias, head.bias)
 
 
-@pytest.mark.parametrize("top_k", [None, CLASSES])
-def test_adaptive_projection_is_recovered_by_the_definition(top_k):
+def test_adaptive_projection_is_recovered_by_the_definition():
     model, head = make_adaptive()
     x, y = data(labels=3)
-    full = dual(model, batches(x, y), l2=0.3, reduction="sum", top_k=top_k)
-    expected = duals(head, x, y).T @ x / 0.3
+    full = dual(model, batches(x, y), l2=0.3)
+    expected = duals(head, x, y).T @ x / 0.3 / ROWS
     found = full.layers[-1].kernel
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
@@ -125,30 +123,6 @@ def test_several_blocks(monkeypatch):
     many = dual(model, batches(x, y), l2=1.0)
     np.testing.assert_allclose(
         one.layers[-1].kernel, many.layers[-1].kernel, rtol=1e-5, atol=1e-6
-    )
-
-
-def test_top_k_of_all_classes_is_exact_and_fewer_keep_the_best():
-    model, head = make_model(use_bias=True)
-    x, y = data(labels=3)
-    exact = duals(head, x, y)
-    sums = recovery.DualRecovery(head, top_k=CLASSES)
-    sums.add(x, y)
-    np.testing.assert_allclose(sums.kernel, exact.T @ x, rtol=2e-5, atol=2e-5)
-    sums = recovery.DualRecovery(head, top_k=3)
-    sums.add(x, y)
-    expected = np.zeros_like(exact)
-    everything = probabilities(head, x)
-    for row, row_labels in enumerate(y):
-        ids = reference.distinct_labels(row_labels)
-        if not ids:
-            continue
-        best = np.argsort(-everything[row])[:3]
-        expected[row, best] = -everything[row, best]
-        for c in ids:
-            expected[row, c] += 1 / len(ids)
-    np.testing.assert_allclose(
-        sums.kernel, expected.T @ x, rtol=2e-5, atol=2e-5
     )
 
 
@@ -195,8 +169,7 @@ def test_at_the_optimum_with_weights_nothing_is_left(scale):
     )
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_the_dual_is_a_gradient_step_from_the_lifted_matrix(reduction):
+def test_the_dual_is_a_gradient_step_from_the_lifted_matrix():
     """W = V R^T - grad F(V R^T) / l2, F the objective in full width."""
     _, head = make_model()
     x, y = data(labels=3)
@@ -208,10 +181,9 @@ def test_the_dual_is_a_gradient_step_from_the_lifted_matrix(reduction):
     logits = x @ lifted.T
     gradient = (reference.softmax(logits) - target_matrix(y)) * weight[:, None]
     gradient[np.all(y < 0, axis=1)] = 0
-    count = weight.sum() if reduction == "mean" else 1
-    gradient = gradient.T @ x / count + l2 * lifted
+    gradient = gradient.T @ x / weight.sum() + l2 * lifted
     expected = lifted - gradient / l2
-    error = np.linalg.norm(sums.result(l2, reduction) - expected)
+    error = np.linalg.norm(sums.result(l2) - expected)
     assert error < 1e-6 * np.linalg.norm(expected)
 
 
@@ -224,21 +196,19 @@ def target_matrix(y):
     return target
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_the_dual_warns_of_long_steps(reduction):
+def test_the_dual_warns_of_long_steps():
     _, head = make_model()
     x, y = data()
     sums = recovery.DualRecovery(head)
     sums.add(x, y)
     top = np.linalg.eigvalsh(x.T.astype(float) @ x / ROWS)[-1]
     assert sums.smoothness() == pytest.approx(top / 2, rel=1e-5)
-    count = 1 if reduction == "mean" else ROWS
     message = rf"1/l2 = 1e\+03 from .* above 2/L = {4 / top:.3g} may"
     with pytest.warns(UserWarning, match=message):
-        sums.result(1e-3 * count, reduction)
+        sums.result(1e-3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sums.result(1.01 * top / 4 * count, reduction)
+        sums.result(1.01 * top / 4)
 
 
 def test_weights_that_are_all_zero():
@@ -249,105 +219,12 @@ def test_weights_that_are_all_zero():
         sums.result(0.1)
 
 
-def test_files_of_something_else(tmp_path):
-    _, head = make_model()
-    path = tmp_path / "sums.npz"
-    recovery.StepRecovery(head).save(path)
-    with pytest.raises(ValueError, match="of the method 'dual'.*'step'"):
-        recovery.DualRecovery(head).load(path)
-    sums = recovery.StepRecovery(make_adaptive()[1], number=1)
-    with pytest.raises(ValueError, match="step 1, counted from 0.*step 0"):
-        sums.load(path)
-
-
-def test_files_of_other_settings(tmp_path):
-    model, head = make_model()
-    path = tmp_path / "sums.npz"
-    sums = recovery.StepRecovery(head, top_k=5)
-    sums.add(*data())
-    sums.save(path)
-    for changes, message in (
-        ({"top_k": 6}, "other top_k. Received: top_k=6 for one of 5"),
-        ({"top_k": None}, "other top_k"),
-        ({"held_out": 7}, "other held_out. Received: held_out=7"),
-        ({"seed": 3}, "other seed. Received: seed=3 for one of 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            recovery.StepRecovery(head, **{"top_k": 5, **changes}).load(path)
-    options = {"top_k": 5, "checkpoint": path, "verbose": 0}
-    with pytest.raises(ValueError, match="a first one of 10 rows for one of"):
-        recovery.recover(model, data(), batch_size=10, **options)
-    head.kernel.assign(head.kernel + 1e-3)
-    with pytest.raises(ValueError, match="other weights of the head"):
-        recovery.StepRecovery(head, top_k=5).load(path)
-
-
 def test_features_that_are_all_zero_limit_no_step():
     _, head = make_model()
     x, y = data()
     sums = recovery.DualRecovery(head)
     sums.add(0 * x, y)
     assert not sums.result(1e-9).any()
-
-
-def test_a_matrix_in_full_width_has_no_stationarity_error():
-    head = tfxclass.layers.FullSoftmax(CLASSES)
-    head.build((None, DIM))
-    sums = recovery.StepRecovery(head)
-    sums.add(*data())
-    with pytest.raises(ValueError, match="FullSoftmax.*in full width"):
-        sums.stationarity_error(0.1)
-
-
-def test_merge_adds_workers():
-    model, head = make_model()
-    x, y = data()
-    whole, first, second = (recovery.DualRecovery(head) for _ in range(3))
-    whole.add(x, y)
-    first.add(x[:30], y[:30])
-    second.add(x[30:], y[30:])
-    first.merge(second)
-    np.testing.assert_allclose(
-        first.result(0.1), whole.result(0.1), rtol=1e-4, atol=1e-5
-    )
-
-
-class Interrupted(Exception):
-    pass
-
-
-def test_resumes_from_the_checkpoint(tmp_path):
-    model, head = make_model()
-    x, y = data()
-    path = tmp_path / "sums.npz"
-    fail = [True]
-
-    def rows():
-        for start in range(0, ROWS, 8):
-            if start == 40 and fail[0]:
-                raise Interrupted
-            yield x[start : start + 8], y[start : start + 8]
-
-    dataset = tf.data.Dataset.from_generator(
-        rows,
-        output_signature=(
-            tf.TensorSpec([None, DIM], tf.float32),
-            tf.TensorSpec([None], tf.int64),
-        ),
-    )
-    options = {"checkpoint": path, "checkpoint_interval": 2}
-    with pytest.raises(tf.errors.UnknownError, match="Interrupted"):
-        dual(model, dataset, l2=1.0, **options)
-    kept = recovery.DualRecovery(head)
-    kept.load(path)
-    assert kept.num_batches == 4
-    fail[0] = False
-    resumed = dual(model, dataset, l2=1.0, **options)
-    assert not path.exists()
-    whole = dual(model, dataset, l2=1.0)
-    np.testing.assert_array_equal(
-        resumed.layers[-1].kernel, whole.layers[-1].kernel
-    )
 
 
 def test_fit_goes_on_from_the_recovered_model():
@@ -363,8 +240,7 @@ ERRORS = {
     "l2 of zero": ({"l2": 0.0}, "must be > 0"),
     "the head's l2 of zero": ({}, "must be > 0"),
     "negative": ({"l2": -1.0}, "must be > 0"),
-    "reduction": ({"l2": 1.0, "reduction": "max"}, "`reduction`"),
-    "top_k": ({"l2": 1.0, "top_k": 0}, "`top_k` must be"),
+    "num_sampled": ({"l2": 1.0, "num_sampled": 0}, "`num_sampled` must be"),
 }
 
 
@@ -376,11 +252,10 @@ def test_errors(name):
         dual(model, batches(*data()), **options)
 
 
-@pytest.mark.parametrize("top_k", [None, 3])
-def test_numbers_that_are_not_finite_leave_the_sums_alone(top_k):
+def test_numbers_that_are_not_finite_leave_the_sums_alone():
     _, head = make_model()
     x, y = data()
-    sums = recovery.DualRecovery(head, top_k)
+    sums = recovery.DualRecovery(head)
     sums.add(x, y)
     before = sums.kernel.copy()
     bad = np.where(np.arange(ROWS)[:, None] == 4, np.nan, x)
@@ -457,20 +332,11 @@ def relative_error(found, optimum):
     return np.linalg.norm(found - optimum) / np.linalg.norm(optimum)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_without_projection_the_optimum_is_recovered(reduction):
-    # The optimum is a fixed point, for a mean of losses with 1 / (n l2) as for
-    # a sum, where the same problem has n times the l2 and the factor 1 / l2.
+def test_without_projection_the_optimum_is_recovered():
+    # The optimum is a fixed point.
     x, y = low_rank_problem(rank=3, dim=8)
     l2 = 1e-2
-    found = recovered(
-        x,
-        y,
-        np.eye(8),
-        l2,
-        l2=l2 if reduction == "mean" else ROWS * l2,
-        reduction=reduction,
-    )
+    found = recovered(x, y, np.eye(8), l2, l2=l2)
     assert relative_error(found, minimize(x, y, l2)) < 1e-4
 
 

@@ -85,27 +85,9 @@ def test_a_step_from_a_sample_is_no_worse_than_the_lift():
     assert rows.loss(head, kernel, features, ids, weight) < 0.9 * before
 
 
-def test_goes_on_with_the_same_draws(tmp_path):
-    head = rows.slim()
-    x, y = rows.data()
-    path = str(tmp_path / "sums.npz")
-    whole = rows.summed(head, x, y, num_sampled=4)
-    begun = rows.summed(head, x[:180], y[:180], num_sampled=4)
-    begun.save(path)
-    gone_on = recovery.StepRecovery(head, num_sampled=4)
-    gone_on.load(path)
-    for a in range(180, len(x), 90):
-        gone_on.add(x[a : a + 90], y[a : a + 90])
-    np.testing.assert_array_equal(gone_on.kernel, whole.kernel)
-    with pytest.raises(ValueError, match="other num_sampled"):
-        recovery.StepRecovery(head).load(path)
-
-
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`num_sampled` must be a positive"):
         recovery.StepRecovery(rows.slim(), num_sampled=0)
-    with pytest.raises(ValueError, match="not both. Received: top_k=2, num"):
-        recovery.DualRecovery(rows.slim(), 2, 3)
 
 
 def test_logits_that_are_not_finite_leave_the_sums_alone():

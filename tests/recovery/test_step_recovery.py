@@ -32,10 +32,6 @@ def adaptive(seed=0):
     return built(head, seed)
 
 
-def full(seed=0):
-    return built(tfxclass.layers.FullSoftmax(CLASSES, use_bias=True), seed)
-
-
 def built(head, seed):
     head.build((None, DIM))
     random = np.random.default_rng(seed)
@@ -44,7 +40,7 @@ def built(head, seed):
     return head
 
 
-HEADS = {"slim": slim, "adaptive": adaptive, "full": full}
+HEADS = {"slim": slim, "adaptive": adaptive}
 
 
 def data(seed=0, labels=1, noise=1.0):
@@ -68,8 +64,6 @@ def summed(head, x, y, weight=None, size=90, **options):
 
 
 def lifted(head):
-    if isinstance(head, tfxclass.layers.FullSoftmax):
-        return head.kernel.numpy().astype(np.float64)
     parts = [
         rows.numpy() @ projection.numpy().T.astype(np.float64)
         for projection, rows in head.projected_rows()
@@ -197,77 +191,6 @@ def test_recover_tells_what_it_found(capsys):
         assert f" {name} " in str(sums.report)
 
 
-def test_more_steps_go_on_from_where_one_ended(capsys):
-    model = make_model(slim())
-    x, y = data()
-    one = recovery.recover(model, (x, y), batch_size=90, verbose=0)
-    again = recovery.recover(one, (x, y), l2=0.1, batch_size=90, verbose=0)
-    two = recovery.recover(model, (x, y), batch_size=90, steps=2)
-    np.testing.assert_array_equal(
-        two.layers[-1].kernel, again.layers[-1].kernel
-    )
-    assert capsys.readouterr().out.count("step: eta") == 2
-    names = [m.layers[-1].name for m in (one, again, two)]
-    assert len(set(names)) == 1
-    kept = is_held_out(summed(model.layers[-1], x, y), x)
-    losses = [
-        loss(
-            None,
-            m.layers[-1].kernel.numpy(),
-            x[kept],
-            y[kept],
-            np.ones(kept.sum()),
-        )
-        for m in (one, two)
-    ]
-    assert losses[1] <= losses[0]
-
-
-class Interrupted(Exception):
-    pass
-
-
-@pytest.mark.parametrize("at", [3, 7])
-def test_resumes_in_either_pass(tmp_path, at):
-    """A pass has five batches."""
-    model = make_model(slim())
-    x, y = data()
-    path = tmp_path / "sums.npz"
-    left = [at]
-
-    class Rows(keras.utils.PyDataset):
-        num_batches = 5
-
-        def __getitem__(self, i):
-            if left[0] == 0:
-                left[0] = -1
-                raise Interrupted
-            left[0] -= 1
-            return x[80 * i : 80 * (i + 1)], y[80 * i : 80 * (i + 1)]
-
-    options = {"steps": 2, "checkpoint_interval": 2, "verbose": 0}
-    left[0] += 1  # the first batch is looked at to know what it is
-    with pytest.raises(Interrupted):
-        recovery.recover(model, Rows(), checkpoint=path, **options)
-    with np.load(path) as stored:
-        assert int(stored["number"]) == (at > 5)
-    with pytest.raises(ValueError, match="must be of the method 'dual'"):
-        recovery.recover(
-            model, Rows(), 0.1, method="dual", checkpoint=path, verbose=0
-        )
-    if at > 5:
-        with pytest.raises(
-            ValueError, match="more steps.*step 2, with steps=1"
-        ):
-            recovery.recover(model, Rows(), checkpoint=path, verbose=0)
-    resumed = recovery.recover(model, Rows(), checkpoint=path, **options)
-    assert not path.exists()
-    whole = recovery.recover(model, Rows(), **options)
-    np.testing.assert_array_equal(
-        resumed.layers[-1].kernel, whole.layers[-1].kernel
-    )
-
-
 def test_held_out_rows_are_a_uniform_sample():
     """Of sorted data; those that were given up are in the sums again."""
     head = slim()
@@ -284,28 +207,10 @@ def test_held_out_rows_are_a_uniform_sample():
     assert sums.total_weight == everything.total_weight == ROWS - 12
     # The keys are the sample: uniform, and the least are kept.
     held_out = HeldOutRows(100, seed=3)
-    keys = np.concatenate([held_out.keys(50, n) for n in range(200)])
+    keys = np.concatenate([held_out.keys(50) for _ in range(200)])
     assert len(set(keys)) == 10_000
     counts, _ = np.histogram(keys, 10, (0, 1))
     assert np.abs(counts - 1000).max() < 5 * 1000**0.5
-
-
-def test_merge_adds_workers():
-    head = slim()
-    x, y = data(labels=2)
-    first = summed(head, x[:180], y[:180])
-    second = summed(head, x[180:], y[180:], seed=1, held_out=20)
-    kept = is_held_out(first, x) | is_held_out(second, x)
-    first.merge(second)
-    expected = recovery.DualRecovery(head)
-    expected.add(x[~kept], y[~kept])
-    np.testing.assert_allclose(
-        first.kernel, expected.kernel, rtol=1e-4, atol=1e-4
-    )
-    np.testing.assert_allclose(first.counts, expected.counts)
-    assert first.num_rows == ROWS and len(first.held_out) == kept.sum()
-    first.result()
-    assert first.report.loss < first.report.lifted_loss
 
 
 def test_wide_features_have_blocks(monkeypatch):
@@ -379,14 +284,7 @@ def test_logits_that_are_not_finite_leave_the_sums_alone():
 
 
 ERRORS = {
-    "steps": ({"steps": 0}, "`steps` must be a positive"),
-    "steps_of_the_dual": (
-        {"steps": 2, "method": "dual", "l2": 1.0},
-        'for method="step". Received: steps=2',
-    ),
-    "reduction": ({"reduction": "max"}, "`reduction`"),
     "l2": ({"l2": -1.0}, "`l2` must be > 0"),
-    "top_k": ({"top_k": 0}, "`top_k` must be"),
 }
 
 
@@ -401,7 +299,7 @@ def test_heads_that_are_refused():
     full = tfxclass.layers.FullSoftmax
     for head, method in (
         (full(CLASSES), "dual"),
-        (full(CLASSES, similarity="cosine"), "step"),
+        (full(CLASSES), "step"),
         (tfxclass.layers.ProjectedSoftmax(9, 4, similarity="cosine"), "step"),
         (tfxclass.layers.SampledSoftmax(CLASSES, 5), "step"),
     ):

@@ -1,28 +1,133 @@
-"""`tfxclass.advise`: a minute with the user's own model and data."""
+"""`tfxclass.advise`: trains the user's model by a few recipes, and compares."""
 
 import contextlib
 import dataclasses
 import math
+import time
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from tfxclass import layers
 from tfxclass import progress
-from tfxclass.advice.batches import Split
-from tfxclass.advice.batches import split
-from tfxclass.advice.budget import Budget
-from tfxclass.advice.head_times import HeadTimes
-from tfxclass.advice.head_times import Tell
-from tfxclass.advice.rates import RateSearch
-from tfxclass.advice.rates import rates_around
-from tfxclass.advice.report import DEFAULT
-from tfxclass.advice.report import Advice
-from tfxclass.advice.report import rate_text
-from tfxclass.advice.runner import Runner
-from tfxclass.advice.trial import Trial
+from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive_int
-from tfxclass.samplers.auto import PAYS_ABOVE
+from tfxclass.data.batches import pair_of_arrays
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.optimizers import HeadAdam
+from tfxclass.optimizers import MultiOptimizer
+from tfxclass.samplers.sample_size import check_num_sampled
+from tfxclass.types import Config
+
+# HeadAdam trains each head at the first rate, and the best head at the others.
+_RATES = (1e-3, 3e-3, 1e-2, 3e-4)
+# The fraction of the time for which a recipe trains; preparing it comes on top.
+# The finalists are trained once more, for the time that is left.
+_SHARE = 0.05
+# The fractions of the time at which heads and rates are done.
+_HEADS_UNTIL, _RATES_UNTIL = 0.5, 0.75
+_HEADS = ("SampledSoftmax", "FullSoftmax")
+_OWN_HEADS = (*_HEADS, "SelectiveSoftmax", "LSHSoftmax")
+_MAX_HELD_OUT, _HELD_OUT = 512, 10
+# The first steps trace the model and build an index, so they are not timed.
+_UNTIMED = 2
+# What a head hands to the others.
+_KEPT = (
+    "num_classes",
+    "similarity",
+    "use_bias",
+    "activation",
+    "kernel_initializer",
+    "seed",
+    "loss_options",
+    "kernel_dtype",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A recipe, and what training by it gave.
+
+    Attributes:
+        head: str, the class of the head.
+        rate: float, the learning rate of `HeadAdam`, or None for the optimizer
+            that the model was compiled with.
+        loss: float, the loss over all classes on held-out examples. It is
+            infinite if training diverged.
+        steps: int, number of training steps.
+        step_ms: float, mean time of a training step, in ms.
+    """
+
+    head: str
+    rate: float | None
+    loss: float
+    steps: int
+    step_ms: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    """The result of `tfxclass.advise`. `print` shows it with code to paste.
+
+    Attributes:
+        trials: tuple of `Trial`, what was tried. Trials of equally many seconds
+            can be compared. The finalists come last, and have had more.
+        best: `Trial`, the recommended one.
+        start_loss: float, the held-out loss before training.
+        config: dict, the arguments of the model's head that a new head gets.
+        own_optimizer: dict or None, configuration of the model's optimizer.
+        notes: tuple of str, sentences about what was not tried.
+    """
+
+    trials: tuple[Trial, ...]
+    best: Trial
+    start_loss: float
+    config: Config
+    own_optimizer: Config | None
+    notes: tuple[str, ...] = ()
+
+    def head(self) -> keras.layers.Layer:
+        """Makes the recommended head, with the arguments of the model's."""
+        return _new_head(self.best.head, self.config)
+
+    def optimizer(self) -> keras.optimizers.Optimizer:
+        """Makes the recommended optimizer."""
+        return _new_optimizer(self.best.rate, self.own_optimizer)
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the recommended optimizer."""
+        return float(self.optimizer().learning_rate)
+
+    @property
+    def code(self) -> str:
+        """Lines that make the recommended head and optimizer."""
+        optimizer = "advice.optimizer()  # as compiled"
+        if self.best.rate is not None:
+            optimizer = f"tfxclass.optimizers.{_rate_text(self.best.rate)}"
+        return (
+            f"head = tfxclass.layers.{_call(self.best.head, self.config)}\n"
+            f"optimizer = {optimizer}"
+        )
+
+    def __str__(self):
+        table = [("head", "optimizer", "ms a step", "steps", "held-out loss")]
+        for t in self.trials:
+            name, loss = _rate_text(t.rate), f"{t.loss:.4g}"
+            shown = "diverged" if math.isinf(t.loss) else loss
+            step_ms, steps = f"{t.step_ms:.3g}", f"{t.steps:,}"
+            if name is None:
+                own = _new_optimizer(None, self.own_optimizer)
+                name = f"your {type(own).__name__}"
+            head = _call(t.head, self.config)
+            table.append((head, name, step_ms, steps, shown))
+        found = f"Recommended (held-out loss {self.best.loss:.4g}, "
+        found += f"{self.start_loss:.4g} before training):"
+        lines = ("{:32} {:15} {:>9} {:>7} {:>13}".format(*row) for row in table)
+        return "\n".join([found, self.code, *self.notes, "", *lines])
 
 
 def advise(
@@ -35,22 +140,20 @@ def advise(
 ) -> Advice:
     """Recommends a head, an optimizer and a learning rate for a model.
 
-    Use it before a long training. `advise` works on a copy of the model and
-    tries what it recommends on your data. The model itself stays as it is.
-    Three steps follow each other:
+    Use it before a long training. `advise` trains a copy of the model by a few
+    recipes, for equally many seconds each. Held-out examples judge them by
+    their loss over all classes. The model itself stays as it is.
 
-    1. The copy is trained with uniform samples. The softmax of a few examples
-       is then computed over all classes, which tells how noisy uniform samples
-       are.
-    2. Training steps of each head are timed.
-    3. The recommended head is trained from the model's weights with several
-       learning rates, under the model's optimizer and under `HeadAdam`.
-       Held-out examples judge them by their loss over all classes.
+    1. The model's own head and optimizer come first. Then each head is trained
+       with `HeadAdam(1e-3)`.
+    2. The best head is trained at other learning rates.
+    3. Three recipes are trained again, for longer: the best one, and the best
+       with another rate and with another head.
 
-    The noise grows as a model learns: the advice for a trained model is about
-    the model as it is, and more time gives better advice. The learning rates
-    are compared as constants over short trainings. A schedule that ends low
-    often allows a larger one.
+    Each training begins from the model's weights, so the advice for a trained
+    model is about the model as it is. More time gives better advice. Learning
+    rates are compared as constants over short trainings. A schedule that ends
+    low often allows a larger one.
 
     Args:
         model: a built Sequential or functional model that ends in a
@@ -58,25 +161,24 @@ def advise(
             If it is compiled, its optimizer is tried, too.
         data: `(x, y)`, arrays (`x` may be a structure of them) as for
             `model.fit`, or a `tf.data.Dataset` of such batches. A tenth of the
-            examples, and at most 512, is held out of training.
+            examples, and at most 512, is held out of training. The first
+            batches of a dataset are held out.
         batch_size: int, number of examples in a training batch. A dataset has
             its own. Defaults to 256.
         num_sampled: int, number of classes in a training step of a sampled
-            head. By default the head's own number, or 1 % of the classes and at
-            least twice the labels of a batch.
-        seconds: float > 0, time limit. What there is no time for is left out,
-            and the advice says so. At least one training step and the softmax
-            of a few examples are computed. Defaults to 60.
+            head. Defaults to the head's own argument.
+        seconds: float > 0, time limit. Recipes for which there is no time are
+            left out, and the advice names them. One recipe is always tried.
+            Defaults to 60.
         verbose: 0 or 1, whether the advice is printed. Defaults to 1.
 
     Returns:
-        An `Advice`. `head()` and `optimizer()` make what is recommended,
-        `learning_rate` and `rates` are the numbers, and `str(advice)` is the
-        text.
+        An `Advice`. `head()` and `optimizer()` make what is recommended, `code`
+        is the same as text, and `trials` has all numbers.
 
     Raises:
-        ValueError: if the model is of another kind, there are no data, numbers
-            are out of range, or a training loss is not finite.
+        ValueError: if the model is of another kind, there are too few data,
+            numbers are out of range, or the loss of every recipe is not finite.
 
     Example:
 
@@ -90,6 +192,7 @@ def advise(
     head, optimizer = advice.head(), advice.optimizer()
     ```
     """
+    begin = time.monotonic()
     batch_size = check_positive_int("batch_size", batch_size)
     if not 0 < seconds < math.inf:
         raise ValueError(f"`seconds` must be > 0. Received: {seconds}")
@@ -99,101 +202,254 @@ def advise(
             "scope. Received: a "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
-    time = Budget(seconds)
-    trial = Trial(model, time)
-    found = split(data, batch_size)
-    batches = found.batches()
-    x, y = next(batches)
-    trial.set_num_sampled(num_sampled, y)
-    tell = progress.log_if_slow if verbose else contextlib.nullcontext
-    with tell("Training with uniform samples"):
-        trial.train(found, x, y)
-    with tell("Computing the softmax of a few rows"):
-        k_eff, v, noise = trial.noise(x, y)
+    race = _Race(model, _split(data, batch_size), num_sampled, bool(verbose))
+    share = _SHARE * seconds
+    heads = dict.fromkeys([race.own, *((x, _RATES[0]) for x in _HEADS)])
+    trials = race.run(heads, share, begin + _HEADS_UNTIL * seconds)
+    best = min(trials, key=_loss_of)
+    rates = [
+        (best.head, rate) for rate in _RATES if (best.head, rate) not in heads
+    ]
+    trials += race.run(rates, share, begin + _RATES_UNTIL * seconds)
+    # Short trainings tell least of rates: finalists are the best recipe, the
+    # best with another rate, and the best with another head.
+    ranked = sorted(trials, key=_loss_of)
+    finalists = [
+        ranked[0],
+        *[t for t in ranked if t.rate != ranked[0].rate][:1],
+        *[t for t in ranked if t.head != ranked[0].head][:1],
+    ]
+    finalists = dict.fromkeys((t.head, t.rate) for t in finalists)
+    left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
+    left -= race.preparation
+    final = race.run(finalists, left, math.inf) if left > share else []
+    # A finalist without a rival has only had more time.
+    best = min(final if len(final) > 1 else trials, key=_loss_of)
+    if math.isinf(best.loss):
+        raise ValueError(
+            "Training `model` on `data` must give a finite loss. Received: "
+            f"{best.loss} by each of {len(trials)} recipes. Fix: a lower "
+            "learning rate, or look for NaN and infinity in `data`"
+        )
+    if best.loss >= race.start_loss:
+        race.notes.append(
+            "No recipe lowered the held-out loss: more `seconds` tell more."
+        )
+    if race.missed:
+        race.notes.append(
+            f"There was no time for {', '.join(race.missed)}: more `seconds` "
+            "try more."
+        )
     advice = Advice(
-        choices=(),
-        trained_steps=trial.steps,
-        k_eff=k_eff,
-        v=v,
-        noise=noise,
-        constant=PAYS_ABOVE,
-        num_classes=trial.head.num_classes,
-        num_sampled=trial.options["num_sampled"],
-        batch=int(y.shape[0]),
-        config=trial.config,
-        own_optimizer=trial.own,
-        own_rate=trial.rate,
-        optimizers=trial.optimizers,
-    )
-    times = HeadTimes(trial)
-    advice = times.run(advice, x, y, tell)
-    del trial.uniform
-    advice = _with_rates(advice, trial, times.runner, found, tell)
+        (*trials, *final), best, race.start_loss, race.config, race.optimizer,
+        tuple(race.notes),
+    )  # fmt: skip
     if verbose:
         print(advice)
     return advice
 
 
-def _with_rates(
-    advice: Advice, trial: Trial, runner: Runner, data: Split, tell: Tell
-) -> Advice:
-    """The advice with the best optimizer and learning rate."""
-    runners = {trial.own: runner}
-    if trial.own != DEFAULT:
-        # Building it, its first step, and at least as much for training.
-        if trial.time.left() > 3 * (runner.seconds + trial.first_step):
-            with tell(f"Making a model with {DEFAULT}"):
-                other = trial.runner(advice.recommended, DEFAULT)
-                other.trace(*next(data.batches()))
-            runners = {DEFAULT: other, **runners}
-        else:
-            trial.notes.append(
-                f"{DEFAULT} was not tried: this needs more `seconds`."
+class _Race:
+    """Trains copies of a model by several recipes, `(head, rate)`."""
+
+    def __init__(self, model, data, num_sampled, verbose):
+        inputs, features, head = encoder_of(model)
+        given, name = head.get_config(), type(head).__name__
+        if name not in _OWN_HEADS or given["loss"] != "softmax":
+            raise ValueError(
+                "`model` must end in a FullSoftmax, SampledSoftmax, "
+                'SelectiveSoftmax or LSHSoftmax with loss="softmax", which '
+                f"`advise` compares. Received: a {name} with "
+                f'loss="{given["loss"]}"'
             )
-    step = advice.step_ms(advice.recommended) / 1e3
-    search = RateSearch(runners, data, step, trial.time, tell)
-    own = {trial.own: rates_around(trial.rate)}
-    search.run({name: own.get(name) or rates_around(1e-3) for name in runners})
-    notes = [*trial.notes, *_notes_of(search, trial.rate, data)]
-    return dataclasses.replace(
-        advice,
-        rates=tuple(search.trials),
-        best=search.best,
-        held_out_rows=search.held_out_rows,
-        notes=tuple(dict.fromkeys(notes)),
-    )
+        self.config = {name: given[name] for name in _KEPT}
+        sampled = check_num_sampled(num_sampled, head.num_classes)
+        self.config["num_sampled"] = sampled or given.get("num_sampled")
+        self._train, self._held_out = data
+        self._verbose = verbose
+        self.notes, self.missed = [], []
+        self.optimizer = self._optimizer_of(model)
+        self.own = (name, None if self.optimizer else _RATES[0])
+        encoder = keras.Model(inputs_as_given(model, inputs), features)
+        self._encoder = keras.models.clone_model(encoder)
+        self._start = encoder.get_weights()
+        self._rows = [w.numpy() for w in _class_vectors(head)]
+        self.start_loss, self.preparation = None, 0.0
+        self._key = self._model = self._first = None
+
+    def _optimizer_of(self, model):
+        """Configuration of the model's optimizer, or None."""
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is None:
+            return None
+        try:
+            if isinstance(optimizer, MultiOptimizer):
+                raise NotImplementedError  # It names layers of this model.
+            config = keras.optimizers.serialize(optimizer)
+            keras.optimizers.deserialize(config)
+            # The first recipe has it already.
+            first = HeadAdam(_RATES[0], name=optimizer.name)
+            is_first = config == keras.optimizers.serialize(first)
+            return None if is_first else config
+        except (NotImplementedError, TypeError, ValueError):
+            name = type(optimizer).__name__
+            self.notes.append(f"{name} was not tried: it cannot be copied.")
+            return None
+
+    def _model_at_start(self, name, rate):
+        """A model with the weights of the user's, the last one if it fits."""
+        key = (name, rate is None)
+        if self._key == key:
+            for variable, value in self._first:
+                variable.assign(value)
+        else:
+            self._model = self._first = None  # Frees them.
+            self._model, self._key = self._made(name, rate), key
+            variables = [
+                *self._model.variables,
+                *self._model.optimizer.variables,
+            ]
+            self._first = [(v, v.numpy()) for v in variables]
+        if rate is not None:
+            self._model.optimizer.learning_rate = rate
+        return self._model
+
+    def _made(self, name, rate):
+        head = _new_head(name, self.config)
+        model = keras.Model(self._encoder.input, head(self._encoder.output))
+        model.compile(_new_optimizer(rate, self.optimizer), loss=head.loss)
+        self._encoder.set_weights(self._start)
+        for variable, value in zip(_class_vectors(head), self._rows):
+            variable.assign(value)
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    def run(self, recipes, seconds, until):
+        """Trials of the recipes for which there is time."""
+        found = []
+        for name, rate in recipes:
+            end = time.monotonic() + self.preparation + seconds
+            if end > until and self.start_loss is not None:
+                self.missed.append(
+                    f"{_call(name, self.config)} with "
+                    f"{_rate_text(rate) or 'your optimizer'}"
+                )
+                continue
+            what = progress.log_if_slow(f"Training {name}")
+            with what if self._verbose else contextlib.nullcontext():
+                found.append(self._trial(name, rate, seconds))
+        return found
+
+    def _trial(self, name, rate, seconds):
+        begin = time.monotonic()
+        model, timer = self._model_at_start(name, rate), _Timer(seconds)
+        is_first = self.start_loss is None
+        if is_first:
+            self.start_loss = model.evaluate(self._held_out, verbose=0)
+        model.fit(
+            self._train,
+            steps_per_epoch=2**31,  # The timer ends it.
+            shuffle=False,
+            verbose=0,
+            callbacks=[timer],
+        )
+        loss = math.inf
+        if timer.is_finite:
+            loss = model.evaluate(self._held_out, verbose=0)
+        self.preparation = time.monotonic() - begin - timer.seconds
+        if is_first:
+            self.preparation /= 2  # Much of it is done once in a process.
+        step_ms = 1e3 * timer.seconds / max(timer.steps - _UNTIMED, 1)
+        loss = loss if math.isfinite(loss) else math.inf
+        return Trial(name, rate, loss, timer.steps, step_ms)
 
 
-def _notes_of(search, rate, data):
-    """Sentences about what the search could not do."""
-    trials = search.trials
-    if len(trials) < 2:
-        yield (
-            f"Learning rate {rate_text(rate)} was not compared with others: "
-            "this needs more `seconds`."
+class _Timer(keras.callbacks.Callback):
+    """Ends `fit` some seconds after its first steps, or at a loss of NaN."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit, self.steps, self.seconds = limit, 0, 0.0
+        self.is_finite = True
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.steps += 1
+        self.is_finite = math.isfinite(float(logs["loss"]))  # Waits for a GPU.
+        now = time.monotonic()
+        if self.steps == _UNTIMED:
+            self._begin = now
+        if self.steps >= _UNTIMED:
+            self.seconds = now - self._begin
+        is_over = self.steps > _UNTIMED and self.seconds >= self.limit
+        self.model.stop_training = is_over or not self.is_finite
+
+
+def _loss_of(trial):
+    return trial.loss
+
+
+def _class_vectors(head):
+    return [w for w in (head.kernel, head.bias) if w is not None]
+
+
+def _new_head(name, config):
+    if name == "FullSoftmax":
+        config = {k: v for k, v in config.items() if k != "num_sampled"}
+    return getattr(layers, name).from_config(config)
+
+
+def _new_optimizer(rate, own):
+    if rate is None:
+        return keras.optimizers.deserialize(own)
+    return HeadAdam(rate)
+
+
+def _call(name, config):
+    """The head as one would type it."""
+    arguments = f"{config['num_classes']:_}"
+    if name != "FullSoftmax" and config["num_sampled"]:
+        arguments += f", {config['num_sampled']:_}"
+    return f"{name}({arguments})"
+
+
+def _rate_text(rate):
+    """`HeadAdam` as one would type it, or None for another optimizer."""
+    if rate is None:
+        return None
+    return f"HeadAdam({f'{rate:.0e}'.replace('e-0', 'e-')})"
+
+
+def _split(data, batch_size):
+    """Training batches without an end, and held-out batches."""
+    if isinstance(data, tf.data.Dataset):
+        number = int(data.cardinality())
+        most = max(number // _HELD_OUT, 1) if number >= 0 else _HELD_OUT
+        held_out = rows = 0
+        for batch in data.take(most):
+            rows += len(check_batch(batch)[1])
+            held_out += 1
+            if rows >= _MAX_HELD_OUT:
+                break
+        train = data.skip(held_out)
+        if not any(True for _ in train.take(1)):
+            raise ValueError(
+                "`data` must have at least two batches, one to hold out. "
+                f"Received: {held_out}"
+            )
+        return train.repeat(), data.take(held_out)
+    x, y = arrays = pair_of_arrays(data)
+    count = len(y)
+    if count < _HELD_OUT:
+        raise ValueError(
+            f"`data` must have at least {_HELD_OUT} rows. Received: {count}"
         )
-        return
-    longest = max(trial.steps for trial in trials)
-    if search.best is None and not all(t.diverged for t in trials):
-        yield (
-            f"No learning rate lowered the held-out loss within {longest:,} "
-            f"steps, so that {rate_text(rate)} is kept: more `seconds` tell "
-            "more."
-        )
-    elif search.best is None:
-        yield (
-            "Training diverged at every rate that was tried. Check that the "
-            "features are finite and of moderate size."
-        )
-    elif search.was_cut:
-        yield "There was no time for all rates: more `seconds` try more."
-    if longest < data.steps < math.inf:
-        yield (
-            f"The rates were compared over {longest:,} steps, which are less "
-            "than a pass over the data: more `seconds` compare them longer."
-        )
-    if not search.held_out_rows:
-        yield (
-            "The data has too few rows to hold some out, so that training "
-            "rows judged the rates."
-        )
+    order = np.random.default_rng(0).permutation(count)
+    held_out = min(count // _HELD_OUT, _MAX_HELD_OUT)
+
+    def batches(rows):
+        taken = keras.tree.map_structure(lambda z: np.asarray(z)[rows], arrays)
+        size = min(batch_size, len(rows))
+        return tf.data.Dataset.from_tensor_slices(taken).batch(size)
+
+    train = batches(order[held_out:])
+    return train.repeat(), batches(order[:held_out])

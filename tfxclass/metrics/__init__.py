@@ -11,20 +11,20 @@ listed: `Tagger.evaluate` computes them.
 """
 
 from tfxclass.metrics.calibration import ExpectedCalibrationError
+from tfxclass.metrics.class_counts import CoverageAtK
+from tfxclass.metrics.class_counts import F1Score
 from tfxclass.metrics.cumulative import CumulativeProbability
 from tfxclass.metrics.cumulative import NormalizedCumulativeGain
 from tfxclass.metrics.cumulative import NormalizedCumulativeGradient
-from tfxclass.metrics.f1 import F1Score
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.metrics.propensity import PropensityScoredPrecisionAtK
 from tfxclass.metrics.propensity import propensities
+from tfxclass.metrics.ranking import MeanReciprocalRank
 from tfxclass.metrics.ranking import NDCGAtK
 from tfxclass.metrics.ranking import PrecisionAtK
+from tfxclass.metrics.ranking import RecallAtK
+from tfxclass.metrics.ranking import RPrecisionAtK
 from tfxclass.metrics.ranking import TopKAccuracy
-from tfxclass.metrics.retrieval import CoverageAtK
-from tfxclass.metrics.retrieval import MeanReciprocalRank
-from tfxclass.metrics.retrieval import RecallAtK
-from tfxclass.metrics.retrieval import RPrecisionAtK
 from tfxclass.metrics.sampler_state import SamplerState
 from tfxclass.metrics.tagging import F1Scores as F1Scores
 from tfxclass.metrics.tagging import RankingScores as RankingScores

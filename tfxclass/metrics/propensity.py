@@ -10,6 +10,7 @@ from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.metrics.ranking import RankingMetric
+from tfxclass.retrieval import measures
 from tfxclass.types import Config
 
 
@@ -81,17 +82,11 @@ class PropensityScoredPrecisionAtK(RankingMetric):
     P@k and a low PSP@k. The sum over all examples is divided by the sum for the
     best possible ranking, as in published results.
 
-    In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among all
-    classes.
-
     Args:
         head: the head, or its name.
         propensities: floats in (0, 1], `[num_classes]`, from
             `tfxclass.metrics.propensities`. They are saved with the model.
-        k: int, number of answers.
-        name: str, name of the metric. Defaults to `psp_at_<k>`.
-        dtype: as in `keras.metrics.Metric`.
+        k, name, dtype: as in `TopKAccuracy`; the name is `psp_at_<k>`.
 
     Example:
 
@@ -119,30 +114,26 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         self.propensities = check_propensities(propensities).astype("float32")
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        self._check_num_classes(forward.head)
-        gains = self._gains(targets) * self.hits(forward, targets)
+        if len(self.propensities) != forward.head.num_classes:
+            raise ValueError(
+                "`propensities` must have one number for each class of the "
+                f"head. Received: {len(self.propensities)} numbers with "
+                f"num_classes={forward.head.num_classes}."
+            )
+        ranks = self.ranks(forward, targets)
         # The mean weighs rows by the best sum: a ratio of sums comes out.
         return tf.math.divide_no_nan(
-            tf.reduce_sum(gains, axis=1), self.weights_of(targets)
+            *measures.gained(ranks, self._gains(targets), self.k)
         )
 
     def weights_of(self, targets: Targets) -> tf.Tensor:
         """The gain of each example's best ranking, float32 `[batch]`."""
-        gains = self._gains(targets)
-        k = tf.minimum(self.k, tf.shape(gains)[1])
-        return tf.reduce_sum(tf.math.top_k(gains, k).values, axis=1)
+        none = tf.zeros_like(targets.ids)
+        return measures.gained(none, self._gains(targets), self.k)[1]
 
     def _gains(self, targets):
         p = tf.gather(self.propensities, tf.maximum(targets.ids, 0))
         return tf.where(targets.ids >= 0, 1 / p, 0.0)
-
-    def _check_num_classes(self, head):
-        if len(self.propensities) != head.num_classes:
-            raise ValueError(
-                "`propensities` must have one number for each class of the "
-                f"head. Received: {len(self.propensities)} numbers with "
-                f"num_classes={head.num_classes}."
-            )
 
     def get_config(self) -> Config:
         return {

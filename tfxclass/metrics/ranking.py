@@ -1,7 +1,11 @@
-"""Metrics of where the labels are among the best classes."""
+"""Metrics of where the labels are among the best classes.
+
+In training, a head that samples classes ranks the labels among the sample.
+Training values are then higher than validation values, which rank among all
+classes. In training, ranks are by the class vectors of before the update.
+"""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_k
@@ -10,24 +14,26 @@ from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.retrieval import measures
 from tfxclass.types import Config
 
 
 class RankingMetric(HeadMetric):
     """Base class of what goes by the ranks of the labels.
 
-    A head that computes a sample of the classes in training ranks the labels
-    among the sample there. Such training values are higher than validation
-    values, which rank among all classes. In training, ranks are by the class
-    vectors of before the update. A row with a NaN logit, or whose loss is not
-    finite, finds none of its labels.
+    A row with a NaN logit, or whose loss is not finite, finds none of its
+    labels.
 
     Args:
         head: the head, or its name.
-        k: int.
+        k: int, number of answers.
         name: name of the metric; `<prefix>_<k>` by default.
         dtype: as in `keras.metrics.Metric`.
     """
+
+    #: A function of `measures`, and how the name begins.
+    measure = None
+    _prefix = ""
 
     def __init__(
         self,
@@ -39,6 +45,12 @@ class RankingMetric(HeadMetric):
     ) -> None:
         self.k = check_positive_int("k", k)
         super().__init__(head, name or f"{self._prefix}_{self.k}", dtype)
+
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        count = tf.math.count_nonzero(
+            targets.ids >= 0, axis=1, dtype=tf.float32
+        )
+        return self.measure(self.ranks(forward, targets), count, self.k)
 
     def ranks(self, forward: Forward, targets: Targets) -> tf.Tensor:
         """int32 `[rows, p]`: ranks of the labels from 0; k past the k best
@@ -53,15 +65,9 @@ class RankingMetric(HeadMetric):
                 )
             is_wrong = forward.has_diverged(tf.shape(ranks)[0])
             return tf.where(is_wrong[:, tf.newaxis], self.k, ranks)
-        k = min(self.k, forward.head.num_answers)
-        ids = self.best(forward, k)[0][:, tf.newaxis]
         # Ids are -1, as padding is, where a logit is NaN.
-        same = (targets.ids[:, :, tf.newaxis] == ids) & (ids >= 0)
-        return tf.reduce_min(tf.where(same, tf.range(k), self.k), axis=2)
-
-    def hits(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        """float32 `[rows, p]`: 1 for labels among the k best, else 0."""
-        return tf.cast(self.ranks(forward, targets) < self.k, tf.float32)
+        ids, _ = self.best(forward, min(self.k, forward.head.num_answers))
+        return measures.ranks_of(ids, targets.ids, self.k)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "k": self.k}
@@ -125,40 +131,51 @@ class TopKAccuracy(RankingMetric):
     """
 
     _prefix = "accuracy_at"
+    measure = staticmethod(measures.accuracy)
 
     def check_head(self, head: OutputHead) -> None:
         check_k(self.k, head.num_classes)
-
-    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        return tf.reduce_max(self.hits(forward, targets), axis=1)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
 class PrecisionAtK(RankingMetric):
     """P@k: fraction of the k best classes that are labels.
 
-    In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among all
-    classes.
-
-    Args:
-        head: the head, or its name.
-        k: int, number of answers.
-        name: str, name of the metric. Defaults to `precision_at_<k>`.
-        dtype: as in `keras.metrics.Metric`.
-
-    Example:
-
-    ```python
-    head = tfxclass.layers.FullSoftmax(1_000, loss="sigmoid")
-    metric = tfxclass.metrics.PrecisionAtK(head, k=5)
-    ```
+    It takes the arguments of `TopKAccuracy` and is called
+    `precision_at_<k>`.
     """
 
     _prefix = "precision_at"
+    measure = staticmethod(measures.precision)
 
-    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        return tf.reduce_sum(self.hits(forward, targets), axis=1) / self.k
+
+@keras.saving.register_keras_serializable("tfxclass")
+class RecallAtK(RankingMetric):
+    """Fraction of the labels that are among the k best classes.
+
+    It takes the arguments of `TopKAccuracy` and is called
+    `recall_at_<k>`.
+    """
+
+    _prefix = "recall_at"
+    measure = staticmethod(measures.recall)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class RPrecisionAtK(RankingMetric):
+    """Labels among the k best classes, divided by min(k, number of labels).
+
+    It is recall for examples with few labels, and precision for examples with
+    many. It takes the arguments of `TopKAccuracy` and is called
+    `r_precision_at_<k>`.
+
+    References:
+        Chalkidis et al., Large-Scale Multi-Label Text Classification on EU
+        Legislation, ACL 2019, section 5.
+    """
+
+    _prefix = "r_precision_at"
+    measure = staticmethod(measures.r_precision)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -166,24 +183,8 @@ class NDCGAtK(RankingMetric):
     """nDCG@k: normalized discounted cumulative gain of the k best classes.
 
     A label at rank r = 1, 2, ... gains 1 / log2(r + 1). The sum is divided by
-    the sum of a ranking with all labels first.
-
-    In training, a head that samples classes ranks the labels among the sample.
-    Training values are then higher than validation values, which rank among all
-    classes.
-
-    Args:
-        head: the head, or its name.
-        k: int, number of answers.
-        name: str, name of the metric. Defaults to `ndcg_at_<k>`.
-        dtype: as in `keras.metrics.Metric`.
-
-    Example:
-
-    ```python
-    head = tfxclass.layers.FullSoftmax(1_000, loss="sigmoid")
-    metric = tfxclass.metrics.NDCGAtK(head, k=5)
-    ```
+    the sum of a ranking with all labels first. It takes the arguments
+    of `TopKAccuracy` and is called `ndcg_at_<k>`.
 
     References:
         Jarvelin and Kekalainen, ACM TOIS 2002, with binary gains as in the
@@ -191,14 +192,25 @@ class NDCGAtK(RankingMetric):
     """
 
     _prefix = "ndcg_at"
+    measure = staticmethod(measures.ndcg)
 
-    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        gains = 1 / np.log2(np.arange(2, self.k + 2))
-        gain_at = tf.constant([*gains, 0.0], tf.float32)
-        best = tf.constant([0.0, *np.cumsum(gains)], tf.float32)
-        gained = tf.gather(gain_at, self.ranks(forward, targets))
-        num_labels = tf.math.count_nonzero(targets.ids >= 0, axis=1)
-        return tf.math.divide_no_nan(
-            tf.reduce_sum(gained, axis=1),
-            tf.gather(best, tf.minimum(num_labels, self.k)),
-        )
+
+@keras.saving.register_keras_serializable("tfxclass")
+class MeanReciprocalRank(RankingMetric):
+    """Mean of 1 / rank of the best label, with 0 past rank k.
+
+    It takes the arguments of `TopKAccuracy`, with k = 100 by default, and is
+    called `mean_reciprocal_rank_<k>`.
+    """
+
+    _prefix = "mean_reciprocal_rank"
+    measure = staticmethod(measures.reciprocal_rank)
+
+    def __init__(
+        self,
+        head: OutputHead | str,
+        k: int = 100,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
+        super().__init__(head, k, name, dtype)

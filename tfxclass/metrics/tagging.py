@@ -1,4 +1,4 @@
-"""Metrics of answers that are there already, in NumPy.
+"""Metrics of answers that are there already.
 
 `Tagger.evaluate` and benchmarks use them: they take the best k classes of each
 row. While a head is trained or evaluated by Keras, its metrics come from the
@@ -8,6 +8,7 @@ other files of this folder.
 from collections.abc import Iterable
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_array
@@ -15,27 +16,25 @@ from tfxclass.checks import as_numbers
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.metrics.propensity import check_propensities
+from tfxclass.retrieval import measures
 from tfxclass.retrieval.answers import as_answers
 
+_MEASURES = (
+    measures.precision,
+    measures.recall,
+    measures.r_precision,
+    measures.ndcg,
+)
 _NO_ROWS = "Received: none. Fix: call `update` first, on rows of your data"
 
 
 class RankingScores:
     """Precision, recall, R-precision, nDCG, PSP, coverage at k, and MRR.
 
-    Rows without labels count for nothing. With h(k) the labels of a row among
-    its k best classes, of n labels:
-
-    - `precision_at_k`: h(k) / k;
-    - `recall_at_k`: h(k) / n;
-    - `r_precision_at_k`: h(k) / min(k, n);
-    - `ndcg_at_k`: gains 1 / log2(rank + 1), over the gains of the best ranking;
-    - `psp_at_k`, with propensities: the sum of 1 / propensity of the labels
-      found over all rows, divided by the sum of the best ranking;
-    - `coverage_at_k`: share of the classes among the labels that were found
-      in a row at least once;
-    - `mean_reciprocal_rank`: 1 / rank of the first label, 0 past the greatest
-      k.
+    Rows without labels count for nothing. The names are `precision_at_k`,
+    `recall_at_k`, `r_precision_at_k`, `ndcg_at_k`, `psp_at_k` with
+    propensities, `coverage_at_k`, and `mean_reciprocal_rank` up to the greatest
+    k. `tfxclass.metrics` defines them.
 
     Args:
         ks: ints.
@@ -49,10 +48,6 @@ class RankingScores:
     ...     ids, _ = best.predict(x)
     ...     scores.update(ids, labels)
     >>> scores.result()["recall_at_5"]
-
-    References:
-        Chalkidis et al., ACL 2019, of R-precision at k. Jain, Prabhu and
-        Varma, KDD 2016, of PSP.
     """
 
     def __init__(
@@ -90,18 +85,28 @@ class RankingScores:
         if self._gain is not None:
             _check_classes("labels", labels, len(self._gain))
             _check_classes("ids", ids, len(self._gain))
-        ids = ids[:, : max(self.ks)]
         kept = (labels >= 0).any(axis=1)
         ids, labels = ids[kept], labels[kept]
-        same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
-        hits = (same & (labels >= 0)[:, np.newaxis, :]).any(axis=2)
+        most, count = max(self.ks), (labels >= 0).sum(axis=1) * 1.0
+        none = max(most, ids.shape[1])
+        ranks = measures.ranks_of(ids, labels, none)
+        count = tf.constant(count, tf.float64)
         self._rows += len(ids)
         self._seen.update(np.unique(labels[labels >= 0]).tolist())
-        numbers = (labels >= 0).sum(axis=1)
-        first = np.where(hits.any(axis=1), hits.argmax(axis=1) + 1.0, np.inf)
-        self._add("mean_reciprocal_rank", 1 / first)
+        reciprocal = measures.reciprocal_rank(ranks, count, most)
+        self._add("mean_reciprocal_rank", reciprocal)
         for k in self.ks:
-            self._update_at(k, ids, hits, labels, numbers)
+            for measure in _MEASURES:
+                name = f"{measure.__name__}_at_{k}"
+                self._add(name, measure(ranks, count, k))
+            is_found = (ranks.numpy() < k) & (labels >= 0)
+            self._found[k].update(np.unique(labels[is_found]).tolist())
+            if self._gain is not None:
+                own = self._gain[np.maximum(labels, 0)]
+                gains = tf.constant(np.where(labels >= 0, own, 0.0))
+                reached, best = measures.gained(ranks, gains, k)
+                self._add(f"psp_at_{k}", reached)
+                self._add(f"most_at_{k}", best)
 
     def _check_columns(self, ids, labels):
         columns = ids.shape[1]
@@ -113,29 +118,10 @@ class RankingScores:
                 f"{ids.shape} with class {most}"
             )
 
-    def _update_at(self, k, ids, hits, labels, numbers):
-        hits = hits[:, :k]
-        found = hits.sum(axis=1)
-        self._add(f"precision_at_{k}", found / k)
-        self._add(f"recall_at_{k}", found / numbers)
-        self._add(f"r_precision_at_{k}", found / np.minimum(numbers, k))
-        gains = 1 / np.log2(np.arange(2, max(k, hits.shape[1]) + 2))
-        best = np.concatenate([[0], np.cumsum(gains)])
-        reached = hits @ gains[: hits.shape[1]]
-        self._add(f"ndcg_at_{k}", reached / best[np.minimum(numbers, k)])
-        self._found[k].update(np.unique(ids[:, :k][hits]).tolist())
-        if self._gain is not None:
-            self._update_propensity(k, ids[:, :k], hits, labels)
-
-    def _update_propensity(self, k, ids, hits, labels):
-        own = np.where(labels >= 0, self._gain[np.maximum(labels, 0)], 0.0)
-        most = -np.sort(-own, axis=1)[:, :k]
-        reached = np.where(hits, self._gain[np.maximum(ids, 0)], 0.0)
-        self._add(f"psp_at_{k}", reached.sum(axis=1))
-        self._add(f"most_at_{k}", most.sum(axis=1))
-
     def _add(self, name, values):
-        self._sums[name] = self._sums.get(name, 0.0) + float(values.sum())
+        self._sums[name] = self._sums.get(name, 0.0) + float(
+            tf.reduce_sum(values)
+        )
 
     def result(self) -> dict[str, float]:
         """dict of floats by name.

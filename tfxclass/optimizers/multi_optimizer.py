@@ -5,21 +5,23 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfxclass.checks import as_list
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import count_step
 from tfxclass.keras_internals import eager_variables
+from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import path_of
-from tfxclass.optimizers import row_gradients
-from tfxclass.optimizers.variable_groups import Owner
-from tfxclass.optimizers.variable_groups import VariableGroups
 from tfxclass.rows import class_matrix
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
+
+#: Layers, models, variables, paths of variables, or lists of them.
+Owner = keras.Layer | Variable | str | Sequence[Any]
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
@@ -31,8 +33,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     `MultiOptimizer` for Keras 3. Each group keeps its own schedule, weight
     decay, clipping, average and gradient accumulation.
     (`keras.optimizers.MultiOptimizer` selects variables by patterns of paths,
-    which change when a model is loaded from a file. It saves the state of each
-    group twice, and cannot clip over all groups.)
+    which change when a model is loaded from a file, and it saves the state of
+    each group twice.)
 
     All groups count all steps, also steps in which a group had no gradient. A
     dynamic loss scale goes around it:
@@ -49,11 +51,6 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         optimizers_and_layers: list of pairs `(optimizer, layers)`, where
             `layers` is a layer, a model, a variable or the path of a variable
             (`variable.path`), or a list of these. Layers may be built later.
-        global_clipnorm: float, greatest norm of the gradients of all groups
-            together. The argument of the same name of a group's optimizer is
-            for its group only.
-        loss_scale_factor: float, as for Keras' optimizers. Do not set it for
-            the optimizers of the groups.
         name: str, name of the optimizer.
 
     Raises:
@@ -88,27 +85,21 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         optimizers_and_layers: Sequence[
             tuple[keras.optimizers.Optimizer, Owner]
         ],
-        global_clipnorm: float | None = None,
-        loss_scale_factor: float | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(
-            learning_rate=0.0,
-            global_clipnorm=global_clipnorm,
-            loss_scale_factor=loss_scale_factor,
-            name=name,
-        )
-        optimizers, owners = _checked(optimizers_and_layers)
-        self.optimizers = optimizers
-        self._groups = VariableGroups(owners, self._key_of)
+        super().__init__(learning_rate=0.0, name=name)
+        self.optimizers, owners = _checked(optimizers_and_layers)
+        self._owners = [_flatten(owner) for owner in owners]
+        #: Of a file: `(path, number)` of each variable, or None.
+        self._order = None
+        self._numbers()  # Raises if a variable is named twice.
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
-        self._group_of = {}
-        numbers = self._groups.split(variables)
-        for variable, number in zip(variables, numbers):
-            self._group_of[self._key_of(variable)] = number
+        self._group_of = dict(
+            zip(map(self._key_of, variables), self._numbers_of(variables))
+        )
         with eager_variables():
             for optimizer, group in zip(
                 self.optimizers, self._split(variables)
@@ -117,19 +108,65 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
                 optimizer.build(group)
             super().build(variables)
 
+    def _numbers(self):
+        """The number of the group, by key of a variable or by path."""
+        found = {}
+        for number, part in self._parts():
+            key = part if isinstance(part, str) else self._key_of(part)
+            if found.setdefault(key, number) != number and not self._order:
+                raise ValueError(
+                    "A variable must be named with one optimizer. Received: "
+                    f"'{_path_of(part)}' with numbers {found[key]} and {number}"
+                )
+        return found
+
+    def _parts(self):
+        """Pairs of a group's number and a variable or path that it names.
+
+        All variables of a layer, so that it may be frozen and set free. Layers
+        may have been built since.
+        """
+        for number, group in enumerate(self._owners):
+            for owner in group:
+                is_layer = isinstance(owner, keras.Layer)
+                for part in owner.weights if is_layer else [owner]:
+                    yield number, part
+
+    def _numbers_of(self, variables):
+        """The number of the group of each variable, a list."""
+        if self._order is not None and _fits(self._order, variables):
+            return [number for _, number in self._order]
+        groups = self._numbers()
+        found = [
+            groups.get(self._key_of(v), groups.get(_path_of(v)))
+            for v in variables
+        ]
+        missing = [_path_of(v) for v, g in zip(variables, found) if g is None]
+        if missing:
+            raise ValueError(
+                "Each trainable variable must be named with one optimizer. "
+                f"Received none for {missing}. Fix: name them or their "
+                "layers, or set `trainable = False` before the model is "
+                "compiled."
+            )
+        return found
+
     def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
         """The optimizer of the group that contains a layer, built or not.
 
         Raises:
             ValueError: if no group contains the layer, or a model that has it.
         """
-        number = self._groups.number_of(layer)
-        if number is None:
-            raise ValueError(
-                "A group of the MultiOptimizer must name the layer, or a model "
-                f"that has it. Received: none for {layer.name!r}"
-            )
-        return self.optimizers[number]
+        for optimizer, group in zip(self.optimizers, self._owners):
+            layers = [part for part in group if isinstance(part, keras.Layer)]
+            if any(
+                inner is layer for part in layers for inner in flat_layers(part)
+            ):
+                return optimizer
+        raise ValueError(
+            "A group of the MultiOptimizer must name the layer, or a model "
+            f"that has it. Received: none for {layer.name!r}"
+        )
 
     def _split(self, variables, *others):
         """The variables of each group, or what goes with them, lists."""
@@ -152,11 +189,6 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         if not len(grads):
             return
         variables = self._known_variables(trainable_variables)
-        grads = [g if g is None else row_gradients.divisible(g) for g in grads]
-        if self.loss_scale_factor is not None:
-            scale = self.loss_scale_factor
-            grads = [g if g is None else g / scale for g in grads]
-        grads = self._clip_over_groups(grads)
         for optimizer, of_group, names in zip(
             self.optimizers,
             self._split(variables, grads),
@@ -179,10 +211,6 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         variables = list(variables)
         if not self.built:
             self.build(variables)
-        self._check_known(variables)
-        return variables
-
-    def _check_known(self, variables):
         unknown = [
             v for v in variables if self._key_of(v) not in self._group_of
         ]
@@ -190,16 +218,9 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             raise ValueError(
                 "An optimizer takes the variables that it was built with. Fix: "
                 "make a new one for others. Received: "
-                f"{list(map(path_of, unknown))}"
+                f"{list(map(_path_of, unknown))}"
             )
-
-    def _clip_over_groups(self, grads):
-        """Clips over all groups, with duplicate rows summed first."""
-        if not self.global_clipnorm:
-            return grads
-        grads = list(map(row_gradients.summed_rows, grads))
-        values = self._on_clip(list(map(row_gradients.values_of, grads)))
-        return list(map(row_gradients.with_values, grads, values))
+        return variables
 
     @property
     def learning_rates(self) -> list[Any]:
@@ -250,42 +271,60 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             variable.assign(store[str(i)])
 
     def get_config(self) -> Config:
-        return self.config_for(self._built_for if self.built else None)
-
-    def config_for(self, variables: Sequence[Variable] | None) -> Config:
-        """The configuration for a model with similar variables in this order.
-
-        Args:
-            variables: trainable variables of a model, or None if unknown.
-        """
+        order = [[_path_of(part), number] for number, part in self._parts()]
+        if self.built:
+            variables = self._built_for
+            numbers = [self._group_of[self._key_of(v)] for v in variables]
+            order = [[_path_of(v), n] for v, n in zip(variables, numbers)]
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,
             "optimizers": [serialize(x) for x in self.optimizers],
-            "variables": self._groups.order(variables),
-            "global_clipnorm": self.global_clipnorm,
-            "loss_scale_factor": self.loss_scale_factor,
+            # A model may come back with other paths ("model/dense" as
+            # "dense"), but not with its variables in another order.
+            "variables": order,
         }
 
     @classmethod
     def from_config(
         cls, config: Config, custom_objects: dict[str, Any] | None = None
     ) -> "MultiOptimizer":
-        config = dict(config)
         optimizers = [
             keras.saving.deserialize_keras_object(x, custom_objects)
-            for x in config.pop("optimizers")
+            for x in config["optimizers"]
         ]
-        order = config.pop("variables")
-        none = [(optimizer, []) for optimizer in optimizers]
-        self = cls(none, **config)
-        owners = [
+        order = config["variables"]
+        self = cls([(x, []) for x in optimizers], name=config["name"])
+        self._owners = [
             [path for path, owner in order if owner == number]
             for number in range(len(optimizers))
         ]
         # By position where paths repeat or are others now.
-        self._groups = VariableGroups(owners, self._key_of, order)
+        self._order = order
         return self
+
+
+def _fits(order, variables):
+    """Whether these are the variables, in this order."""
+    names = [path.split("/")[-1] for path, _ in order]
+    return names == [_path_of(v).split("/")[-1] for v in variables]
+
+
+def _flatten(owner):
+    """The layers, variables and paths in what a user named, one list."""
+    if isinstance(owner, (list, tuple)):
+        return [part for parts in owner for part in _flatten(parts)]
+    if isinstance(owner, (keras.Layer, keras.Variable, tf.Variable, str)):
+        return [owner]
+    raise ValueError(
+        "Expected layers, models, variables or paths of variables, or lists "
+        f"of them. Received: {owner!r}"
+    )
+
+
+def _path_of(part):
+    """The path of a variable, or a path as it is."""
+    return part if isinstance(part, str) else path_of(part)
 
 
 def _number(rate):
@@ -324,14 +363,10 @@ def _check_pair(name, pair):
         raise ValueError(
             f"`{name}` is of several groups itself. Fix: name its groups here."
         )
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if is_scaled or optimizer.loss_scale_factor is not None:
         raise ValueError(
             "A loss has one scale. Fix: wrap the MultiOptimizer in "
-            f"LossScaleOptimizer. Received: one in `{name}`"
-        )
-    if optimizer.loss_scale_factor is not None:
-        raise ValueError(
-            "A loss has one scale. Fix: set `loss_scale_factor` of the "
-            f"MultiOptimizer. Received: in `{name}` "
-            f"loss_scale_factor={optimizer.loss_scale_factor}"
+            "LossScaleOptimizer. Received: a scaled optimizer in "
+            f"`{name}`"
         )

@@ -5,20 +5,15 @@ import math
 import numbers
 
 
-def _check_positive(figures, may_be_zero=()):
-    for field in dataclasses.fields(figures):
-        value = getattr(figures, field.name)
+def _check(figures, may_be_zero=()):
+    for name, value in dataclasses.asdict(figures).items():
         if not isinstance(value, numbers.Real):
             continue
-        least_is_zero = field.name in may_be_zero
-        if not math.isfinite(value) or value < 0:
-            is_wrong = True
-        else:
-            is_wrong = value == 0 and not least_is_zero
-        if is_wrong:
-            least = "0 or more" if least_is_zero else "more than 0"
+        least = "0 or more" if name in may_be_zero else "more than 0"
+        is_enough = value > 0 or (value == 0 and name in may_be_zero)
+        if not (is_enough and math.isfinite(value)):
             raise ValueError(
-                f"`{field.name}` must be finite and {least}. Received: {value}"
+                f"`{name}` must be finite and {least}. Received: {value}"
             )
 
 
@@ -35,7 +30,7 @@ class Link:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_positive(self, may_be_zero=("latency_s",))
+        _check(self, may_be_zero=("latency_s",))
 
     def seconds(self, num_bytes: float, messages: float = 1) -> float:
         """Time of `messages` one after the other, with `num_bytes` in all."""
@@ -62,16 +57,12 @@ class StepCosts:
     number_s: float
 
     def __post_init__(self) -> None:
-        _check_positive(self, may_be_zero=("step_s", "product_s", "number_s"))
+        _check(self, may_be_zero=("step_s", "product_s", "number_s"))
 
     def seconds(self, rows: float, classes: float, dim: int) -> float:
         """Time of a step on `rows` examples and `classes` classes."""
         products = self.product_s * rows * classes * dim
         return self.step_s + products + self.number_s * classes * dim
-
-    def moving_seconds(self, classes: float, dim: int) -> float:
-        """Time for updating `classes` more classes."""
-        return self.number_s * classes * dim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,4 +86,4 @@ class Machine:
     name: str = ""
 
     def __post_init__(self) -> None:
-        _check_positive(self)
+        _check(self)

@@ -1,11 +1,10 @@
-"""Measures machines; has the numbers of one with two cores."""
+"""Measures a machine for `plan`."""
 
 import itertools
 import os
 import time
 from collections.abc import Callable
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -16,17 +15,6 @@ from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
 from tfxclass.planning.figures import StepCosts
 
-#: Processor time of the steps of `measure_machine` (`python benchmarks/scale.py
-#: cpu`, row "cpu"), products and rows over two cores: Intel Xeon with AVX-512.
-TWO_CORES = Machine(
-    exact=StepCosts(0.0, 5.4e-11, 5.8e-9),
-    sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
-    memory_bytes=24e9,
-    host_bytes=24e9,
-    host_link=Link(5.9e9),
-    name="two cores",
-)
-
 
 def measure_machine(
     dim: int = 128,
@@ -34,16 +22,14 @@ def measure_machine(
     num_classes: int = 50_000,
     num_sampled: int = 4096,
     repeats: int = 9,
-    name: str = "",
-    optimizer: Callable[[], keras.optimizers.Optimizer] = HeadAdam,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Machine:
     """Measures this machine for `plan`, in some seconds.
 
-    It times steps of `FullSoftmax` and `SampledSoftmax` on the whole batch, on
-    an eighth of it, and on an eighth of the classes. Memory is the memory of
-    the host. For a device with memory of its own, replace the values with
-    `dataclasses.replace`.
+    It times steps of `FullSoftmax` and `SampledSoftmax` with `HeadAdam` on the
+    whole batch, on an eighth of it, and on an eighth of the classes. Memory is
+    the memory of the host. For a device with memory of its own, replace the
+    values with `dataclasses.replace`.
 
     Args:
         dim: int, width of the features.
@@ -52,8 +38,6 @@ def measure_machine(
         num_sampled: int, number of classes in a sampled step, at least 8 times
             `batch`.
         repeats: int, number of steps of which the median is taken.
-        name: str, name of the machine.
-        optimizer: function that makes an optimizer.
         clock: function that returns seconds. `time.process_time` sums over all
             cores.
 
@@ -70,39 +54,31 @@ def measure_machine(
         ("num_sampled", num_sampled, 8 * batch),
         ("num_classes", num_classes, 2 * num_sampled),
     ):
-        check_positive_int(given, value)
-        if value < least:
+        if check_positive_int(given, value) < least:
             raise ValueError(
                 f"`{given}` must be at least {least}. Received: {value}"
             )
 
-    def full(classes):
-        return layers.FullSoftmax(classes, seed=0)
-
-    def sampled(classes):
-        return layers.SampledSoftmax(
-            num_classes, classes, sampler="uniform", seed=0
-        )
-
     def costs(make, classes):
         few_rows, few = batch // 8, classes // 8
         sizes = [(batch, classes), (few_rows, classes), (few_rows, few)]
-        times = [
-            _median_seconds(
-                _step_of(make(n), optimizer(), rows, dim), repeats, clock
-            )
-            for rows, n in sizes
-        ]
+        steps = [_step_of(make(n), rows, dim) for rows, n in sizes]
+        times = [_median_seconds(step, repeats, clock) for step in steps]
         return step_costs(sizes, times, dim)
 
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    source = np.ones(64 << 20, np.uint8)
+    target = np.empty_like(source)
+    copied_s = _median_seconds(lambda: np.copyto(target, source), 5, clock)
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return Machine(
-        exact=costs(full, num_classes),
-        sampled=costs(sampled, num_sampled),
-        memory_bytes=float(memory),
-        host_bytes=float(memory),
-        host_link=Link(_copy_rate(clock)),
-        name=name,
+        exact=costs(lambda n: layers.FullSoftmax(n, seed=0), num_classes),
+        sampled=costs(
+            lambda n: layers.SampledSoftmax(num_classes, n, "uniform", seed=0),
+            num_sampled,
+        ),
+        memory_bytes=memory,
+        host_bytes=memory,
+        host_link=Link(source.nbytes / copied_s),
     )
 
 
@@ -123,23 +99,21 @@ def step_costs(
     for kept in itertools.product((True, False), repeat=3):
         found = np.zeros(3)
         used = lines[:, kept]
-        found[list(kept)] = np.linalg.lstsq(
-            used, np.ones(len(times)), rcond=None
-        )[0]
+        found[list(kept)] = np.linalg.lstsq(used, np.ones(3), rcond=None)[0]
         error = np.sum((lines @ found - 1) ** 2)
         if found.min() >= 0 and error < least - 1e-12:
             best, least = found, error
     return StepCosts(*map(float, best))
 
 
-def _step_of(head, optimizer, batch, dim):
+def _step_of(head, batch, dim):
     """A function that does a training step of a head alone."""
     random = np.random.default_rng(0)
     x = random.normal(size=(batch, dim)).astype(np.float32)
     features = tf.constant(x)
     labels = tf.constant(random.integers(0, head.num_classes, batch))
     head.build((None, dim))
-    weights = head.trainable_variables
+    optimizer, weights = HeadAdam(), head.trainable_variables
     optimizer.build(weights)
 
     @tf.function
@@ -156,18 +130,10 @@ def _step_of(head, optimizer, batch, dim):
     return lambda: step().numpy()
 
 
-def _median_seconds(call, repeats, clock=time.perf_counter):
+def _median_seconds(call, repeats, clock):
     times = []
     for _ in range(repeats + 2):
         start = clock()
         call()
         times.append(clock() - start)
     return float(np.median(times[2:]))
-
-
-def _copy_rate(clock):
-    """Bytes a second of a copy in memory."""
-    source = np.ones(64 << 20, np.uint8)
-    target = np.empty_like(source)
-    seconds = _median_seconds(lambda: np.copyto(target, source), 5, clock)
-    return source.nbytes / seconds

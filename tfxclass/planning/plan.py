@@ -1,4 +1,11 @@
-"""`tfxclass.plan`: what a number of classes needs of many machines."""
+"""`tfxclass.plan`: what a number of classes needs of many machines.
+
+Bytes count what tfxclass sends: see `samplers/replicas.py` and
+`shards/exchange.py`. With N machines a ring all-gather of blocks of s bytes
+sends (N - 1) s from each machine in N - 1 messages one after the other, an
+all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,
+2009).
+"""
 
 import dataclasses
 import math
@@ -6,14 +13,44 @@ import math
 import keras
 import tensorflow as tf
 
+from tfxclass import layers
 from tfxclass.checks import check_positive_int
-from tfxclass.optimizers import HeadAdam
-from tfxclass.planning import strategies
+from tfxclass.memory import estimate
 from tfxclass.planning.figures import Link
 from tfxclass.planning.figures import Machine
-from tfxclass.planning.measured import TWO_CORES
+from tfxclass.planning.figures import StepCosts
 
-_GB = 1e9
+#: Processor time of the steps of `measure_machine` (`python benchmarks/scale.py
+#: cpu`, row "cpu"), products and rows over two cores: Intel Xeon with AVX-512.
+TWO_CORES = Machine(
+    exact=StepCosts(0.0, 5.4e-11, 5.8e-9),
+    sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
+    memory_bytes=24e9,
+    host_bytes=24e9,
+    host_link=Link(5.9e9),
+    name="two cores",
+)
+_FLOAT, _ID = 4, 8
+# Maximum, sum of exponentials and target of a row, of each shard.
+_STATS = 3 * _FLOAT
+# Collectives of a traced step (benchmarks/scale.py, column `collectives`); of
+# an exact mirrored one two all-reduces, there and back.
+_OF_SAMPLED, _OF_EXACT, _OF_SHARDS = 7, 2 * 2, 15
+_NEED_SAMPLED = (
+    "needs `num_sampled`: an exact step would bring every row to the machine "
+    "that computes"
+)
+_TITLES = (
+    "strategy",
+    "machine GB",
+    "host or server GB",
+    "start GB",
+    "MB sent",
+    "compute ms",
+    "link ms",
+    "fits",
+    "note",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,28 +96,15 @@ class PlanRow:
             return [self.strategy, *7 * ["-"], self.note]
         return [
             self.strategy,
-            f"{self.machine_bytes / _GB:,.2f}",
-            f"{self.host_or_server_bytes / _GB:,.2f}",
-            f"{self.start_bytes / _GB:,.1f}",
+            f"{self.machine_bytes / 1e9:,.2f}",
+            f"{self.host_or_server_bytes / 1e9:,.2f}",
+            f"{self.start_bytes / 1e9:,.1f}",
             f"{self.sent_bytes / 1e6:,.2f}",
             f"{1e3 * self.compute_s:,.1f}",
             f"{1e3 * self.link_s:,.1f}",
             "yes" if self.fits else "no",
             self.note,
         ]
-
-
-_TITLES = (
-    "strategy",
-    "machine GB",
-    "host or server GB",
-    "start GB",
-    "MB sent",
-    "compute ms",
-    "link ms",
-    "fits",
-    "note",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,28 +199,33 @@ def plan(
         "dim": dim,
         "batch": batch,
         "machines": machines,
+        "servers": machines if servers is None else servers,
     }
     sizes = {n: check_positive_int(n, value) for n, value in sizes.items()}
     _check(sizes, link, machine)
     if num_sampled is not None:
         num_sampled = check_positive_int("num_sampled", num_sampled)
         num_sampled = min(num_sampled, sizes["num_classes"])
-    if servers is None:
-        servers = sizes["machines"]
-    asked = strategies.Asked(
+    planner = _Planner(
         **sizes,
         num_sampled=num_sampled,
         kernel_dtype=kernel_dtype,
-        optimizer=keras.optimizers.get(
-            HeadAdam() if optimizer is None else optimizer
-        ),
-        servers=check_positive_int("servers", servers),
+        optimizer=optimizer,
+        link=link,
+        machine=machine,
     )
-    rows = (
-        _row(name, find, asked, link, machine)
-        for name, find in strategies.STRATEGIES.items()
+    rows = [planner.mirrored(), planner.sharded()]
+    if num_sampled is None:
+        rows += [PlanRow(x, note=_NEED_SAMPLED) for x in ("servers", "host")]
+    else:
+        rows += [planner.of_servers(), planner.host()]
+    sampled = "all" if num_sampled is None else f"{num_sampled:,}"
+    title = (
+        f"{planner.num_classes:,} classes, {sampled} in a step, "
+        f"{planner.dim} dimensions in {kernel_dtype}, batch "
+        f"{planner.batch:,}, {planner.machines} machines"
     )
-    return Plan(asked.title(), tuple(rows))
+    return Plan(title, tuple(rows))
 
 
 def _check(sizes, link, machine):
@@ -221,21 +250,178 @@ def _check(sizes, link, machine):
         )
 
 
-def _row(name, find, asked, link, machine):
-    try:
-        step = find(asked)
-    except ValueError as error:
-        return PlanRow(name, note=" ".join(str(error).split()))
-    return PlanRow(
-        name,
-        machine_bytes=step.machine_bytes,
-        variable_bytes=step.variable_bytes,
-        host_or_server_bytes=step.host_or_server_bytes,
-        start_bytes=step.start_bytes,
-        sent_bytes=math.ceil(step.sent_bytes),
-        received_bytes=math.ceil(step.received_bytes),
-        compute_s=step.compute_s(machine),
-        link_s=step.link_s(link, machine),
-        fits=step.fits(machine),
-        note=step.note,
-    )
+@dataclasses.dataclass(frozen=True)
+class _Planner:
+    """The arguments of `plan`, and a method for each strategy."""
+
+    num_classes: int
+    dim: int
+    batch: int
+    machines: int
+    servers: int
+    num_sampled: int | None
+    kernel_dtype: str
+    optimizer: keras.optimizers.Optimizer | str | None
+    link: Link
+    machine: Machine
+
+    def mirrored(self):
+        """All rows on every machine; gradients of rows cross."""
+        part, others = self._part, self.machines - 1
+        found = self._estimate(self._head(self.num_classes), part, True)
+        if self.num_sampled is None:
+            sent = self._reduced(self._row * self.num_classes)
+            messages = _OF_EXACT
+            costs = self.machine.exact
+            compute_s = costs.seconds(part, self.num_classes, self.dim)
+        else:
+            sent = others * (part + self.num_sampled) * (self._row + _ID)
+            messages = _OF_SAMPLED
+            # Each machine moves the rows of all machines' gradients.
+            costs, more = self.machine.sampled, others * self.num_sampled
+            compute_s = costs.seconds(part, self.num_sampled, self.dim)
+            compute_s += costs.number_s * more * self.dim
+        return self._row_of(
+            "mirrored",
+            _step_bytes(found),
+            found.weight_bytes + found.initialization_bytes,
+            sent,
+            compute_s=compute_s,
+            messages=messages * others,
+            variable_bytes=found.weight_bytes + found.slot_bytes,
+        )
+
+    def sharded(self):
+        """A range of classes on each machine; features and sums cross."""
+        shard = -(-self.num_classes // self.machines)
+        sampled = self.num_sampled and -(-self.num_sampled // self.machines)
+        head = layers.ShardedSoftmax(
+            shard, num_sampled=sampled, kernel_dtype=self.kernel_dtype
+        )
+        found = self._estimate(head, self.batch)
+        of_batch = self._part * (self._row + _ID + _FLOAT)
+        sent = (self.machines - 1) * (of_batch + self.batch * _STATS)
+        costs = self.machine.sampled if sampled else self.machine.exact
+        return self._row_of(
+            "sharded",
+            _step_bytes(found),
+            self._whole_start_bytes(),
+            sent + self._reduced(self.batch * self._row),
+            compute_s=costs.seconds(self.batch, sampled or shard, self.dim),
+            messages=_OF_SHARDS * (self.machines - 1),
+            variable_bytes=found.weight_bytes + found.slot_bytes,
+            note="each process draws all initial rows",
+        )
+
+    def of_servers(self):
+        """Rows on parameter servers; active ones cross, there and back."""
+        sampled, load = self.num_sampled, self.machines / self.servers
+        shard = -(-self.num_classes // self.servers)
+        of_server = self._estimate(self._head(shard), self._part)
+        of_worker = self._estimate(self._head(self.num_classes), self._part)
+        costs = self.machine.sampled
+        return self._row_of(
+            "servers",
+            of_worker.gradient_bytes + of_worker.activation_bytes,
+            self._whole_start_bytes(),
+            # Ids twice, and gradients; rows come back.
+            sampled * (self._row + 2 * _ID),
+            received=sampled * self._row,
+            compute_s=max(
+                costs.seconds(self._part, sampled, self.dim),
+                costs.number_s * load * sampled * self.dim,
+            ),
+            messages=2,
+            load=load,
+            host_or_server_bytes=of_server.weight_bytes + of_server.slot_bytes,
+            note=f"{self.servers} servers; the coordinator draws all initial "
+            "rows",
+        )
+
+    def host(self):
+        """Rows in the host's memory of one machine; active ones cross."""
+        found = self._estimate(self._head(self.num_classes), self.batch)
+        variables = found.weight_bytes + found.slot_bytes
+        costs = self.machine.sampled
+        return self._row_of(
+            "host",
+            found.gradient_bytes + found.activation_bytes,
+            found.weight_bytes + found.initialization_bytes,
+            self.num_sampled * self._row,
+            compute_s=costs.seconds(self.batch, self.num_sampled, self.dim),
+            messages=2,
+            link=self.machine.host_link,
+            host_or_server_bytes=variables + found.index_bytes,
+            note="one machine",
+        )
+
+    @property
+    def _row(self):
+        """Bytes of a class vector on the network."""
+        return _FLOAT * self.dim
+
+    @property
+    def _part(self):
+        """Rows of the batch on one machine, int."""
+        return -(-self.batch // self.machines)
+
+    def _head(self, num_classes):
+        """An unbuilt head of `num_classes` on one machine."""
+        options = {"kernel_dtype": self.kernel_dtype}
+        if self.num_sampled is None:
+            return layers.FullSoftmax(num_classes, **options)
+        return layers.SampledSoftmax(
+            num_classes, self.num_sampled, "uniform", **options
+        )
+
+    def _estimate(self, head, batch, has_replicas=False):
+        replicas = self.machines if has_replicas else 1
+        return estimate(head, self.dim, batch, self.optimizer, replicas)
+
+    def _whole_start_bytes(self):
+        """Memory of a process that initializes all class vectors at once."""
+        found = self._estimate(layers.FullSoftmax(self.num_classes), 1)
+        return found.weight_bytes + found.initialization_bytes
+
+    def _reduced(self, num_bytes):
+        """Sent from each machine to sum `num_bytes` over all."""
+        return 2 * (self.machines - 1) / self.machines * num_bytes
+
+    def _row_of(
+        self,
+        strategy,
+        machine_bytes,
+        start_bytes,
+        sent,
+        messages,
+        received=None,
+        load=1.0,
+        link=None,
+        host_or_server_bytes=0,
+        **others,
+    ):
+        """The `PlanRow`; of the busiest link where `load` machines share it."""
+        received = sent if received is None else received
+        link_s = 0.0
+        if sent:
+            size = max(load, 1.0) * max(sent, received)
+            link_s = (link or self.link).seconds(size, messages)
+        on_host = max(host_or_server_bytes, start_bytes)
+        return PlanRow(
+            strategy,
+            machine_bytes=machine_bytes,
+            host_or_server_bytes=host_or_server_bytes,
+            start_bytes=start_bytes,
+            sent_bytes=math.ceil(sent),
+            received_bytes=math.ceil(received),
+            link_s=link_s,
+            fits=machine_bytes <= self.machine.memory_bytes
+            and on_host <= self.machine.host_bytes,
+            **others,
+        )
+
+
+def _step_bytes(found):
+    """The part of an `Estimate` that a step holds, without the start."""
+    step = found.gradient_bytes + found.activation_bytes + found.index_bytes
+    return found.weight_bytes + found.slot_bytes + step

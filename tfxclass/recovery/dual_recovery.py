@@ -37,23 +37,19 @@ class DualRecovery(RecoverySums):
         2020, dual recovery.
     """
 
-    method = "dual"
-
-    def result(self, l2: float, reduction: str = "mean") -> np.ndarray:
+    def result(self, l2: float) -> np.ndarray:
         """The class matrix, float32 `[num_classes, dim]`.
 
         It warns if the step of 1 / l2 is longer than 2 / L.
 
         Args:
-            l2: float > 0, weight of `|W|^2 / 2` in the loss.
-            reduction: `"mean"` if losses were averaged, or `"sum"`.
+            l2: float > 0, weight of `|W|^2 / 2` in the mean loss.
 
         Raises:
             ValueError: if `l2` is not positive, or there were no examples.
         """
-        factor = self._dual_factor(l2, reduction)
-        # For the mean of the losses, whatever the reduction is.
-        step, smoothness = factor * self.total_weight, self.smoothness()
+        factor = self._dual_factor(l2)
+        step, smoothness = 1 / l2, self.smoothness()
         # If all features are zero, any step is as good.
         longest = 2 / smoothness if smoothness else float("inf")
         if step > longest:

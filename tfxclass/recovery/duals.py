@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.core import softmax
 from tfxclass.ops import library
 from tfxclass.recovery.rows import Rows
 from tfxclass.rows import read
@@ -31,7 +30,6 @@ def add_duals(
     total: np.ndarray,
     head: keras.layers.Layer,
     rows: Rows,
-    top_k: int | None = None,
     drawn: Drawn | None = None,
 ) -> None:
     """Adds `(Y - P)^T diag(weights) X` of the rows to `total`.
@@ -40,11 +38,9 @@ def add_duals(
         total: float32 `[num_classes, dim]`.
         head: gives P, the probabilities of its classes.
         rows: `Rows`.
-        top_k: int, probabilities kept of a row; None keeps all.
         drawn: `Drawn`: P is estimated from the labels of all rows and these
             classes. Those that are no label stand for the others, so each row's
             sum of exponentials is estimated without bias (`UniformSampler`).
-            Not together with `top_k`.
 
     Raises:
         FloatingPointError: NaN or infinite logits, with their first row; then
@@ -55,8 +51,6 @@ def add_duals(
     weighted = rows.features * rows.weights[:, tf.newaxis]
     if drawn is not None:
         _add_drawn(total, parts, rows.targets, weighted, drawn)
-    elif top_k is not None:
-        _add_top_k(total, parts, rows.targets, weighted, top_k)
     else:
         _add_all(total, parts, rows.targets, weighted)
 
@@ -82,17 +76,6 @@ def _add_all(total, parts, targets, weighted):
             first = part.first + start
             added = tf.matmul(duals, weighted, transpose_a=True).numpy()
             total[first : first + len(added)] -= added
-    _add_sparse(total, weighted, targets.ids, targets.weights)
-
-
-def _add_top_k(total, parts, targets, weighted, top_k):
-    found = merge(
-        [search.best(queries, part, top_k) for queries, part in parts], top_k
-    )
-    _check_finite(found.logsumexp[:, 0])
-    labelled = targets.is_labelled[:, tf.newaxis]
-    probabilities = softmax.probabilities(found.logits, found.logsumexp)
-    _add_sparse(total, weighted, found.ids, -probabilities * labelled)
     _add_sparse(total, weighted, targets.ids, targets.weights)
 
 

@@ -12,8 +12,7 @@ class FeatureMoments:
 
     Features of 2,048 dimensions and more have blocks of at most 1,024, as
     block-diagonal preconditioners of second-order optimizers: memory and the
-    time of an inverse stay `dim x 1,024` and `dim x 1,024^2`. Sums of several
-    workers add up: `merge`.
+    time of an inverse stay `dim x 1,024` and `dim x 1,024^2`.
 
     Args:
         dim: int, width of the features.
@@ -34,11 +33,6 @@ class FeatureMoments:
             block += tf.matmul(
                 features[:, a:b], weighted[:, a:b], transpose_a=True
             ).numpy()
-
-    def merge(self, other: "FeatureMoments") -> None:
-        """Adds the sums of `other`, of the same width."""
-        for ours, theirs in zip(self.blocks, other.blocks, strict=True):
-            ours += theirs
 
     def mean_eigenvalue(self) -> float:
         """trace(S) / dim."""
@@ -64,16 +58,6 @@ class FeatureMoments:
             for part, (a, b) in zip(inverse, self._ranges, strict=True)
         ]
         return tf.concat(parts, axis=1).numpy()
-
-    def state(self) -> np.ndarray:
-        """All blocks, float64 `[n]`."""
-        return np.concatenate([block.ravel() for block in self.blocks])
-
-    def set_state(self, state: np.ndarray) -> None:
-        """Restores what `state` returned."""
-        for block in self.blocks:
-            block[:] = state[: block.size].reshape(block.shape)
-            state = state[block.size :]
 
 
 def block_ends(dim: int) -> list[int]:

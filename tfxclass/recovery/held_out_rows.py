@@ -1,9 +1,7 @@
 """Rows of a pass that are kept for a line search, and not summed."""
 
 import numpy as np
-import tensorflow as tf
 
-from tfxclass.core.targets import uniform_targets
 from tfxclass.recovery.rows import Rows
 from tfxclass.recovery.rows import joined
 
@@ -14,10 +12,9 @@ SHARE = 0.1
 class HeldOutRows:
     """A uniform sample of at most a tenth of the rows seen so far.
 
-    Each row has a random key in [0, 1), from the seed and its place; the rows
+    Each row has a random key in [0, 1), from the seed and its batch. The rows
     with the least keys are kept: at most `most`, and none from 0.1 on. So the
-    sample does not depend on how the data are sorted, nor on a restart. Between
-    two calls of `surplus` there are up to twice as many.
+    sample does not depend on how the data are sorted.
 
     Args:
         most: int, rows.
@@ -26,7 +23,7 @@ class HeldOutRows:
 
     def __init__(self, most: int, seed: int = 0) -> None:
         self.most = most
-        self.seed = seed
+        self._random = np.random.default_rng(seed)
         self._kept = []
         self._keys = np.zeros(0)
         self._bound = SHARE
@@ -34,9 +31,9 @@ class HeldOutRows:
     def __len__(self):
         return len(self._keys)
 
-    def keys(self, count: int, number: int) -> np.ndarray:
-        """Random keys of `count` examples of batch `number`, float64."""
-        return np.random.default_rng([self.seed, number]).random(count)
+    def keys(self, count: int) -> np.ndarray:
+        """Random keys of the next `count` rows, float64."""
+        return self._random.random(count)
 
     def is_kept(self, keys: np.ndarray) -> np.ndarray:
         """Whether rows of these keys are to be kept, bool."""
@@ -48,12 +45,6 @@ class HeldOutRows:
             self._kept.append(rows)
             self._keys = np.concatenate([self._keys, keys])
 
-    def merge(self, other: "HeldOutRows") -> None:
-        """Takes the rows of `other`."""
-        self._kept += other._kept
-        self._keys = np.concatenate([self._keys, other._keys])
-        self._bound = min(self._bound, other._bound)
-
     def rows(self) -> Rows | None:
         """All that are kept, or None."""
         if len(self._kept) > 1:
@@ -61,7 +52,7 @@ class HeldOutRows:
         return self._kept[0] if self._kept else None
 
     def surplus(self) -> Rows | None:
-        """Returns the examples that are too many, for the sums, or None."""
+        """Returns the rows that are too many, for the sums, or None."""
         if len(self) <= self.most:
             return None
         rows, order = self.rows(), np.argsort(self._keys, kind="stable")
@@ -69,26 +60,3 @@ class HeldOutRows:
         self._bound = self._keys[rest[0]]
         self._kept, self._keys = [rows.at(first)], self._keys[first]
         return rows.at(rest)
-
-    def state(self) -> dict[str, np.ndarray]:
-        """All of the state, a dict of arrays."""
-        state = {"held_keys": self._keys, "held_bound": np.array(self._bound)}
-        rows = self.rows()
-        if rows is not None:
-            state["held_features"] = rows.features.numpy()
-            state["held_ids"] = rows.targets.ids.numpy()
-            state["held_weights"] = rows.weights.numpy()
-        return state
-
-    def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Restores what `state` returned."""
-        self._keys = state["held_keys"]
-        self._bound = float(state["held_bound"])
-        self._kept = []
-        if len(self._keys):
-            rows = Rows(
-                tf.constant(state["held_features"]),
-                uniform_targets(tf.constant(state["held_ids"])),
-                tf.constant(state["held_weights"]),
-            )
-            self._kept = [rows]

@@ -3,36 +3,40 @@
 from typing import Any
 
 import keras
+import numpy as np
 
+from tfxclass import progress
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
+from tfxclass.ops import placement
 from tfxclass.recovery.back_projection import back_projected
+from tfxclass.recovery.back_projection import row_blocks
 from tfxclass.recovery.dual_recovery import DualRecovery
-from tfxclass.recovery.passes import Passes
-from tfxclass.recovery.passes import full_head
+from tfxclass.recovery.feature_moments import block_ends
 from tfxclass.recovery.recovery_sums import check_l2
-from tfxclass.types import Path
+from tfxclass.recovery.step_recovery import StepRecovery
+from tfxclass.recovery.step_recovery import rows_held_out
+from tfxclass.rows import blocks
+
+_HEADS = (ProjectedSoftmax, AdaptiveProjectedSoftmax)
+# Class matrices in full width: the sums, the result and the new head's
+# (measured).
+_MATRICES = 3
 
 
 def recover(
     model: keras.Model,
     dataset: Any = None,
     l2: float | None = None,
-    reduction: str = "mean",
     method: str = "step",
-    top_k: int | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_interval: int = 100,
-    verbose: int = 1,
-    batch_size: int = 32,
-    steps: int = 1,
+    batch_size: int = 256,
     num_sampled: int | None = None,
+    verbose: int = 1,
 ) -> keras.Model:
     """A model with class vectors in full width, after one pass over the data.
 
@@ -50,49 +54,34 @@ def recover(
     - `"lift"` is V R^T alone, and needs no data.
 
     Memory: `tfxclass.estimate(head, dim, batch).recovery_bytes`, plus the
-    model. Each batch costs one product with `[dim, num_classes]` (unless
-    `top_k` is given), two products in the projected width, and one with `[dim,
-    dim]`.
+    model. Each batch costs one product with `[dim, num_classes]`, two products
+    in the projected width, and one with `[dim, dim]`.
 
     Cosine heads are refused: their logits are divided by the length of the
     projected features, which no head in full width does.
 
     Args:
         model: a Sequential or functional model that ends in a
-            `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`. For a further
-            step, also in a `FullSoftmax`, whose own matrix is the start. It is
-            not changed, and its encoder is shared.
+            `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`. It is not
+            changed, and its encoder is shared.
         dataset: the training data, in any order. Not for the lift. As for
             `fit`: arrays `(inputs, labels)` or `(inputs, labels,
             sample_weight)`, or batches of them, a `tf.data.Dataset` or a
             `keras.utils.PyDataset`.
-        l2: float > 0, for the dual and the stationarity error. Defaults to the
-            head's own.
-        reduction: `"mean"` of the losses, as Keras trains, or `"sum"`. It
-            belongs to `l2`.
+        l2: float > 0, weight of `|W|^2 / 2` in the mean loss, for the dual and
+            the stationarity error. Defaults to the head's own.
         method: `"step"` (default), `"dual"` or `"lift"`.
-        top_k: int, number of probabilities kept for each example. None
-            (default) keeps all.
-        checkpoint: str, path of a file (.npz) that keeps the sums every
-            `checkpoint_interval` batches. A run that finds it continues from
-            there (with the same head, arguments and batches), and removes it at
-            the end.
-        checkpoint_interval: int, in batches.
-        verbose: 1 shows a progress bar, the chosen step with its loss on
-            held-out examples, and the stationarity error of the projected model
-            (0 at the optimum of its loss with `l2`). 0 shows nothing.
         batch_size: int, number of examples that are computed at a time. A
             dataset has batches of its own.
-        steps: int >= 1, for `method="step"`: number of passes over the data,
-            each with one step. From the second one on, a pass costs two
-            products in full width. Keep the order of the data, so that the same
-            examples are held out.
         num_sampled: int, for millions of classes: probabilities are estimated
             from the labels of a batch and so many classes, sampled uniformly
             for each batch. Use large batches (`batch_size=1024`). The pass
             costs as much as a sampled training epoch of the projected head. The
             search of the step still needs all classes, for 1,024 examples or
-            more. Not with `top_k`.
+            more.
+        verbose: 1 shows a progress bar, the chosen step with its loss on
+            held-out examples, and the stationarity error of the projected model
+            (0 at the optimum of its loss with `l2`). 0 shows nothing.
 
     Returns:
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
@@ -100,8 +89,7 @@ def recover(
     Raises:
         ValueError: if the head is of another kind or has cosine logits, or
             `l2` of the dual is not positive. Also if the dataset has no labels
-            or examples, numbers are not finite, or a checkpoint belongs to
-            something else.
+            or examples, or numbers are not finite.
 
     Example:
 
@@ -121,61 +109,91 @@ def recover(
     """
     inputs, features, head = encoder_of(model)
     check_choice("method", method, ("step", "dual", "lift"))
-    _check_head(head, method)
-    _check_steps(steps, method)
-    inputs = inputs_as_given(model, inputs)
-    l2 = getattr(head, "l2", 0.0) if l2 is None else l2
-    check_choice("reduction", reduction, ("mean", "sum"))
-    if method == "lift":
-        return _full_model(
-            inputs, features, full_head(head, back_projected(head))
-        )
-    if method == "dual" or l2:
-        check_l2(l2)
-    passes = Passes(
-        keras.Model(inputs, features),
-        Batches("dataset", dataset, batch_size),
-        checkpoint,
-        checkpoint_interval,
-        verbose,
-    )
-    if method == "step":
-        head = passes.steps(
-            head, steps, l2, reduction, top_k=top_k, num_sampled=num_sampled
-        )
-        return _full_model(inputs, features, head)
-    sums = DualRecovery(head, top_k, num_sampled)
-    passes.run(sums)
-    passes.tell_stationarity(sums, l2, reduction)
-    kernel = sums.result(l2, reduction)
-    passes.end()
-    del sums  # as large as the class matrix
-    return _full_model(inputs, features, full_head(head, kernel))
-
-
-def _check_steps(steps, method):
-    steps = check_positive_int("steps", steps)
-    if steps > 1 and method != "step":
-        raise ValueError(
-            f'`steps` is for method="step". Received: steps={steps} with '
-            f"method={method!r}."
-        )
-
-
-def _check_head(head, method):
-    heads = (ProjectedSoftmax, AdaptiveProjectedSoftmax)
-    if method == "step":
-        heads = (*heads, FullSoftmax)
-    similarity = getattr(head, "similarity", "dot")
-    if not isinstance(head, heads) or similarity != "dot":
+    if not _is_recoverable(head):
         raise ValueError(
             "`model` must end in a ProjectedSoftmax or an "
-            'AdaptiveProjectedSoftmax with similarity="dot", or for '
-            'method="step" in such a FullSoftmax. Received: '
-            f"{type(head).__name__} {head.name!r} with "
-            f"similarity={similarity!r} and method={method!r}."
+            'AdaptiveProjectedSoftmax with similarity="dot". Received: '
+            f"{type(head).__name__} {head.name!r} with similarity="
+            f"{getattr(head, 'similarity', 'dot')!r}."
         )
+    inputs = inputs_as_given(model, inputs)
+    if method == "lift":
+        kernel = back_projected(head)
+    else:
+        l2 = getattr(head, "l2", 0.0) if l2 is None else l2
+        if method == "dual" or l2:
+            check_l2(l2)
+        kind = DualRecovery if method == "dual" else StepRecovery
+        sums = kind(head, num_sampled)
+        batches = Batches("dataset", dataset, batch_size)
+        _add_all(sums, keras.Model(inputs, features), batches, verbose)
+        if verbose and l2:
+            error = sums.stationarity_error(l2)
+            print(f"stationarity error: {error:.3g} (0 at the optimum)")
+        if method == "dual":
+            kernel = sums.result(l2)
+        else:
+            with progress.log_if_slow("Solving for the class rows"):
+                kernel = sums.result()
+            if verbose:
+                print(sums.report)
+        del sums  # It is as large as the class matrix.
+    return keras.Model(inputs, _full_head(head, kernel)(features))
 
 
-def _full_model(inputs, features, head):
-    return keras.Model(inputs, head(features))
+def _add_all(sums, encoder, batches, verbose):
+    bar = keras.utils.Progbar(batches.count, verbose=verbose)
+    for number, batch in enumerate(batches.after(0), 1):
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
+        sums.add(encoder(x, training=False), y, weight)
+        bar.update(number)
+
+
+def _is_recoverable(head):
+    similarity = getattr(head, "similarity", "dot")
+    return isinstance(head, _HEADS) and similarity == "dot"
+
+
+def _full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
+    """A built `FullSoftmax` with `kernel` and the bias of `head`, if any."""
+    bias = getattr(head, "bias", None)
+    full = FullSoftmax(
+        head.num_classes,
+        use_bias=bias is not None,
+        activation=head.activation,
+        # Others hold two more matrices for a moment.
+        kernel_initializer="zeros",
+        seed=head.seed,
+        name=f"{head.name}_recovered",
+        class_names=head.class_names,
+        removed=head.removed,
+    )
+    full.build((None, kernel.shape[1]))
+    # At once, it would be copied twice.
+    for at in row_blocks(*kernel.shape):
+        full.kernel.value[at].assign(kernel[at])
+    if bias is not None:
+        full.bias.assign(bias)
+    return full
+
+
+def recovery_bytes(head: keras.layers.Layer, dim: int, batch: int) -> int:
+    """The most memory that recovery by a step adds to the model, int.
+
+    Args:
+        head: any head; 0 where `recover` takes none of its kind.
+        dim: int, width of the features.
+        batch: int, rows of a batch.
+    """
+    if not _is_recoverable(head):
+        return 0
+    ends = block_ends(dim)
+    squares = sum((b - a) ** 2 for a, b in zip([0, *ends[:-1]], ends))
+    # Sums in float64; inverses for three ridges, and one in the making.
+    moments = (8 + 3 * 4 + 3 * 8) * squares
+    held_out = 2 * 4 * rows_held_out(head.num_classes) * dim
+    # Class vectors of a block, a copy of their sum, and logits.
+    classes = blocks.classes_of(batch, placement.on_gpu(None))
+    block = 4 * min(classes, head.num_classes) * (2 * dim + 3 * batch)
+    matrices = _MATRICES * 4 * head.num_classes * dim
+    return matrices + moments + held_out + block

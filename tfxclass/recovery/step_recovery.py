@@ -95,15 +95,11 @@ class StepRecovery(RecoverySums):
     of them.
 
     Args:
-        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`, or a
-            `FullSoftmax` with dot products, for one more step.
-        top_k, num_sampled: as in `RecoverySums`.
+        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`.
+        num_sampled: as in `RecoverySums`.
         held_out: int, largest number of held-out examples. None is
             `rows_held_out(num_classes)`.
         seed: int, for the choice of held-out examples and sampled classes.
-        number: int, number of steps that were made before. It is saved in a
-            file and, from the first step on, so is the class matrix at the
-            start.
 
     Attributes:
         report: `Report` of the last `result`, or None.
@@ -116,27 +112,22 @@ class StepRecovery(RecoverySums):
         Approximate Curvature, ICML 2015 (the factors).
     """
 
-    method = "step"
-
     def __init__(
         self,
         head: keras.layers.Layer,
-        top_k: int | None = None,
+        num_sampled: int | None = None,
         held_out: int | None = None,
         seed: int = 0,
-        number: int = 0,
-        num_sampled: int | None = None,
     ) -> None:
-        super().__init__(head, top_k, num_sampled, seed)
+        super().__init__(head, num_sampled, seed)
         if held_out is None:
             held_out = rows_held_out(head.num_classes)
         held_out = check_positive_int("held_out", held_out)
         self.held_out = HeldOutRows(held_out, seed)
-        self.number = number
         self.report = None
 
     def _take(self, rows: Rows) -> None:
-        keys = self.held_out.keys(len(rows.weights), self.num_batches)
+        keys = self.held_out.keys(len(rows.weights))
         kept = self.held_out.is_kept(keys)
         self._sum(rows.at(~kept))
         self.held_out.keep(rows.at(kept), keys[kept])
@@ -148,12 +139,6 @@ class StepRecovery(RecoverySums):
         surplus = self.held_out.surplus()
         if surplus is not None:
             self._sum(surplus)
-
-    def merge(self, other: "StepRecovery") -> None:
-        """Adds the sums of `other`, of the same head over other examples."""
-        super().merge(other)
-        self.held_out.merge(other.held_out)
-        self._settle()
 
     def result(self) -> np.ndarray:
         """The class matrix, float32 `[num_classes, dim]`; sets `report`.
@@ -167,8 +152,7 @@ class StepRecovery(RecoverySums):
         self._check_rows()
         step, inverse = self._search()
         kernel = np.empty(self.kernel.shape, np.float32)
-        for first, rows in back_projected_blocks(self.head):
-            at = slice(first, first + len(rows))
+        for at, rows in back_projected_blocks(self.head):
             kernel[at] = rows * np.float32(step.keep)
             if step.eta:
                 kernel[at] += self.moments.times(self._moves(step, at), inverse)
@@ -259,24 +243,3 @@ class StepRecovery(RecoverySums):
             float(lifted_loss),
             num_rows,
         )
-
-    def _state(self):
-        state = {"number": np.array(self.number), **super()._state()}
-        if self.number:
-            state["start"] = self.head.kernel.numpy()
-        return {**state, **self.held_out.state()}
-
-    def _settings(self):
-        return {**super()._settings(), "held_out": self.held_out.most}
-
-    def _check_settings(self, path, stored):
-        if int(stored["number"]) != self.number:
-            raise ValueError(
-                f"The file must be of step {self.number}, counted from 0. "
-                f"Received: one of step {int(stored['number'])}."
-            )
-        super()._check_settings(path, stored)
-
-    def _set_state(self, state):
-        super()._set_state(state)
-        self.held_out.set_state(state)

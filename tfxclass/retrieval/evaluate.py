@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_ids
+from tfxclass.retrieval import measures
 from tfxclass.retrieval.answers import as_answers
 from tfxclass.retrieval.sequences import as_sequences
 
@@ -79,16 +81,12 @@ def evaluate(
             f"Received: k={k} with {ids.shape[1]} answers"
         )
     ids = ids[:, :k]
-    is_label = labels >= 0
-    hits = (ids[:, np.newaxis] == labels[:, :, np.newaxis]).any(axis=1)
-    hits &= ids >= 0
-    gains = 1 / np.log2(np.arange(2, k + 2))
-    best = np.cumsum(gains)[np.clip(is_label.sum(axis=1), 1, k) - 1]
-    first = np.where(hits.any(axis=1), 1 / (1 + hits.argmax(axis=1)), 0.0)
+    ranks = measures.ranks_of(ids, labels, k)
+    count = tf.constant((labels >= 0).sum(axis=1), tf.float64)
     figures = {
-        "hit_rate": _mean(hits.any(axis=1)),
-        "mrr": _mean(first),
-        "ndcg": _mean(hits @ gains / best),
+        "hit_rate": _mean(measures.accuracy(ranks, count, k)),
+        "mrr": _mean(measures.reciprocal_rank(ranks, count, k)),
+        "ndcg": _mean(measures.ndcg(ranks, count, k)),
     }
     if train is not None:
         figures |= _of_catalogue(ids, as_sequences("train", train))

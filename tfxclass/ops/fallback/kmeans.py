@@ -1,4 +1,4 @@
-"""Fallbacks of spherical k-means, in NumPy."""
+"""Fallback of the halves of a spherical 2-means, in NumPy."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,16 +8,10 @@ from tfxclass.ops.fallback.registry import Floats
 from tfxclass.ops.fallback.registry import Id
 from tfxclass.ops.fallback.registry import Ids
 from tfxclass.ops.fallback.registry import InvalidInput
-from tfxclass.ops.fallback.registry import check_shape
 from tfxclass.ops.fallback.registry import fallback
 from tfxclass.ops.fallback.registry import generator
 from tfxclass.ops.fallback.registry import on_host
 
-_PASSES = 8
-_JOINT_PASSES = 2
-_SAMPLED_PER_CENTRE = 64
-# Products that are held at a time.
-_BLOCK_NUMBERS = 1 << 22
 _LEAST_GAIN = 1e-4
 _MOST = np.iinfo(np.int32).max
 
@@ -27,64 +21,6 @@ def normalized(rows: np.ndarray) -> np.ndarray:
     rows = np.asarray(rows, np.float32)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
-
-
-def nearest(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    """The centre with the greatest product, int64 `[rows]`."""
-    size = max(_BLOCK_NUMBERS // max(len(centres), 1), 1)
-    found = [
-        np.argmax(rows[start : start + size] @ centres.T, axis=1)
-        for start in range(0, len(rows), size)
-    ]
-    return np.concatenate([np.zeros(0, np.int64), *found])
-
-
-def cluster(
-    rows: np.ndarray, num_clusters: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Lloyd's passes on a sample of normalised rows, then two on all.
-
-    Returns:
-        `(centres, group_of)`: float32 `[clusters, dim]`, int64 `[rows]`.
-    """
-    random = generator(seed)
-    count = min(num_clusters, len(rows))
-    size = min(len(rows), count * _SAMPLED_PER_CENTRE)
-    sample = rows[random.permutation(len(rows))[:size]]
-    centres = sample[:count].copy()
-    for _ in range(_PASSES):
-        centres = _moved(sample, nearest(sample, centres), centres)
-    for _ in range(_JOINT_PASSES):
-        centres = _moved(rows, nearest(rows, centres), centres)
-    return centres, nearest(rows, centres)
-
-
-def _moved(rows, group_of, centres):
-    sizes = np.bincount(group_of, minlength=len(centres))
-    order = np.argsort(group_of, kind="stable")
-    starts = np.cumsum(sizes) - sizes
-    filled = sizes > 0
-    moved = centres.copy()
-    if filled.any():
-        sums = np.add.reduceat(rows[order], starts[filled], axis=0)
-        moved[filled] = normalized(sums)
-    return _without_empty(moved, sizes)
-
-
-def _without_empty(centres, sizes):
-    """Each centre without rows takes half of the largest group, as faiss."""
-    sizes = sizes.copy()
-    step = np.where(np.arange(centres.shape[1]) % 2, 1, -1) / 1024
-    for empty in np.flatnonzero(sizes == 0):
-        largest = np.argmax(sizes)
-        if sizes[largest] < 2:
-            break
-        x = centres[largest].copy()
-        both = normalized(np.stack([x * (1 + step), x * (1 - step)]))
-        centres[empty], centres[largest] = both
-        sizes[empty] = sizes[largest] // 2
-        sizes[largest] -= sizes[empty]
-    return centres
 
 
 def _directions(rows):
@@ -102,24 +38,6 @@ def _directions(rows):
             "infinity or greater than 1e19"
         )
     return normalized(rows)
-
-
-@fallback
-def k_means(rows: object, num_clusters: Id, seed: Id) -> tf.Tensor:
-    """See `tfxclass.ops.kmeans.clusters`."""
-    vectors = tf.cast(tf.convert_to_tensor(rows), tf.float32)
-    check_shape("rows", vectors, [None, None])
-
-    def run(rows, num_clusters, seed):
-        if not 1 <= num_clusters <= _MOST:
-            raise InvalidInput(
-                "`num_clusters` must be in [1, 2147483647]. Received: "
-                f"{num_clusters}"
-            )
-        return (cluster(_directions(rows), int(num_clusters), int(seed))[1],)
-
-    inputs = [vectors, num_clusters, seed]
-    return on_host(run, [tf.int64], inputs, [[vectors.shape[0]]])[0]
 
 
 @fallback

@@ -1,17 +1,107 @@
-"""F1 of the classes whose probability reaches a threshold."""
+"""Metrics that count for each class: coverage and F1."""
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.metrics.retrieval import ClassCounts
+from tfxclass.metrics.ranking import RankingMetric
 from tfxclass.types import Config
+
+
+class ClassCounts(RankingMetric):
+    """Base class of metrics that count for each class.
+
+    Args:
+        head: the head, or its name.
+        k: int.
+        num_classes: int; taken from `head` where it is one.
+        name: name of the metric; `<prefix>_<k>` by default.
+        dtype: as in `keras.metrics.Metric`.
+    """
+
+    #: Names of the counters.
+    counters = ()
+
+    def __init__(
+        self,
+        head: OutputHead | str,
+        k: int = 1,
+        num_classes: int | None = None,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
+        super().__init__(head, k, name, dtype)
+        if num_classes is None and isinstance(head, OutputHead):
+            num_classes = head.num_classes
+        self.num_classes = check_positive_int("num_classes", num_classes)
+        self.counts = {
+            # float32 counts to 2^24.
+            counter: self.add_variable(
+                (self.num_classes,), initializer="zeros", name=counter
+            )
+            for counter in self.counters
+        }
+
+    def add(self, counter: str, ids: tf.Tensor, weight: tf.Tensor) -> None:
+        """Adds weights `[n]` to the counts of the classes `[n]`; -1 is none."""
+        weight = tf.where(ids >= 0, weight, 0.0)
+        added = tf.math.unsorted_segment_sum(
+            weight, tf.maximum(ids, 0), self.num_classes
+        )
+        variable = self.counts[counter]
+        variable.assign_add(tf.cast(added, variable.dtype))
+
+    def reset_state(self) -> None:
+        super().reset_state()
+        for variable in self.counts.values():
+            variable.assign(tf.zeros_like(variable.value))
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class CoverageAtK(ClassCounts):
+    """Fraction of the classes in the data that were found at least once.
+
+    A class is found if it is a label and among the k best classes of the same
+    example. A model that answers only frequent classes has a high P@k and a low
+    coverage. It takes the arguments of `TopKAccuracy`, and `num_classes`, which
+    a head by name needs. It is called `coverage_at_<k>`.
+    """
+
+    _prefix = "coverage_at"
+    counters = ("labels", "found")
+
+    def values_of(
+        self, forward: Forward, targets: Targets
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The labels, and 1 for each one that is found; `[rows, p]`."""
+        found = self.ranks(forward, targets) < self.k
+        return targets.ids, tf.cast(found, tf.float32)
+
+    def add_values(
+        self, values: tuple[tf.Tensor, tf.Tensor], weight: tf.Tensor
+    ) -> None:
+        ids, hits = values
+        of_rows = tf.broadcast_to(weight[:, tf.newaxis], tf.shape(hits))
+        ids, flat = tf.reshape(ids, [-1]), tf.reshape(of_rows, [-1])
+        self.add("labels", ids, flat)
+        self.add("found", ids, flat * tf.reshape(hits, [-1]))
+
+    def result(self) -> tf.Tensor:
+        labels, found = (
+            tf.math.count_nonzero(self.counts[x].value, dtype=tf.float32)
+            for x in self.counters
+        )
+        return tf.math.divide_no_nan(found, labels)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
