@@ -1,5 +1,6 @@
 """tfxclass.advise: what it tries, and what it recommends."""
 
+import dataclasses
 import importlib
 import types
 
@@ -128,7 +129,9 @@ def test_what_is_recommended_can_be_made_and_pasted():
     assert type(found.optimizer()) is keras.optimizers.SGD
     assert found.learning_rate == 0.5
     text = str(found)
-    assert "Recommended (held-out loss 1, 3 before training):" in text
+    assert "Nothing was compared (held-out loss 1, 3 before training)" in text
+    several = dataclasses.replace(found, trials=2 * found.trials)
+    assert "Recommended (held-out loss 1, 3 before training):" in str(several)
     assert "your SGD" in text and "advice.optimizer()" in text
     assert "diverged" in str(advice("FullSoftmax", 1e-2, np.inf))
 
@@ -277,6 +280,18 @@ BAD = {
             model_with(layers.FullSoftmax(9, loss="sigmoid")), (X, Y % 9)
         ),
         'loss="sigmoid"',
+    ),
+    "labels out of range": (
+        lambda: tfxclass.advise(
+            model_with(layers.FullSoftmax(9)), (X, Y % 9 + 1)
+        ),
+        "`data` has labels from . to 9, but the head has 9 classes",
+    ),
+    "labels of str": (
+        lambda: tfxclass.advise(
+            model_with(layers.FullSoftmax(9)), (X, Y.astype(str))
+        ),
+        "`data` must be.* integer",
     ),
     "one array": (lambda: advise_lib._split(X, 4), "`data` must be"),
     "unequal": (lambda: advise_lib._split((X, Y[:3]), 4), r"\[3, 20\]"),

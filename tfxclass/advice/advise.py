@@ -12,11 +12,13 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass import progress
+from tfxclass.checks import as_ids
 from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import pair_of_arrays
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
+from tfxclass.losses.batch_checks import range_error
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.samplers.sample_size import check_num_sampled
@@ -124,7 +126,9 @@ class Advice:
                 name = f"your {type(own).__name__}"
             head = _call(t.head, self.config)
             table.append((head, name, step_ms, steps, shown))
-        found = f"Recommended (held-out loss {self.best.loss:.4g}, "
+        is_alone = len(self.trials) == 1
+        found = "Nothing was compared" if is_alone else "Recommended"
+        found += f" (held-out loss {self.best.loss:.4g}, "
         found += f"{self.start_loss:.4g} before training):"
         lines = ("{:32} {:15} {:>9} {:>7} {:>13}".format(*row) for row in table)
         return "\n".join([found, self.code, *self.notes, "", *lines])
@@ -202,6 +206,8 @@ def advise(
             "scope. Received: a "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
+    if not isinstance(data, tf.data.Dataset):
+        _check_labels(pair_of_arrays(data)[1], encoder_of(model)[2])
     race = _Race(model, _split(data, batch_size), num_sampled, bool(verbose))
     share = _SHARE * seconds
     heads = dict.fromkeys([race.own, *((x, _RATES[0]) for x in _HEADS)])
@@ -417,6 +423,14 @@ def _rate_text(rate):
     if rate is None:
         return None
     return f"HeadAdam({f'{rate:.0e}'.replace('e-0', 'e-')})"
+
+
+def _check_labels(labels, head):
+    """Raises ValueError for what `fit` refuses, before anything is trained."""
+    labels = as_ids("data", labels)
+    error = labels.size and range_error("data", labels, head.num_classes)
+    if error:
+        raise ValueError(error)
 
 
 def _split(data, batch_size):
