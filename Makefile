@@ -110,6 +110,7 @@ build/tools/auditwheel: .venv/installed
 
 lint: .venv/installed
 	@$(BIN)/ruff check .
+	@$(BIN)/mypy --no-error-summary tfxclass tfxclass_text
 	@$(BIN)/ruff format --check --quiet . \
 	    || { echo "Not formatted. Fix: make format"; exit 1; }
 	@$(BIN)/clang-format --dry-run --Werror $(FORMATTED)

@@ -29,8 +29,9 @@ def test_an_option_is_the_samplers(method):
         if method not in methods:
             continue
         option = options_of(f"{name}={values[0]}")
-        head = make_head(method, 100, 40, 24.0, 0, **option)
-        assert getattr(head.sampler, name) == values[0]
+        sampler = make_head(method, 100, 40, 24.0, 0, **option).sampler
+        owner = sampler if hasattr(sampler, name) else sampler.tables
+        assert getattr(owner, name) == values[0]
     assert options_of("") == {}
     share = options_of("neighbor_fraction=0.9")
     assert (

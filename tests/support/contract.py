@@ -442,7 +442,7 @@ class HeadContract(GrowthContract):
             np.zeros(output.shape, np.float32),
         ):
             for read in (head.loss, metrics.TopKAccuracy(head, 2)):
-                with pytest.raises(ValueError, match="is of the head 'a'"):
+                with pytest.raises(ValueError, match="the head 'a'"):
                     read(y, wrong)
 
     @pytest.mark.slow

@@ -133,7 +133,9 @@ def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
     """
     forward = of(y_pred)
     if forward is None:
-        received = f"y_pred={y_pred!r}, which is not a head's output"
+        shape = getattr(y_pred, "shape", None)
+        received = f"a {type(y_pred).__name__} of shape {shape}, which is not "
+        received += "a head's output"
     elif forward.head is None:
         received = "the output of a head that no longer exists"
     elif forward.head.name == head_name:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from typing import Any
 
 import keras
@@ -15,6 +16,11 @@ from tfxclass.keras_internals.names import SUMS
 from tfxclass.keras_internals.names import need
 from tfxclass.keras_internals.names import needs
 
+if TYPE_CHECKING:
+    from typing import Any as _Base  # Keras' class is to the right of it.
+else:
+    _Base = object
+
 #: What we call a private method of Keras, and Keras' own name of it.
 _HOOKS = {
     "_on_apply": "_backend_apply_gradients",
@@ -23,7 +29,7 @@ _HOOKS = {
 }
 
 
-class OptimizerHooks:
+class OptimizerHooks(_Base):
     """Mixin in front of a Keras optimizer: its private methods, renamed.
 
     Keras calls the hooks `_on_apply`, `_on_clip` and `_on_all_reduce`. A

@@ -202,10 +202,8 @@ class ClassHead(OutputHead):
         return specs
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        self.kernel, self.bias = (
-            weights_by_name["kernel"],
-            weights_by_name.get("bias"),
-        )
+        self.kernel = weights_by_name["kernel"]
+        self.bias: Any = weights_by_name.get("bias")
         matrix = matrices.of(self.kernel)
         matrix.is_tied = self.tie is not None
         matrix.is_normalized = self.similarity == "cosine"

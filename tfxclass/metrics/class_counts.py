@@ -27,7 +27,7 @@ class ClassCounts(RankingMetric):
     """
 
     #: Names of the counters.
-    counters = ()
+    counters: tuple[str, ...] = ()
 
     def __init__(
         self,

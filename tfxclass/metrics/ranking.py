@@ -5,6 +5,8 @@ Training values are then higher than validation values, which rank among all
 classes. In training, ranks are by the class vectors of before the update.
 """
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -32,13 +34,13 @@ class RankingMetric(HeadMetric):
     """
 
     #: A function of `measures`, and how the name begins.
-    measure = None
+    measure: Any = None
     _prefix = ""
 
     def __init__(
         self,
         # Without the default, Python's error would name this class.
-        head: OutputHead | str | None = None,
+        head: Any = None,
         k: int = 1,
         name: str | None = None,
         dtype: str | keras.DTypePolicy | None = None,

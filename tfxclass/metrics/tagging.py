@@ -62,9 +62,9 @@ class RankingScores:
         if propensities is not None:
             self._gain = 1 / check_propensities(propensities)
         self._rows = 0
-        self._sums = {}
-        self._seen = set()
-        self._found = {k: set() for k in self.ks}
+        self._sums: dict[str, float] = {}
+        self._seen: set[int] = set()
+        self._found = {k: set[int]() for k in self.ks}
 
     def update(self, ids: ArrayLike, labels: ArrayLike) -> None:
         """Takes in a batch.

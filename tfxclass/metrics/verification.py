@@ -43,18 +43,18 @@ def verification_accuracy(
     References:
         Huang et al., Labeled Faces in the Wild, 2007.
     """
-    similarities, same = _check_pairs(similarities, same)
-    if not 2 <= folds <= len(same):
+    values, is_same = _check_pairs(similarities, same)
+    if not 2 <= folds <= len(is_same):
         raise ValueError(
             "`folds` must be from 2 to the number of pairs. Received: "
-            f"folds={folds} with {len(same)} pairs."
+            f"folds={folds} with {len(is_same)} pairs."
         )
     accuracies = []
-    for rows in np.array_split(np.arange(len(same)), folds):
-        others = np.ones(len(same), bool)
+    for rows in np.array_split(np.arange(len(is_same)), folds):
+        others = np.ones(len(is_same), bool)
         others[rows] = False
-        threshold = _best_threshold(similarities[others], same[others])
-        accuracies.append((similarities[rows] > threshold) == same[rows])
+        threshold = _best_threshold(values[others], is_same[others])
+        accuracies.append((values[rows] > threshold) == is_same[rows])
     return float(np.mean([hits.mean() for hits in accuracies]))
 
 
@@ -85,16 +85,16 @@ def true_positive_rate(
     )
     ```
     """
-    similarities, same = _check_pairs(similarities, same)
+    values, is_same = _check_pairs(similarities, same)
     if not 0 <= false_positive_rate < 1:
         raise ValueError(
             "`false_positive_rate` must be in [0, 1). Received: "
             f"{false_positive_rate}"
         )
-    unequal = np.sort(similarities[~same])[::-1]
+    unequal = np.sort(values[~is_same])[::-1]
     # Not one fewer for the rounding of the product.
     allowed = int(false_positive_rate * len(unequal) + 1e-9)
-    return float((similarities[same] > unequal[allowed]).mean())
+    return float((values[is_same] > unequal[allowed]).mean())
 
 
 def hit_rate(
@@ -130,32 +130,32 @@ def hit_rate(
     rate = tfxclass.metrics.hit_rate(gallery, gallery, range(4), range(4), k=1)
     ```
     """
-    queries = _normalized("queries", queries)
-    gallery = _normalized("gallery", gallery)
-    query_labels = _labels("query_labels", query_labels)
-    gallery_labels = _labels("gallery_labels", gallery_labels)
-    k = check_k(k, len(gallery))
-    shapes = query_labels.shape, gallery_labels.shape
-    if shapes != (queries.shape[:1], gallery.shape[:1]) or not len(queries):
+    asked = _normalized("queries", queries)
+    known = _normalized("gallery", gallery)
+    own_labels = _labels("query_labels", query_labels)
+    labels = _labels("gallery_labels", gallery_labels)
+    k = check_k(k, len(known))
+    shapes = own_labels.shape, labels.shape
+    if shapes != (asked.shape[:1], known.shape[:1]) or not len(asked):
         raise ValueError(
             "There must be queries, and a label for each row. Received: "
-            f"{len(queries)} queries, {len(gallery)} in the gallery, "
+            f"{len(asked)} queries, {len(known)} in the gallery, "
             f"labels of shapes {shapes[0]} and {shapes[1]}."
         )
     # Numbers and texts are never equal, so the rate would be 0.
-    if _are_texts(query_labels) != _are_texts(gallery_labels):
+    if _are_texts(own_labels) != _are_texts(labels):
         raise ValueError(
             "`query_labels` and `gallery_labels` must both be integers, or "
-            f"both texts. Received: {query_labels.dtype.name} and "
-            f"{gallery_labels.dtype.name} values"
+            f"both texts. Received: {own_labels.dtype.name} and "
+            f"{labels.dtype.name} values"
         )
     hits = 0
-    for start in range(0, len(queries), _BLOCK_ROWS):
+    for start in range(0, len(asked), _BLOCK_ROWS):
         block = slice(start, start + _BLOCK_ROWS)
-        cosines = queries[block] @ gallery.T
-        own = gallery_labels == query_labels[block, np.newaxis]
+        cosines = asked[block] @ known.T
+        own = labels == own_labels[block, np.newaxis]
         hits += int((_ranks(cosines, own) < k).sum())
-    return hits / len(queries)
+    return hits / len(asked)
 
 
 def _labels(name, values):

@@ -48,7 +48,7 @@ class RefreshingIndex:
 
     def __init__(self) -> None:
         #: Where it lies, if elsewhere than its user; set before the first use.
-        self.device = None
+        self.device: str | None = None
         self._handle = None
 
     @property

@@ -6,6 +6,7 @@ import keras
 
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
+from tfxclass.types import Config
 from tfxclass.types import LearningRate
 
 
@@ -59,7 +60,7 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
     ) -> None:
         first = initial_accumulator_value
         of_keras = (learning_rate, first, epsilon, weight_decay)
-        ours = {"second_moment": second_moment, "l2": l2}
+        ours: Config = {"second_moment": second_moment, "l2": l2}
         super().__init__(*of_keras, **ours, **kwargs)
 
     def _rule_of(self, variable):

@@ -30,7 +30,7 @@ class GradientSums:
         self._steps = optimizer.gradient_accumulation_steps
         self._ids = [self._add_ids(variable) for variable in variables]
         # Indices of variables that get row gradients.
-        self._with_rows = set()
+        self._with_rows: set[int] = set()
 
     def _add_ids(self, variable):
         """Rows whose sums are not 0, int64 of any length."""

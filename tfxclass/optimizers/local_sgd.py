@@ -124,7 +124,7 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         self.stages = stages
         self.gamma = gamma
         self._schedule = schedule
-        self._averages = None
+        self._averages: ReplicaAverages | None = None
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:

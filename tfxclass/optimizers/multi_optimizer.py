@@ -21,7 +21,7 @@ from tfxclass.types import Store
 from tfxclass.types import Variable
 
 #: Layers, models, variables, paths of variables, or lists of them.
-Owner = keras.Layer | Variable | str | Sequence[Any]
+Owner = Any
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")

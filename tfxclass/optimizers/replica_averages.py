@@ -32,7 +32,7 @@ class ReplicaAverages:
         self._is_average = is_average
         self._touched = [self._add_touched(v) for v in optimizer._built_for]
         # Indices of variables that are known to get row gradients.
-        self._row_indices = set()
+        self._row_indices: set[int] = set()
         # `iterations` at the last average by `average()`.
         self._averaged_at = 0
 

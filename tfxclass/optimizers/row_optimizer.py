@@ -67,8 +67,8 @@ class RowOptimizer(OptimizerHooks):
         **kwargs: as for the Keras optimizer.
     """
 
-    SECOND_MOMENTS = ("element",)
-    SLOT_DTYPES = ("float32",)
+    SECOND_MOMENTS: tuple[str, ...] = ("element",)
+    SLOT_DTYPES: tuple[str, ...] = ("float32",)
     #: Updates of bfloat16 class vectors are rounded stochastically.
     rounds_bfloat16_rows = True
 
@@ -102,7 +102,7 @@ class RowOptimizer(OptimizerHooks):
         self.second_moment = second_moment
         self.slot_dtype = slot_dtype
         self.l2 = l2
-        self._sums = None
+        self._sums: GradientSums | None = None
         self._check_arguments()
 
     def _check_arguments(self):
@@ -374,7 +374,7 @@ class RowOptimizer(OptimizerHooks):
             super().load_own_variables(store)  # warns
 
     def get_config(self) -> Config:
-        own = {"l2": self.l2}
+        own: Config = {"l2": self.l2}
         if len(self.SECOND_MOMENTS) > 1:
             own["second_moment"] = self.second_moment
         if len(self.SLOT_DTYPES) > 1:

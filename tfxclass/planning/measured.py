@@ -4,6 +4,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -95,7 +96,8 @@ def step_costs(
     lines = np.array([[1.0, r * n * dim, n * dim] for r, n in sizes])
     lines /= np.array(times)[:, np.newaxis]
     # Noise may take a term below zero: the best fit without such terms.
-    best, least = None, np.inf
+    best: Any = None
+    least = np.inf
     for kept in itertools.product((True, False), repeat=3):
         found = np.zeros(3)
         used = lines[:, kept]

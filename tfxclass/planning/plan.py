@@ -9,6 +9,7 @@ all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -125,7 +126,7 @@ class Plan:
         return found[strategy]
 
     def __str__(self) -> str:
-        lines = [_TITLES, len(_TITLES) * ("---",)]
+        lines: list[Any] = [_TITLES, len(_TITLES) * ("---",)]
         lines += [row.cells() for row in self.rows]
         table = ["| " + " | ".join(line) + " |" for line in lines]
         return "\n".join([self.title, "", *table])

@@ -18,11 +18,11 @@ class Drawn(NamedTuple):
     """Classes that stand for all.
 
     Attributes:
-        count: int, how many are drawn, uniformly and without replacement.
+        size: int, how many are drawn, uniformly and without replacement.
         random: of NumPy.
     """
 
-    count: int
+    size: int
     random: np.random.Generator
 
 
@@ -105,7 +105,7 @@ def _labels_and(drawn, ids, num_classes):
     Less than 0 for one that stands for several.
     """
     labels = np.unique(ids[ids >= 0])
-    count = min(drawn.count, num_classes)
+    count = min(drawn.size, num_classes)
     others = drawn.random.choice(num_classes, count, False, shuffle=False)
     others = np.setdiff1d(others, labels)
     share = len(others) / max(num_classes - len(labels), 1)

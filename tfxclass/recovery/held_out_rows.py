@@ -1,5 +1,7 @@
 """Rows of a pass that are kept for a line search, and not summed."""
 
+from typing import Any
+
 import numpy as np
 
 from tfxclass.recovery.rows import Rows
@@ -24,7 +26,7 @@ class HeldOutRows:
     def __init__(self, most: int, seed: int = 0) -> None:
         self.most = most
         self._random = np.random.default_rng(seed)
-        self._kept = []
+        self._kept: list[Rows] = []
         self._keys = np.zeros(0)
         self._bound = SHARE
 
@@ -45,7 +47,7 @@ class HeldOutRows:
             self._kept.append(rows)
             self._keys = np.concatenate([self._keys, keys])
 
-    def rows(self) -> Rows | None:
+    def rows(self) -> Any:
         """All that are kept, or None."""
         if len(self._kept) > 1:
             self._kept = [joined(self._kept)]

@@ -116,7 +116,7 @@ def recover(
             f"{type(head).__name__} {head.name!r} with similarity="
             f"{getattr(head, 'similarity', 'dot')!r}."
         )
-    inputs = inputs_as_given(model, inputs)
+    given = inputs_as_given(model, inputs)
     if method == "lift":
         kernel = back_projected(head)
     else:
@@ -124,9 +124,9 @@ def recover(
         if method == "dual" or l2:
             check_l2(l2)
         kind = DualRecovery if method == "dual" else StepRecovery
-        sums = kind(head, num_sampled)
+        sums: Any = kind(head, num_sampled)
         batches = Batches("dataset", dataset, batch_size)
-        _add_all(sums, keras.Model(inputs, features), batches, verbose)
+        _add_all(sums, keras.Model(given, features), batches, verbose)
         if verbose and l2:
             error = sums.stationarity_error(l2)
             print(f"stationarity error: {error:.3g} (0 at the optimum)")
@@ -138,7 +138,7 @@ def recover(
             if verbose:
                 print(sums.report)
         del sums  # It is as large as the class matrix.
-    return keras.Model(inputs, _full_head(head, kernel)(features))
+    return keras.Model(given, _full_head(head, kernel)(features))
 
 
 def _add_all(sums, encoder, batches, verbose):

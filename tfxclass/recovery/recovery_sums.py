@@ -135,7 +135,7 @@ class RecoverySums:
         nothing of how good the dual is (`DualRecovery`).
         """
         factor = self._dual_factor(l2)
-        squares = total = first = 0
+        squares, total, first = 0.0, 0.0, 0
         for projection, rows in self.head.projected_rows():
             last = first + rows.shape[0]
             dual = factor * (self.kernel[first:last] @ projection.numpy())

@@ -152,7 +152,8 @@ class Forest:
         """
         self._num_classes, self._cache = kernel_shape[0], cache
         self._normalize, self._oversampling = normalize, oversampling
-        self._sizes = self.trees_and_sketch(*kernel_shape, cache is not None)
+        size, dim = kernel_shape
+        self._sizes = self.trees_and_sketch(size, dim, cache is not None)
 
     def build(self, kernel: Variable) -> None:
         """Builds a forest of the class vectors as they are, now."""

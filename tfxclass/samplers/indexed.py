@@ -11,7 +11,6 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
-from tfxclass.ops.index import RefreshingIndex
 from tfxclass.ops.index import query_threads
 from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import check_neighbor_fraction
@@ -68,7 +67,7 @@ class IndexedSampler(Sampler):
     default_query_fraction = 1.0
     source: Any = None
     schedule: Any = None
-    neighbor_cache: NeighborCache | None = None
+    neighbor_cache: Any = None
     query_fraction: float | None = None
     may_cache = False
     is_on_servers = False
@@ -105,7 +104,7 @@ class IndexedSampler(Sampler):
         return self.neighbor_cache is None
 
     @property
-    def index(self) -> RefreshingIndex:
+    def index(self) -> Any:
         """The compiled index of the source."""
         return self.source.index
 
@@ -131,7 +130,7 @@ class IndexedSampler(Sampler):
             # Its ops run on a CPU and read class vectors: it lies with them.
             with placement.on(self.device):
                 self.neighbor_cache = NeighborCache(
-                    self, *kernel_shape, fraction
+                    self, kernel_shape[0], kernel_shape[1], fraction
                 )
 
     def make_schedule(
@@ -142,11 +141,12 @@ class IndexedSampler(Sampler):
         decay: float = 0.0,
     ) -> FixedSchedule | Drift:
         """A `FixedSchedule`, or a `Drift` with `"auto"`."""
-        if rebuild_interval != "auto":
+        if not isinstance(rebuild_interval, str):
             return FixedSchedule(rebuild_interval, decay)
         has_cache = self.neighbor_cache is not None
         share = REFRESH_SHARE_BESIDE_CACHE if has_cache else REFRESH_SHARE
-        return Drift(self, *kernel_shape, refresh_nanoseconds, share)
+        size, dim = kernel_shape
+        return Drift(self, size, dim, refresh_nanoseconds, share)
 
     def searches_index(self) -> bool:
         """Whether any row is searched for in the index."""
@@ -275,12 +275,15 @@ class IndexedSampler(Sampler):
 
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
-        for name, value in self.index.state().items():
-            store["index_" + name] = value
+        # The sampler of a head in shards is a pattern, and never built.
+        if self.source is not None:
+            for name, value in self.index.state().items():
+                store["index_" + name] = value
 
     def load_own_variables(self, store: Store) -> None:
-        names = self.index.state_names
-        self.index.set_state({n: store["index_" + n][()] for n in names})
+        if self.source is not None:
+            names = self.index.state_names
+            self.index.set_state({n: store["index_" + n][()] for n in names})
         super().load_own_variables(store)
 
 

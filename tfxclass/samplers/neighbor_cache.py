@@ -100,8 +100,8 @@ class NeighborCache:
         slots = min(num_classes, _MOST_SLOTS)
         bits = bits_of(num_classes)
         # The class, the step of its last search, and the best, best first.
-        shape = slots, 2 + self._width
-        self.weight = sampler.add_state("remembered", -1, shape, "int64")
+        remembered = slots, 2 + self._width
+        self.weight = sampler.add_state("remembered", -1, remembered, "int64")
         tables = tables_of(num_classes)
         shape = tables, 1 << bits, _PLACES
         self.recent = sampler.add_state("recent", -1, shape, "int32")

@@ -18,7 +18,7 @@ from tfxclass.types import Variable
 class _RandomSampler(Sampler):
     is_stateless = True
     reads_class_vectors = False
-    _fill = None
+    _fill: str | None = None
     _cumulative = None
 
     def sample(

@@ -37,7 +37,10 @@ class Groups:
     ) -> None:
         self.index = index
         self._num_groups = num_groups
-        self._options = {"seed": seed or 0, "normalize": normalize}
+        self._options: dict[str, Any] = {
+            "seed": seed or 0,
+            "normalize": normalize,
+        }
 
     def build(self, kernel: Variable) -> None:
         """Builds the groups of the class vectors as they are, now."""

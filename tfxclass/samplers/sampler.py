@@ -126,15 +126,15 @@ class Sampler(keras.layers.Layer):
     ) -> None:
         with suggesting_arguments(type(self), kwargs):
             super().__init__(**kwargs)
-        self.num_sampled = check_num_sampled(num_sampled)
+        self.num_sampled: Any = check_num_sampled(num_sampled)
         self.follows_batch = num_sampled is None
         self.seed = seed
         self.head_name = None
         #: How many hard negatives come with the labels of the head.
         self.num_negatives = 0
         #: What `sample` measures of itself: float32 weights by name.
-        self.measured = {}
-        self.overflow = None
+        self.measured: dict[str, Variable] = {}
+        self.overflow: Any = None
         #: Shards that have a sampler like this one, with as many classes.
         self.num_shards = 1
         #: Whether logits are cosines, as the head says.
@@ -242,8 +242,9 @@ class Sampler(keras.layers.Layer):
     @property
     def gauges(self) -> dict[str, Variable]:
         """All measurements: `measured`, and the labels beyond the sample."""
-        overflow = {} if self.overflow is None else self.overflow.gauges
-        return {**self.measured, **overflow}
+        if self.overflow is None:
+            return self.measured
+        return {**self.measured, **self.overflow.gauges}
 
     def figures(self) -> dict[str, float]:
         """The current values of the measurements, by name."""

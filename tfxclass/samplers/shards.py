@@ -124,7 +124,7 @@ class ShardSamplers:
         """Arrays by name."""
         found = {}
         for number, sampler in self._samplers.items():
-            store = {}
+            store: dict[str, np.ndarray] = {}
             sampler.save_own_variables(store)
             for name, value in store.items():
                 found[f"{number}_{name}"] = np.asarray(value)
