@@ -7,8 +7,7 @@ Test error and calibration, the mean of the seeds; the paper's figures 2 and 3
 and the weight of the entropy are the usual ones, then chosen on validation
 rows, for each set and method (`--usual`: they are not). A job is a model; one
 that has a result is not trained again, so the table may be stopped and resumed.
-CIFAR-100 needs the user's own folder (`--cifar100`). `verses` has 10,000
-classes, of which a step of its methods draws 1,024.
+CIFAR-100 needs the user's own folder (`--cifar100`).
 """
 
 import argparse
@@ -43,7 +42,6 @@ class SetUp(NamedTuple):
     l2: tuple = (0.0, 1e-5, 1e-3)
 
 
-USUAL_L2 = 1e-4
 #: What the paper says of MNIST; the rate of dropout is ours.
 PAPER = {
     "recipe": Recipe(rate=1e-4, rate_falls=False, dropout=0.5),
@@ -73,21 +71,15 @@ SETS = {
     "eurlex": SetUp(
         lambda a, s: data_lib.eurlex(a.data, s), 3000, Recipe(rate=1e-2)
     ),
-    "verses": SetUp(
-        lambda a, s: data_lib.verses(a.data, s),
-        1500,
-        Recipe(batch=250, rate=3e-3),
-    ),
     "cifar100": SetUp(lambda a, s: data_lib.cifar100(a.cifar100, s), 9000),
     "generated": SetUp(lambda a, s: data_lib.generated(s), 60),
 }
 CURVES = "mnist_1k_paper"
-USUAL = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex", "verses"]
+USUAL = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
 
 
 def parse_arguments(argv=None):
     from benchmarks.dropmax_methods import METHODS
-    from benchmarks.dropmax_methods import SAMPLED_METHODS
 
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.dropmax", description=__doc__
@@ -96,8 +88,7 @@ def parse_arguments(argv=None):
     add("--data", default="../shared/data", help="folder of the data sets")
     add("--cifar100", help="folder of its binary version")
     add("--sets", nargs="+", choices=SETS, default=USUAL)
-    names = [*METHODS, *SAMPLED_METHODS]
-    add("--methods", nargs="+", choices=names, default=names)
+    add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--steps", type=int, help="of a job, instead of the set's own")
     add("--usual", action="store_true", help="choose nothing")
@@ -123,7 +114,7 @@ def run(args):
 
     for name in args.sets:
         set_up, steps, data = SETS[name], steps_of(args, name), {}
-        for method in methods_of(args, name):
+        for method in args.methods:
             while job := dropmax_jobs.pending(args, name, steps, method):
                 setting, seed, path = job
                 if seed not in data:
@@ -135,16 +126,6 @@ def run(args):
                 os.replace(path + ".part", path)
                 print(name, method, setting, seed, result["scores"], flush=True)
             tabulate(args)
-
-
-def methods_of(args, name):
-    """The methods of a set that `args` name."""
-    from benchmarks import dropmax_methods
-
-    found = dropmax_methods.METHODS
-    if name == "verses":
-        found = dropmax_methods.SAMPLED_METHODS
-    return [method for method in found if method in args.methods]
 
 
 def load(args, name, method):
@@ -161,7 +142,7 @@ def rows_of(args):
     return [
         _row(name, method, equation, *found)
         for name in (args.sets if args.smoke else SETS)
-        for method in dropmax_methods.names()
+        for method in dropmax_methods.METHODS
         for found in load(args, name, method)
         for equation in ("18", "17")
         if f"test {equation}" in found[-1][0]["scores"]
@@ -187,7 +168,7 @@ def curves_of(args):
 
 
 def _row(name, method, equation, setting, tried, found):
-    from benchmarks.dropmax_jobs import usual
+    from benchmarks.dropmax_jobs import USUAL
 
     def of(part, score):
         return [r["scores"][f"{part} {equation}"][score] for r in found]
@@ -198,7 +179,7 @@ def _row(name, method, equation, setting, tried, found):
     return {
         "set": name,
         "method": method if is_plain else f"{method} ({equation})",
-        "setting": "chosen" if setting != usual(method) else "usual",
+        "setting": "chosen" if setting != USUAL else "usual",
         "l2": setting.l2,
         "lambda": "own" if weight is None else weight,
         "best of": tried,
@@ -210,6 +191,7 @@ def _row(name, method, equation, setting, tried, found):
         "least": round(min(errors), 2),
         "most": round(max(errors), 2),
         "ece": round(statistics.mean(eces), 4),
+        "train_cpu_s": round(statistics.mean(r["cpu_s"] for r in found), 1),
         "validation_error_%": round(
             statistics.mean(of("validation", "error")), 2
         ),
@@ -245,7 +227,7 @@ def _with_earlier(rows, path):
         earlier = found.get(key(row))
         if earlier is None or earlier["seeds"] <= row["seeds"]:
             found[key(row)] = row
-    sets, names = list(SETS), dropmax_methods.names()
+    sets, names = list(SETS), list(dropmax_methods.METHODS)
 
     def place(row):
         name, _, equation = row["method"].partition(" (")

@@ -9,12 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import verses_data
-
 VALIDATION = 5_000  # of MNIST's 60,000
 SIDE = 28
 LABELS, WORDS = 100, 4_000  # of EURLEX57K
-VERSES, HELD_VERSES = 10_000, 2_000
 
 
 class Recipe(NamedTuple):
@@ -149,24 +146,6 @@ def _dense(rows, classes, columns, idf):
         x.append(row / max(np.linalg.norm(row), 1e-9))
         y.append(found[0])
     return np.array(x, np.float32), np.array(y, np.int64)
-
-
-def verses(folder, seed):
-    """10,000 verses, three translations of each; a fourth tunes and tests.
-
-    A row is the ids of its words, int32, padded with 0.
-    """
-    found = verses_data.load(os.path.join(folder, "verses"))
-    x, y, test_x, test_y = (np.asarray(part) for part in found[:4])
-    random = np.random.default_rng(seed)
-    kept = random.permutation(int(test_y.max()) + 1)[:VERSES]
-    numbers = np.full(int(test_y.max()) + 1, -1, np.int64)
-    numbers[kept] = np.arange(VERSES)
-    learn = numbers[y] >= 0
-    held = random.permutation(np.flatnonzero(numbers[test_y] >= 0))
-    parts = held[:HELD_VERSES], held[HELD_VERSES : 2 * HELD_VERSES]
-    held_parts = [(test_x[part], numbers[test_y[part]]) for part in parts]
-    return DataSet((x[learn], numbers[y[learn]]), *held_parts, VERSES)
 
 
 def cifar100(folder, seed):

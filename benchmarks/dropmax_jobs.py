@@ -32,22 +32,18 @@ class Setting(NamedTuple):
         return f"l2={self.l2:g},lambda={shown}"
 
 
-def usual(method):
-    """The `Setting` of a method that nothing chose."""
-    # An embedding has no weight decay.
-    is_embedded = method in dropmax_methods.SAMPLED_METHODS
-    return Setting(0.0 if is_embedded else dropmax.USUAL_L2)
+#: What nothing chose.
+USUAL = Setting(1e-4)
 
 
 def settings_of(args, name, steps, method):
     """`Setting`s to train with the first seed, as far as results tell."""
-    first = usual(method)
     if args.usual:
-        return [first]
-    weights = dropmax_methods.method(method).entropy_weights
-    settings = [first._replace(entropy_weight=w) for w in weights]
+        return [USUAL]
+    weights = dropmax_methods.METHODS[method].entropy_weights
+    settings = [USUAL._replace(entropy_weight=w) for w in weights]
     errors = _errors(args, name, steps, method, settings)
-    if first.l2 and len(errors) == len(settings):
+    if len(errors) == len(settings):
         best = min(errors, key=errors.get)
         settings += [best._replace(l2=l2) for l2 in dropmax.SETS[name].l2]
     return settings
@@ -89,7 +85,7 @@ def chosen(args, name, steps, method):
 def pending(args, name, steps, method):
     """Next `(setting, seed, path)` without a result, or None."""
     settings = settings_of(args, name, steps, method)
-    jobs = [(usual(method), seed) for seed in args.seeds]
+    jobs = [(USUAL, seed) for seed in args.seeds]
     jobs += [(setting, args.seeds[0]) for setting in settings]
     best, _ = chosen(args, name, steps, method)
     jobs += [(best, seed) for seed in args.seeds]
@@ -106,9 +102,8 @@ def load(args, name, steps, method):
     Those there are, each with the results of its seeds.
     """
     best, tried = chosen(args, name, steps, method)
-    first = usual(method)
     found = []
-    for setting in dict.fromkeys([first, best or first]):
+    for setting in dict.fromkeys([USUAL, best or USUAL]):
         paths = [
             path_of(args, name, steps, method, setting, seed)
             for seed in args.seeds

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass import layers
@@ -13,8 +12,6 @@ from tfxclass.rows import products
 from tfxclass.rows import read
 
 SHARES = (0.2, 0.4, 0.6)  # retained, or drawn for each row
-MANY_SAMPLED = 1_024  # classes a step, where there are many
-WIDTH = 128  # of the embeddings of words
 
 
 @keras.saving.register_keras_serializable("benchmarks")
@@ -157,40 +154,11 @@ METHODS = {
 }
 
 
-def _with_sampler(method):
-    """A `Method` whose steps draw classes."""
-    drawn = {"num_sampled": MANY_SAMPLED, "sampler": "uniform"}
-    return method._replace(options={**method.options, **drawn})
-
-
-#: Of sets with so many classes that a step draws some of them.
-SAMPLED_METHODS = {
-    "sampled softmax": _with_sampler(_plain(layers.SampledSoftmax)),
-    **{
-        f"{name} sampled": _with_sampler(METHODS[name])
-        for name in ("attention", "adaptive", "posterior")
-    },
-    "attention, cross-entropy alone, sampled": _with_sampler(
-        METHODS["attention, cross-entropy alone"]
-    ),
-}
-
-
-def method(name):
-    """The `Method` of a name."""
-    return {**METHODS, **SAMPLED_METHODS}[name]
-
-
-def names():
-    """All names, in the order of the table."""
-    return [*METHODS, *SAMPLED_METHODS]
-
-
 def network_of(x, l2, dropout):
     """The layers below the head, for rows `x`."""
     if x.ndim > 2:
         return lenet(x, l2, dropout)
-    return (embedded if x.dtype == np.int32 else words)(x, l2)
+    return words(x, l2)
 
 
 def lenet(x, l2, dropout):
@@ -216,26 +184,4 @@ def words(x, l2):
         keras.layers.Dropout(0.1, seed=0),
         keras.layers.Dense(256, activation="relu", **decay),
         keras.layers.Dropout(0.5, seed=1),
-    ]
-
-
-def embedded(x, l2):
-    """The mean of embeddings of words, by id; 0 is padding.
-
-    `l2` is not used: it would move every row of the table.
-    """
-    del l2
-    return [
-        keras.Input(x.shape[1:], dtype="int32"),
-        keras.layers.Embedding(
-            int(x.max()) + 1,
-            WIDTH,
-            mask_zero=True,
-            # A mean of some dozen words is then of length 2.
-            embeddings_initializer=keras.initializers.RandomNormal(
-                stddev=1.0, seed=0
-            ),
-        ),
-        keras.layers.GlobalAveragePooling1D(),
-        keras.layers.Dropout(0.2, seed=0),
     ]

@@ -54,7 +54,7 @@ def trained(data, method, weight, seed):
     path = path_of(method, weight, seed)
     if not os.path.exists(path):
         set_up = dropmax.SETS["mnist_1k"]
-        setting = dropmax_jobs.usual(method)._replace(entropy_weight=weight)
+        setting = dropmax_jobs.USUAL._replace(entropy_weight=weight)
         result, model = dropmax_train.train(
             method, setting, data[seed], seed, set_up.steps
         )
@@ -106,6 +106,31 @@ def hard_rows(retained, guesses, labels):
         "easy label": float(retained[~hard][is_label[~hard]].mean()),
         "easy others": float(retained[~hard][~is_label[~hard]].mean()),
     }
+
+
+def patterns_of(results, bases, labels):
+    """What hard rows of a class have in common; a dict of means over seeds.
+
+    The 4 and other classes on rows of the 9, and the mean correlation of two
+    rows' patterns: what they retain, less the mean of all rows.
+    """
+    found = []
+    for result, base in zip(results, bases):
+        hard = np.argmax(base["answers"], axis=1) != labels
+        retained, own = np.array(result["answers"])[hard], labels[hard]
+        nines = np.delete(retained[own == 9].mean(axis=0), 9)
+        alike = np.corrcoef(retained - retained.mean(axis=0))
+        same = own[:, None] == own
+        others = same & ~np.eye(len(own), dtype=bool)
+        found.append(
+            {
+                "nines retain 4": nines[4],
+                "nines retain others": np.delete(nines, 4).mean(),
+                "alike in a class": alike[others].mean(),
+                "alike in two": alike[~same].mean(),
+            }
+        )
+    return {key: float(np.mean([f[key] for f in found])) for key in found[0]}
 
 
 def row_of(results, bases, labels):
@@ -203,7 +228,8 @@ def main():
             continue
         found = [trained(data, method, weight, seed) for seed in seeds]
         of_seeds = [bases[i] for i in seeds]
-        rows.append({**about, **row_of(found, of_seeds, labels)})
+        given = found, of_seeds, labels
+        rows.append({**about, **row_of(*given), **patterns_of(*given)})
         print(rows[-1], flush=True)
         if (method, weight) == ROWS[0]:
             dropmax_figures.draw_retained(

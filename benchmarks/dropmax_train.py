@@ -6,13 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import tfxclass
 from benchmarks import dropmax_methods
 from benchmarks.dropmax_data import Recipe
 
 POINTS, BINS = 12, 15
 SAMPLES = 100  # masks of equation 17
-MOST_DRAWN = 1_000  # classes for which equation 17 is computed
 CURVE_ROWS = 1_000
 EVALUATED = 500  # rows of a batch
 
@@ -22,7 +20,7 @@ def make_model(method, setting, data, seed, steps, recipe=Recipe()):
     network = dropmax_methods.network_of(
         data.train[0], setting.l2, recipe.dropout
     )
-    head = dropmax_methods.method(method).make(
+    head = dropmax_methods.METHODS[method].make(
         data.num_classes, seed, setting.entropy_weight
     )
     model = keras.Sequential([*network, head])
@@ -31,10 +29,7 @@ def make_model(method, setting, data, seed, steps, recipe=Recipe()):
         rate = keras.optimizers.schedules.PiecewiseConstantDecay(
             [steps // 3, 2 * steps // 3], [rate, rate / 10, rate / 100]
         )
-    # With a sampler, a step moves the rows that it draws.
-    is_sampled = getattr(head, "sampler", None) is not None
-    kind = tfxclass.optimizers.LazyAdam if is_sampled else keras.optimizers.Adam
-    model.compile(kind(rate), loss=head.loss)
+    model.compile(keras.optimizers.Adam(rate), loss=head.loss)
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -60,20 +55,17 @@ class Judge:
     Args:
         model: its last layer is the head.
         method: str, in the table.
-        num_classes: int.
     """
 
-    def __init__(self, model, method, num_classes):
+    def __init__(self, model, method):
         head = model.layers[-1]
         encoder = keras.Model(model.inputs, model.layers[-2].output)
         self._features = tf.function(
             lambda x: encoder(x, training=False), reduce_retracing=True
         )
-        is_drawn = method.split()[0] in ("random", "adaptive", "posterior")
-        drawn = SAMPLES if is_drawn and num_classes <= MOST_DRAWN else None
         self._answers = {"18": self._answer(head, None)}
-        if drawn:
-            self._answers["17"] = self._answer(head, drawn)
+        if method.split()[0] in ("random", "adaptive", "posterior"):
+            self._answers["17"] = self._answer(head, SAMPLES)
 
     def _answer(self, head, samples):
         @tf.function(reduce_retracing=True)
@@ -124,7 +116,7 @@ def scores(probabilities, labels):
 def train(method, setting, data, seed, steps, recipe=Recipe()):
     """`(result, model)`: scores of either equation and the curve; trained."""
     model = make_model(method, setting, data, seed, steps, recipe)
-    judge = Judge(model, method, data.num_classes)
+    judge = Judge(model, method)
     take = steps_on(model, *data.train)
     per_epoch = max(1, steps // POINTS)
     random = np.random.default_rng(seed)

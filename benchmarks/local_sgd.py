@@ -1,6 +1,6 @@
-"""What local SGD sends: bytes a step, and the loss they buy.
+"""What local SGD sends: bytes a step.
 
-    python benchmarks/local_sgd.py [loss] [steps] [processes]
+    python benchmarks/local_sgd.py [steps] [processes]
     python benchmarks/local_sgd.py --figures    # of the committed rows
 
 After figure 3 of the RP paper (Yuan et al., 2020): full softmax and a random
@@ -16,8 +16,6 @@ a ring all-reduce, 2 (K - 1) (latency + bytes / (K bandwidth)).
 
 `processes`: the same for two workers, by the bytes that crossed the loopback,
 both ways, divided by the steps (`processes.py`).
-
-The last table trains on scikit-learn's digits with four replicas.
 """
 
 import json
@@ -47,8 +45,6 @@ LINKS = {
     "100 Gb InfiniBand": (2e-6, 12.5e9),
     "NVLink 4": (2e-6, 450e9),
 }
-LOSS_INTERVALS = (1, 4, 8, 32)
-EPOCHS, EPOCH_STEPS, BATCH = 20, 32, 64
 
 
 def strategy_of(num_devices):
@@ -185,63 +181,6 @@ def computed(method, num_devices, mb_a_step):
     }
 
 
-def loss_child():
-    """Held-out loss of four replicas' mean after each epoch of 32 steps."""
-    import keras
-    import tensorflow as tf
-    from sklearn import datasets
-
-    from tfxclass import optimizers
-
-    strategy = strategy_of(4)
-    sent = count_bytes(strategy)
-    x, y = datasets.load_digits(return_X_y=True)
-    x = x.astype("float32") / 16
-    train = tf.data.Dataset.from_tensor_slices((x[:1440], y[:1440]))
-    train = train.shuffle(1440, seed=0).repeat().batch(BATCH)
-
-    class Record(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):
-            curve.append(
-                {
-                    "steps": (epoch + 1) * EPOCH_STEPS,
-                    "mb": float(sent.numpy()) / 1e6,
-                    "loss": logs["val_loss"],
-                }
-            )
-
-    curves = {}
-    for interval in LOSS_INTERVALS:
-        curves[interval] = curve = []
-        model = digits_model(strategy, interval)
-        sent.assign(0)
-        model.fit(
-            train,
-            epochs=EPOCHS,
-            steps_per_epoch=EPOCH_STEPS,
-            validation_data=(x[1440:], y[1440:]),
-            callbacks=[optimizers.AverageReplicas(), Record()],
-            verbose=0,
-        )
-    return curves
-
-
-def digits_model(strategy, interval):
-    import keras
-
-    from tfxclass import layers
-    from tfxclass import optimizers
-
-    keras.utils.set_random_seed(0)
-    with strategy.scope():
-        head = layers.FullSoftmax(10)
-        model = keras.Sequential(
-            [keras.Input([64]), keras.layers.Dense(64, "relu"), head]
-        )
-        model.compile(optimizers.LocalSGD(0.1, interval), loss=head.loss)
-    return model
-
-
 def measure_steps():
     rows = []
     for num_devices in DEVICES:
@@ -313,61 +252,8 @@ def _bytes_conclusion(rows):
     )
 
 
-def measure_loss():
-    curves = measure.in_fresh_process(__file__, "--child", "loss")
-    rows = [
-        {"interval": int(interval), **curve[-1]}
-        for interval, curve in curves.items()
-    ]
-    measure.save("local_sgd_loss", rows)
-    draw_loss(rows)
-
-
-def draw_loss(rows):
-    """local_sgd_loss.png: the last loss against what was sent for it."""
-    figure, (axes,) = figure_style.new_figure(height=4)
-    sent = [row["mb"] for row in rows]
-    losses = [row["loss"] for row in rows]
-    axes.plot(sent, losses, "o-", color="tab:blue")
-    for number, row in enumerate(rows):
-        steps = row["interval"]
-        axes.annotate(
-            "each step" if steps == 1 else f"every {steps} steps",
-            (row["mb"], row["loss"]),
-            xytext=(0, -18 if number % 2 else 8),
-            textcoords="offset points",
-            ha="center",
-        )
-    axes.set(
-        xlabel="MB that a replica handed to all-reduces",
-        ylabel=f"held-out loss after {rows[0]['steps']} steps",
-        xscale="log",
-        xlim=(min(sent) / 2, 2 * max(sent)),
-        ylim=(0, 1.4 * max(losses)),
-    )
-    figure_style.plain_ticks(axes.xaxis)
-    path = os.path.join(measure.RESULTS, "local_sgd_loss.png")
-    figure_style.save(figure, path, _loss_conclusion(rows))
-
-
-def _loss_conclusion(rows):
-    first, last = rows[0], rows[-1]
-    return (
-        f"An average every {last['interval']} steps ends at a loss of "
-        f"{last['loss']:.2f}, one each step at {first['loss']:.2f} with "
-        f"{first['mb'] / last['mb']:.0f} times the traffic"
-    )
-
-
-def draw_all():
-    """The figures of the committed rows."""
-    draw_bytes(notes.results("local_sgd"))
-    draw_loss(notes.results("local_sgd_loss"))
-
-
 def main(parts):
     known = {
-        "loss": measure_loss,
         "steps": measure_steps,
         "processes": measure_processes,
     }
@@ -376,13 +262,11 @@ def main(parts):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:3] == ["--child", "loss"]:
-        print(json.dumps(loss_child()))
-    elif sys.argv[1:3] == ["--child", "process"]:
+    if sys.argv[1:3] == ["--child", "process"]:
         process_child(sys.argv[3])
     elif sys.argv[1:2] == ["--child"]:
         print(json.dumps(step_child(int(sys.argv[2]))))
     elif sys.argv[1:] == ["--figures"]:
-        draw_all()
+        draw_bytes(notes.results("local_sgd"))
     else:
         main(sys.argv[1:])

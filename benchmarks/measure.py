@@ -1,6 +1,5 @@
 """What the benchmarks share: fresh processes, medians, tables, plots."""
 
-import argparse
 import csv
 import json
 import math
@@ -229,53 +228,6 @@ def finished(name):
         return json.load(f)["rows"]
 
 
-def run_rows(name, script, args, rows):
-    """Runs `script --child folder row` for each row that has no result yet.
-
-    Those that `args`, of `row_arguments`, name, or all `rows`; for each seed
-    `once`. A child prints one dict or a list of them, whose first has the row's
-    name, and always the same ones. Each keeps when, where and how it was
-    measured, as "measured". Small ones are results of their own.
-
-    Raises:
-        ValueError: the rows that are there have other options.
-    """
-    small = ["--small"] if args.small else []
-    name += "_small" if args.small else ""
-    done = finished(name)
-    wanted = {"epochs": args.epochs, "seeds": args.seeds}
-    missing = [
-        row
-        for row in args.rows or rows
-        if not any(line["row"] == row for line in done)
-    ]
-    if missing:
-        _check_options(name, done, wanted)
-    for row in missing:
-        job = row, "--epochs", args.epochs, *small
-        found = []
-        for seed in range(args.seeds):
-            seeded = *job, "--seed", seed
-            lines = once(name, script, *seeded, folder=args.folder)
-            found.append(lines if isinstance(lines, list) else [lines])
-        measured = {"measured": {**_circumstances(), **wanted}}
-        done += [
-            {"row": row, **of_seeds(lines), **measured} for lines in zip(*found)
-        ]
-        save(name, done)
-
-
-def _check_options(name, done, wanted):
-    for line in done:
-        told = line.get("measured", {})
-        if {key: told.get(key) for key in wanted} != wanted:
-            raise ValueError(
-                f"results/{name}.json has rows of other options: {told or None}"
-                f" of {line['row']!r}, not {wanted}. Fix: move the file away, "
-                "or use its options."
-            )
-
-
 def of_seeds(lines):
     """One dict of those of several seeds: means, and their deviations.
 
@@ -329,19 +281,6 @@ def numbers(*defaults):
     """The numbers that the script is called with, a list of ints."""
     given = [int(text) for text in sys.argv[1:] if text.isdigit()]
     return given or list(defaults)
-
-
-def row_arguments(description, epochs):
-    """What a script of `run_rows` is called with: folder, rows, epochs."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("folder")
-    parser.add_argument("rows", nargs="*", metavar="row")
-    parser.add_argument("--epochs", type=type(epochs), default=epochs)
-    parser.add_argument("--seeds", type=int, default=1, help="how many")
-    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--child", action="store_true")
-    parser.add_argument("--small", action="store_true", help="fewer classes")
-    return parser.parse_args()
 
 
 def write(path, record):

@@ -11,11 +11,9 @@ slim training.
 
 "of the head": the full softmax alone, on frozen features (LazyAdam, 0.001
 falling to zero), for a third of an epoch, for two thirds, about what the pass
-of the step and its search cost, or for a whole one. "of all", the paper's
-protocol: 1 to 4 epochs, the encoder too, the rate falling over all four; from
-the dual, of which nothing comes, with the first seed alone. The figure: the
-slim model and the step from it after so many epochs of slim training, the
-encoder along; from one point to the next it begins with the same rows again.
+of the step and its search cost, or for a whole one. The figure: the slim model
+and the step from it after so many epochs of slim training, the encoder along;
+from one point to the next it begins with the same rows again.
 
 A job is a model of one seed, in a process of its own; those that are done lie
 in benchmarks/cache/recovery_trigram and are not run again. "--cached" runs none
@@ -37,10 +35,9 @@ NAME = "recovery_trigram"
 CLASSES, DIM, EMBEDDING, BATCH, ROWS = 3000, 192, 64, 256, 200_000
 # Projected width, l2, epochs of slim training.
 SETTINGS = ((24, 1e-7, 1), (24, 1e-4, 2), (64, 1e-6, 1))
-# Of all with the first setting, and of the figure.
-LONGER, EPOCHS = 4, (0.125, 0.25, 0.5, 1, 2)
+EPOCHS = (0.125, 0.25, 0.5, 1, 2)  # of the figure
 METHODS = ("lift", "dual", "step")
-PARTS = ("compare", "equal", "epochs", "protocol")
+PARTS = ("compare", "equal", "epochs")
 
 
 def read(folder):
@@ -151,15 +148,6 @@ def tuned_head(full, train, test, epochs):
     return perplexity(model, test), seconds
 
 
-def tuned(full, train, test, epochs):
-    """`(perplexity, CPU seconds)` of it all after each epoch."""
-    rate, seconds, found = falling(train, epochs), 0.0, []
-    for _ in range(epochs):
-        seconds += fit(full, train, rate)
-        found.append((perplexity(full, test), seconds))
-    return found
-
-
 def compare(train, test, width, l2, epochs, seed):
     """`(perplexity, CPU seconds)` by what was done."""
     model = slim_model(width, l2, seed)
@@ -195,19 +183,6 @@ def equal(train, test, seed):
     }
 
 
-def protocol(train, test, method, seed):
-    """`compare` of all, with the first setting."""
-    width, l2, epochs = SETTINGS[0]
-    model = slim_model(width, l2, seed)
-    fit(model, train, 0.01, epochs)
-    full, start = recovered(model, train, method)
-    found = tuned(full, train, test, LONGER)
-    return {
-        f"{method}, then {count} of all": (quality, start + seconds)
-        for count, (quality, seconds) in enumerate(found, 1)
-    }
-
-
 def while_training(train, test, seed):
     """`[epochs, slim, step]` after each of EPOCHS."""
     width, l2, _ = SETTINGS[0]
@@ -231,8 +206,6 @@ def child(folder, what, *args):
         return compare(train, test, *setting, int(seed))
     if what == "equal":
         return equal(train, test, int(seed))
-    if what == "protocol":
-        return protocol(train, test, *args, int(seed))
     return while_training(train, test, int(seed))
 
 
@@ -265,10 +238,6 @@ def jobs(parts):
         "compare": [(setting, None, setting) for setting in SETTINGS],
         "equal": [((), None, SETTINGS[0])],
         "epochs": [((), None, None)],
-        "protocol": [
-            ((method,), 1 if method == "dual" else None, SETTINGS[0])
-            for method in METHODS
-        ],
     }
     return [
         ((part, *job), most, setting)

@@ -70,10 +70,8 @@ def test_lines_of_a_title_are_of_like_length(words):
 
 SCRIPTS = {
     "recovery": ("draw", "at most 22 % of the theorem's bound"),
-    "recovery_digits": ("draw", "the dual 27 to 87 %"),
     "local_sgd": ("draw_bytes", "sent by 20,"),
-    "local_sgd_loss": ("draw_loss", "32 times the traffic"),
-    "local_sgd_accuracy": ("draw_sent", "8 reach 55 %"),
+    "local_sgd_accuracy": ("draw", "where they have their own classes"),
     "verses": ("draw", "in 14 % of its CPU time"),
 }
 
@@ -82,10 +80,9 @@ SCRIPTS = {
 def test_scripts(name, tmp_path, monkeypatch):
     """Scripts import their neighbours, so `measure` is another module."""
     monkeypatch.syspath_prepend(measure.FOLDER)
-    script = name.removesuffix("_loss")
     before = set(sys.modules)
     try:
-        module = importlib.import_module(script)
+        module = importlib.import_module(name)
         rows, titles = module.notes.results(name), []
         monkeypatch.setattr(module.measure, "RESULTS", str(tmp_path))
         save = module.figure_style.save
@@ -97,21 +94,23 @@ def test_scripts(name, tmp_path, monkeypatch):
         function, conclusion = SCRIPTS[name]
         getattr(module, function)(rows)
     finally:
-        for added in {script, "measure", "notes", "figure_style"} - before:
+        for added in {name, "measure", "notes", "figure_style"} - before:
             sys.modules.pop(added, None)
     assert conclusion in titles[0]
     assert next(tmp_path.glob("*.png")).stat().st_size > 1000
 
 
 def test_retained_classes(tmp_path, titles):
-    """Every second row is hard: the plain softmax gives the next class."""
-    labels = np.repeat(np.arange(10), 2)
-    plain = np.eye(10)[(labels + np.tile([0, 1], 10)) % 10]
+    """Two rows in three are hard: the plain softmax gives the next class."""
+    labels = np.repeat(np.arange(10), 3)
+    plain = np.eye(10)[(labels + np.tile([0, 1, 1], 10)) % 10]
     retained = 0.3 + 0.5 * plain
     results, bases = ([{"answers": x.tolist()}] for x in (retained, plain))
     shown = dropmax_retained.figure_of(results, bases, labels)
     assert shown["hard"]["labels"] == shown["easy"]["guesses"] == [*range(10)]
     row = dropmax_retained.hard_rows(retained, plain.argmax(axis=1), labels)
+    found = dropmax_retained.patterns_of(results, bases, labels)
+    assert list(found.values()) == pytest.approx([0.3, 0.3625, 1, -1 / 9])
     dropmax_figures.draw_retained(shown, row, str(tmp_path / "retained.png"))
     assert titles[0].endswith(
         "answer with 0.80, and the eight others with 0.30"

@@ -1,4 +1,4 @@
-"""The simulations of local SGD: accuracy, and steps to an accuracy."""
+"""The simulation of local SGD."""
 
 import importlib
 import pathlib
@@ -17,12 +17,7 @@ CLASSES, DIM, ROWS, RATE = 7, 3, 256, 0.5
 def benchmark(monkeypatch):
     """The module, a script that imports its neighbours."""
     monkeypatch.syspath_prepend(FOLDER)
-    names = (
-        "measure",
-        "verses_data",
-        "local_sgd_speedup",
-        "local_sgd_accuracy",
-    )
+    names = "measure", "verses_data", "local_sgd_accuracy"
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module(names[-1])
@@ -82,25 +77,3 @@ def test_loss_and_accuracy(benchmark):
     expected = -np.log(p[np.arange(ROWS), y]).mean()
     assert loss == pytest.approx(expected, rel=1e-6)
     assert accuracy == np.mean(p.argmax(axis=1) == y)
-
-
-def test_speed_up_is_the_ratio_of_mean_steps(benchmark):
-    speedup = importlib.import_module("local_sgd_speedup")
-    alone = [{"0.5": 30, "0.6": 90}, {"0.5": 50, "0.6": 110}]
-    found = [{"0.5": 10, "0.6": 20}, {"0.5": 10}]
-    row = speedup.row((4, 16, "K"), found, alone)
-    assert row["steps to 0.5"] == 10 and row["speed-up to 0.5"] == 4
-    # One seed never has 0.6, so there is no mean.
-    assert "steps to 0.6" not in row and row["seeds"] == 2
-
-
-def test_steps_to_an_accuracy(benchmark, monkeypatch):
-    speedup = importlib.import_module("local_sgd_speedup")
-    x, y = data()
-    monkeypatch.setattr(speedup, "load", lambda folder: (x, y, x, y))
-    monkeypatch.setattr(benchmark, "DIM", DIM)
-    monkeypatch.setattr(speedup, "TARGETS", (0.15, 2.0))
-    monkeypatch.setattr(speedup, "MOST", 64)
-    found = speedup.child("", 2, 4, "sqrt K", seed=0)
-    # Tested every 8 steps; no accuracy is 2.
-    assert {*found} <= {"0.15"} and all(n % 8 == 0 for n in found.values())

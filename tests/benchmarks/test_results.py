@@ -1,6 +1,5 @@
 """Committed results: one source for each note, and no path of a machine."""
 
-import argparse
 import json
 import math
 import pathlib
@@ -167,37 +166,16 @@ class TestPaths:
         (found,) = strict_json(path.read_text())["rows"]
         assert found == {"a": "inf", "b": "-inf", "c": "", "d": 1.5, "e": "x"}
 
-    @pytest.fixture
-    def runs(self, tmp_path, monkeypatch):
-        """A function that runs rows, and says when and with what."""
-        monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
-        monkeypatch.setattr(measure, "CACHE", str(tmp_path / "cache"))
-        told = []
-        monkeypatch.setattr(
-            measure, "in_fresh_process", lambda *a: told.append(a) or {"x": 1.5}
-        )
-
-        def run(date, rows, epochs=3, seeds=1, small=False):
-            monkeypatch.setattr(measure.time, "strftime", lambda _: date)
-            monkeypatch.setattr(sys, "argv", [str(FOLDER / "x.py"), date])
-            args = argparse.Namespace(
-                rows=rows, epochs=epochs, seeds=seeds, small=small, folder="d"
-            )
-            measure.run_rows("x", "x.py", args, ["a", "b"])
-            return len(told)
-
-        return run
-
-    def test_rows_keep_when_they_were_measured(self, runs, report, tmp_path):
+    def test_rows_keep_when_they_were_measured(self, report):
         """The later run's date and command stood above all."""
-        runs("one", ["a"])
-        runs("two", [])
-        record = json.loads((tmp_path / "x.json").read_text())
-        told = [row["measured"]["date"] for row in record["rows"]]
-        assert told == ["one", "two"]
-        commands = report.circumstances(record)
-        assert len(commands) == 2 and "x.py one`, one" in commands[0]
-        assert "measured" not in measure.table(record["rows"])
+        told = [
+            {"command": "x.py", "date": date, "machine": "m"}
+            for date in ("one", "two")
+        ]
+        rows = [{"row": 1, "measured": one} for one in told]
+        commands = report.circumstances({**told[1], "rows": rows})
+        assert commands == ["`x.py`, one, m.", "`x.py`, two, m."]
+        assert "measured" not in measure.table(rows)
 
     def test_a_job_is_run_once(self, tmp_path, monkeypatch):
         monkeypatch.setattr(measure, "CACHE", str(tmp_path))
@@ -235,35 +213,6 @@ class TestPaths:
         monkeypatch.setattr(measure, "in_fresh_process", lambda *a: failed)
         with pytest.raises(SystemExit, match=r"\?"):
             done(4, False)
-
-    def test_rows_of_other_options_are_not_mixed(self, runs):
-        assert runs("one", ["a"]) == 1
-        for options in ({"epochs": 4}, {"seeds": 2}):
-            with pytest.raises(ValueError, match="rows of other options"):
-                runs("two", ["b"], **options)
-        # What is there is not measured again.
-        assert runs("two", ["a"], epochs=4) == 1
-        assert runs("two", ["b"]) == 2
-        # Small ones are elsewhere.
-        assert runs("two", ["a"], epochs=4, small=True) == 3
-
-    def test_cases_run_in_fresh_processes(self, tmp_path):
-        script = tmp_path / "x.py"
-        script.write_text(
-            f"import os, sys\nsys.path.insert(0, {str(FOLDER)!r})\n"
-            f"import measure\nmeasure.RESULTS = {str(tmp_path)!r}\n"
-            "def child(n, name):\n"
-            "    return {'double': 2 * n, 'own': os.getppid()}\n"
-            "cases = [{'n': n, 'name': 'a b'} for n in measure.numbers(5)]\n"
-            "measure.compare('y', child, cases)\n"
-        )
-        command = [sys.executable, str(script), "1", "2"]
-        subprocess.run(command, check=True, capture_output=True)
-        rows = json.loads((tmp_path / "y.json").read_text())["rows"]
-        assert [row["double"] for row in rows] == [2, 4]
-        assert [list(row) for row in rows] == [
-            ["n", "name", "double", "own"]
-        ] * 2
 
     def test_command_of_a_module(self, monkeypatch):
         script = str(FOLDER / "step_time.py")
