@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 40_456,
+    "lines of heads": 40_498,
     "lines of the tagger": 8_789,
     "lines of benchmarks": 16_530,
     "classes of ours under a head": 4,

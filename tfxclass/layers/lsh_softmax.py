@@ -36,7 +36,10 @@ class LSHSoftmax(SampledSoftmax):
         sampler: a `tfxclass.samplers.LSHSampler`, which has its own
             `num_sampled`, or `"lsh"`, one with default arguments. Defaults to
             `"lsh"`.
-        **kwargs: arguments of `SampledSoftmax`.
+        **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
+            `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
+            `loss_options`, `class_names`, `activation`, `kernel_initializer`,
+            `kernel_dtype`, `num_negatives`, `seed`).
 
     Raises:
         ValueError: if `sampler` is of another kind.

@@ -37,7 +37,10 @@ class SelectiveSoftmax(SampledSoftmax):
         sampler: a `tfxclass.samplers.HashingForestSampler`, which has its own
             `num_sampled`, or `"hashing_forest"`, one with default arguments.
             Defaults to `"hashing_forest"`.
-        **kwargs: arguments of `SampledSoftmax`.
+        **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
+            `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
+            `loss_options`, `class_names`, `activation`, `kernel_initializer`,
+            `kernel_dtype`, `num_negatives`, `seed`).
 
     Raises:
         ValueError: if `sampler` is of another kind.
