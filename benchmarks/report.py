@@ -91,27 +91,22 @@ def page_text(page):
 
 
 def index():
-    """What RESULTS.md holds: key figures, and where each table is."""
+    """What RESULTS.md holds: key figures, and the answer of each page."""
+    answers = os.path.join(FOLDER, "answers")
     lines = [
         "# Measured",
         "",
-        written(os.path.join(FOLDER, "answers", "index.md")),
+        written(os.path.join(answers, "index.md")),
         "",
-        "Each page answers a question, and has the tables behind the answer. "
-        "Each table names its command, its machine and its date. What the five "
-        "papers claim, and how our runs agree, is in "
-        "[docs/papers](../docs/papers/selective_softmax.md).",
+        "Each page below has the tables behind its answer. Each table names "
+        "its command, its machine and its date.",
         "",
     ]
     for page, contents in PAGES.items():
-        lines += [f"## [{contents['title']}](pages/{page}.md)", ""]
-        if page in ("papers", "appendix"):
-            continue
-        lines += [
-            f"- [{title}](pages/{page}.md#{anchor(title)})"
-            for title in contents["tables"].values()
-        ]
-        lines.append("")
+        text = written(os.path.join(answers, page + ".md"))
+        text = text.replace("](../../", "](../")
+        text = re.sub(r"\]\((?=\w+\.md)", "](pages/", text)
+        lines += [f"## [{contents['title']}](pages/{page}.md)", "", text, ""]
     return "\n".join(lines)
 
 
