@@ -253,7 +253,9 @@ def test_other_answers_are_refused(tmp_path, monkeypatch):
 
 def test_without_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ImportError, match="pip install tf2onnx onnx onnxruntime"):
+    with pytest.raises(
+        ImportError, match="pip install tf2onnx onnx onnxruntime"
+    ):
         tfxclass.export.onnx(make_model(), tmp_path / "m")
 
 

@@ -360,7 +360,9 @@ class TestWarmup:
     def test_without_the_extra(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
         monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-        with pytest.raises(ImportError, match="pip install --no-deps 'tensorflow-serving-api"):
+        with pytest.raises(
+            ImportError, match="pip install --no-deps 'tensorflow-serving-api"
+        ):
             tfxclass.export.saved_model(
                 make_model(), tmp_path, warmup_batch_sizes=[1]
             )
