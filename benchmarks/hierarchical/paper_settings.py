@@ -3,8 +3,8 @@
     python -m benchmarks.hierarchical.paper_settings --data ../shared/data \
         --fasttext FOLDER/bin/python [--jobs ...] [--tables]
 
-One core; one seed of fastText, or those of the job, on the same split. fastText
-has the rate of the paper. Our heads have another optimizer, and the rate that
+All runs use one core and the same split. fastText has one seed, unless the job
+names more, and the rate of the paper. Our heads have another optimizer, and the rate that
 was chosen on validation rows of EU law (results/hierarchical/eurlex57k.json) at
 the nearest n. fastText's softmax costs n times the width for each label that it
 learns, so the sets with thousands of labels have fewer epochs; `epoch` of a row

@@ -291,7 +291,7 @@ class DropMax(SampledSoftmax):
     def all_logits(
         self, features: tf.Tensor, weights: Retained | None = None
     ) -> tf.Tensor:
-        retained = weights or self.retained
+        retained = self.retained if weights is None else weights
         return retained.all_logits(self.queries(features))
 
     def all_scores(
@@ -305,7 +305,7 @@ class DropMax(SampledSoftmax):
         ids: tf.Tensor,
         weights: Retained | None = None,
     ) -> tf.Tensor:
-        retained = weights or self.retained
+        retained = self.retained if weights is None else weights
         return retained.logits_of(self.queries(features), ids)
 
     def best(
@@ -314,7 +314,7 @@ class DropMax(SampledSoftmax):
         k: int,
         weights: Retained | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        retained = weights or self.retained
+        retained = self.retained if weights is None else weights
         found = retained.best(self.queries(features), k, self.needs_logsumexp)
         return self.as_answers([found], k)
 

@@ -622,7 +622,7 @@ class OutputHead(keras.layers.Layer):
 
     def _read(self, features, weights):
         """`(parts, exchange)` of an answer; an export has no replicas."""
-        exchange = NO_EXCHANGE if weights else self.exchange(features)
+        exchange = self.exchange(features) if weights is None else NO_EXCHANGE
         return self.parts(features, weights), exchange
 
     def as_answers(

@@ -257,7 +257,7 @@ class ShardedSoftmax(ClassHead):
         }
 
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
-        if not weights and self.exchange(features).needs_collectives:
+        if weights is None and self.exchange(features).needs_collectives:
             return tf.fill([tf.shape(features)[0], self.num_classes], math.nan)
         return super().all_logits(features, weights)
 
