@@ -12,8 +12,8 @@ the rows, drawn once. Full-D-C, rows of 256 numbers, is what `ShardedSoftmax`
 computes: exactly the full softmax.
 
 An epoch of K replicas has a K-th of the steps, at K times the rate of one
-replica, as in the paper. That rate is the one of RATES with the best accuracy on
-validation rows (seed 0). Replicas are simulated one after the other, in NumPy: as `LocalSGD` does
+replica, as in the paper. That rate is the one of RATES with the best accuracy
+on validation rows, seed 0. Replicas are simulated in NumPy, as `LocalSGD` does
 it, whose tests compare it with such a loop.
 
 A job is a model, in a process of its own. Those that are done lie in
