@@ -4,9 +4,9 @@
         --fasttext FOLDER/bin/python [--jobs ...] [--tables]
 
 All runs use one core and the same split. fastText has one seed, unless the job
-names more, and the rate of the paper. Our heads have another optimizer, and the rate that
-was chosen on validation rows of EU law (results/hierarchical/eurlex57k.json) at
-the nearest n. fastText's softmax costs n times the width for each label that it
+names more, and the rate of the paper. Our heads have another optimizer, and the
+rate of results/hierarchical/eurlex57k.json, chosen on validation rows of EU law
+at the nearest n. fastText's softmax costs n times the width for each label that it
 learns, so the sets with thousands of labels have fewer epochs; `epoch` of a row
 says how many. One epoch shows what an epoch costs. `labels` is the mean of a
 document, and `k` are predicted (Table II). A job that has a result in the cache

@@ -636,7 +636,7 @@ INVALID = {
     "sampler_kind": (
         lambda: layers.SelectiveSoftmax(9, 3, "uniform"),
         [
-            "`sampler` of SelectiveSoftmax must be a HashingForestSampler",
+            "`sampler` of SelectiveSoftmax must be of the class HashingForest",
             "UniformSampler",
         ],
     ),

@@ -87,7 +87,7 @@ def check_kind(
     """Raises ValueError unless `sampler` is of the kind of a head."""
     if not isinstance(sampler, kind):
         raise ValueError(
-            f"`sampler` of {type(head).__name__} must be a {kind.__name__}; "
-            "SampledSoftmax takes any. Received: a "
+            f"`sampler` of {type(head).__name__} must be of the class "
+            f"{kind.__name__}; SampledSoftmax takes any. Received: a "
             f"{type(sampler).__name__}"
         )
