@@ -6,9 +6,9 @@
 All runs use one core and the same split. fastText has one seed, unless the job
 names more, and the rate of the paper. Our heads have another optimizer, and the
 rate of results/hierarchical/eurlex57k.json, chosen on validation rows of EU law
-at the nearest n. fastText's softmax costs n times the width for each label that it
-learns, so the sets with thousands of labels have fewer epochs; `epoch` of a row
-says how many. One epoch shows what an epoch costs. `labels` is the mean of a
+at the nearest n. fastText's softmax costs n times the width for each label, so
+sets with thousands of labels have fewer epochs; `epoch` of a row says how many.
+One epoch shows what an epoch costs. `labels` is the mean of a
 document, and `k` are predicted (Table II). A job that has a result in the cache
 is not run again, and a row that is in the table stays as it is.
 """
