@@ -1,5 +1,9 @@
 """Trains, reports, exports, answers; see README.md."""
 
+# First: TensorFlow's notes at its start are hidden.
+from tfxclass_serve import quiet  # noqa: F401
+
+# isort: split
 import argparse
 import functools
 import pathlib
