@@ -1,13 +1,15 @@
 """How samples of hash tables follow the softmax: Fig. 3 of the LSH paper.
 
-    python -m benchmarks.comparison.lsh_adapts
+    python -m benchmarks.comparison.lsh_adapts --rates 0.003 0.012
 
-EU law is trained by the paper's rule (LSH embedding, SimHash, K = 9, L = 50).
-Before, during and after the training, 512 test rows are queries. The target is
-the softmax over the classes that are no labels of the row. LSH samples a class
-in proportion to 1 - (1 - p^K)^L (theorems 1 and 2). Each row ranks the classes
-by their target; curves and shares are means over the rows. The results are
-benchmarks/results/comparison/lsh_adapts.json and lsh_adapts.png.
+EU law is trained by the paper's two rules (SimHash, K = 9, L = 50), each at its
+own rate. Before, during and after the training, 512 test rows are queries. The
+target is the softmax over the classes that are no labels of the row. LSH
+samples a class in proportion to 1 - (1 - p^K)^L (theorems 1 and 2). Each row
+ranks the classes by their target; curves and shares are means over the rows.
+"classes" are those in a row's buckets, and "common" is the length of the mean
+of all class vectors, each of length 1.
+The results are benchmarks/results/comparison/lsh_adapts.json and .png.
 """
 
 import argparse
@@ -28,18 +30,13 @@ from benchmarks.comparison.model import make_model
 from benchmarks.comparison.results import FOLDER
 from tfxclass.samplers import lsh_probability
 
-SET, METHOD, SCHEMES = (
-    "eurlex57k",
-    "lsh_embedding_paper",
-    ("embedding", "label"),
-)
+SET, SCHEMES = "eurlex57k", ("embedding", "label")
 PARTS = (0.0, 0.1, 0.5, 1.0)  # of the training
 ROWS, BEST = 512, 10
 
 
-def found_by(sampler, scheme, features, labels, kernel):
+def found_by(sampler, features, labels, kernel):
     """The chance of each class to be in a row's buckets, float32 [n, N]."""
-    sampler.scheme = scheme
     asked, valid = sampler.hashed_queries(features, labels, kernel)
     cosines = lsh_probability.cosines(asked, kernel, 0.0)
     in_table = lsh_probability.collision_probability(cosines).numpy()
@@ -55,40 +52,37 @@ def laws(model, head, features, words, labels):
     is_label = np.zeros(target.shape, bool)
     rows, _ = np.nonzero(labels >= 0)
     is_label[rows, labels[labels >= 0]] = True
-    found = {"target": target, "uniform": np.ones(target.shape)}
-    for scheme in SCHEMES:
-        found[f"LSH {scheme}"] = found_by(
-            head.sampler, scheme, features(words), labels, head.kernel
-        )
+    lsh = found_by(head.sampler, features(words), labels, head.kernel)
+    found = {"target": target, "uniform": np.ones(target.shape), "LSH": lsh}
     order = np.argsort(np.where(is_label, 1, -target), axis=1, kind="stable")
-    ranked, sizes = {}, {}
+    ranked = {}
     for name, law in found.items():
-        sizes[name] = law.sum(axis=1).mean()
         law = np.where(is_label, 0, law)
         law /= law.sum(axis=1, keepdims=True)
         ranked[name] = np.take_along_axis(law, order, axis=1)
-    return ranked, sizes
+    unit = tf.math.l2_normalize(head.kernel, axis=1)
+    common = tf.norm(tf.reduce_mean(unit, axis=0))
+    return ranked, {"classes": lsh.sum(axis=1).mean(), "common": common}
 
 
-def row_of(step, ranked, sizes):
+def row_of(scheme, step, ranked, about):
     """A row of the table, in percent, and the curves of the figure."""
-    row = {"step": step}
+    row = {"trained by": f"LSH {scheme}", "step": step}
     for name, law in ranked.items():
         share = law[:, :BEST].sum(axis=1).mean()
         row[f"10 best, {name}"] = 100 * float(share)
         if name != "target":
             apart = np.abs(law - ranked["target"]).sum(axis=1) / 2
             row[f"apart, {name}"] = 100 * float(apart.mean())
-        if name.startswith("LSH"):
-            row[f"classes, {name}"] = float(sizes[name])
+    row |= {name: float(value) for name, value in about.items()}
     return row, {name: law.mean(axis=0) for name, law in ranked.items()}
 
 
-def trained(data, rate, epochs):
+def trained(data, scheme, rate, epochs):
     """What is measured before, during and after the training."""
     keras.utils.set_random_seed(0)
     set_up = sets.SETS[SET]
-    head = methods.make_head(METHOD, {}, data, set_up, 0)
+    head = methods.make_head(f"lsh_{scheme}_paper", {}, data, set_up, 0)
     model = make_model(data, set_up, head, rate)
     features = keras.Model(model.inputs, model.layers[-1].input)
     step = tf.function(lambda x, y: model.train_step((x, y)))
@@ -103,11 +97,12 @@ def trained(data, rate, epochs):
             model.optimizer.learning_rate = rate * train.falling(used)
             step(*next(source))
         done = int(part * steps)
-        yield row_of(done, *laws(model, head, features, words, labels))
+        yield row_of(scheme, done, *laws(model, head, features, words, labels))
 
 
 def draw(points):
-    """A panel for each point of the training."""
+    """A panel for the begin and the end of each training."""
+    points = [points[i] for i in (0, len(PARTS) - 1, len(PARTS), -1)]
     figure, axes = figure_style.new_figure(rows=len(points), height=2.8)
     for one, (row, curves) in zip(axes, points, strict=True):
         for name, law in curves.items():
@@ -115,18 +110,22 @@ def draw(points):
                 np.geomspace(1, len(law) - ROWS // 8, 60).astype(int)
             )
             one.plot(ranks, 100 * law[ranks - 1], label=name)
-        one.set(title=f"step {row['step']:,}", xscale="log", yscale="log")
+        one.set(
+            title=f"{row['trained by']}, step {row['step']:,}",
+            xscale="log",
+            yscale="log",
+        )
         one.set(ylabel="percent of the samples")
         figure_style.plain_ticks(one.xaxis)
     axes[-1].set(xlabel="classes, those with the most probability first")
     axes[0].legend()
-    last = points[-1][0]
+    first, last = points[1][0], points[-1][0]
     figure_style.save(
         figure,
         os.path.join(FOLDER, "lsh_adapts.png"),
-        f"After training, the 10 most probable classes get "
-        f"{last['10 best, target']:.0f} % of the softmax and "
-        f"{last['10 best, LSH embedding']:.0f} % of the samples by hashing",
+        "Share of the samples of the 10 most probable classes, after training: "
+        f"LSH embedding {first['10 best, LSH']:.0f} %, "
+        f"LSH label {last['10 best, LSH']:.0f} %",
     )
 
 
@@ -134,14 +133,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--data", default="../shared/data", help="folder of the data sets")
-    add("--rate", type=float, default=6e-3)
-    add("--epochs", type=float, default=5.0)
+    add("--rates", type=float, nargs=2, default=[0.003, 0.012])
+    add("--epochs", type=float, default=3.0)
     args = parser.parse_args()
     train.use_one_thread()
     with tempfile.NamedTemporaryFile(suffix=".npz") as file:
         sets.prepare(SET, args.data, file.name)
         data = rows_lib.load(file.name)
-    points = list(trained(data, args.rate, args.epochs))
+    points = [
+        point
+        for scheme, rate in zip(SCHEMES, args.rates)
+        for point in trained(data, scheme, rate, args.epochs)
+    ]
     measure.save("comparison/lsh_adapts", [row for row, _ in points])
     draw(points)
 

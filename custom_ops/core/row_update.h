@@ -120,20 +120,20 @@ struct RowRandom {
   }
 };
 
-// How numbers are kept: computed with in Wide<T>, rounded to T. Those of Bf16
+// Numbers are computed with in Wide<T> and stored in T. Those of Bf16
 // are rounded stochastically, the others to nearest.
 template <class T>
-Wide<T> Unkept(T x) {
+Wide<T> Load(T x) {
   return static_cast<Wide<T>>(x);
 }
-inline float Unkept(Bf16 x) { return ToFloat(x); }
+inline float Load(Bf16 x) { return ToFloat(x); }
 
 template <class T>
-T Kept(Wide<T> x, uint32_t /*random*/) {
+T Store(Wide<T> x, uint32_t /*random*/) {
   return static_cast<T>(x);
 }
 template <>
-inline Bf16 Kept<Bf16>(float x, uint32_t random) {
+inline Bf16 Store<Bf16>(float x, uint32_t random) {
   return RoundStochastically(x, random);
 }
 
@@ -188,19 +188,20 @@ struct SlottedRows {
     for (int s = 0; s < 3; ++s) after[s] = before[s];
     for (int64_t d = 0; d < size; ++d) {
       W of_element[3] = {before[0], before[1], before[2]};
-      if constexpr (kFull > 0) of_element[0] = Unkept(a[d]);
-      if constexpr (kFull > 1) of_element[1] = Unkept(b[d]);
-      if constexpr (kFull > 2) of_element[2] = Unkept(c[d]);
-      const W old = Unkept(w[d]);
+      if constexpr (kFull > 0) of_element[0] = Load(a[d]);
+      if constexpr (kFull > 1) of_element[1] = Load(b[d]);
+      if constexpr (kFull > 2) of_element[2] = Load(c[d]);
+      const W old = Load(w[d]);
       const W moved = old + step_of(input[d], old, of_element);
       const uint32_t random_bits = kIsRandom ? bits[d] : 0;
-      if constexpr (kFull > 0) a[d] = Kept<M>(of_element[0], random_bits >> 16);
-      if constexpr (kFull > 1) b[d] = Kept<M>(of_element[1], 0);
-      if constexpr (kFull > 2) c[d] = Kept<M>(of_element[2], 0);
+      if constexpr (kFull > 0)
+        a[d] = Store<M>(of_element[0], random_bits >> 16);
+      if constexpr (kFull > 1) b[d] = Store<M>(of_element[1], 0);
+      if constexpr (kFull > 2) c[d] = Store<M>(of_element[2], 0);
       if constexpr (kFull <= 0 && kSlots > 0) after[0] = of_element[0];
       if constexpr (kFull <= 1 && kSlots > 1) after[1] = of_element[1];
       if constexpr (kFull <= 2 && kSlots > 2) after[2] = of_element[2];
-      w[d] = Kept<V>(moved, random_bits);
+      w[d] = Store<V>(moved, random_bits);
     }
     for (int s = kFull; s < kSlots; ++s) *OfRow(s, row) = after[s];
   }

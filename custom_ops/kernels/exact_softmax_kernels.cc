@@ -19,10 +19,10 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
-// T is how TensorFlow names the numbers that are Kept here.
-template <class T, class Kept>
-const Kept* RowsOf(const Tensor& kernel) {
-  return reinterpret_cast<const Kept*>(kernel.flat<T>().data());
+// T is how TensorFlow names the numbers that are stored here.
+template <class T, class Stored>
+const Stored* RowsOf(const Tensor& kernel) {
+  return reinterpret_cast<const Stored*>(kernel.flat<T>().data());
 }
 
 // `is_narrow` asks for products of numbers rounded to bfloat16, which are made
@@ -41,13 +41,13 @@ std::unique_ptr<QueryPanels> MakePanels(const SoftmaxInputs& in,
 }
 
 // Into bias_grads [classes], where there are biases.
-template <class Kept>
-void CopyBiasGrads(const ChunkGradients<Kept>& found, float* bias_grads) {
+template <class Stored>
+void CopyBiasGrads(const ChunkGradients<Stored>& found, float* bias_grads) {
   if (found.bias_grads() == nullptr) return;
   std::copy_n(found.bias_grads(), found.count(), bias_grads + found.first());
 }
 
-template <class T, class Kept>
+template <class T, class Stored>
 class ExactSoftmaxOp : public OpKernel {
  public:
   explicit ExactSoftmaxOp(OpKernelConstruction* c) : OpKernel(c) {
@@ -68,8 +68,8 @@ class ExactSoftmaxOp : public OpKernel {
     OP_REQUIRES_OK(
         c, AllocateOutput(c, 2, {wants_rows_ ? in.batch : 0, in.dim}, &rows));
     const int64_t num_classes = kernel.dim_size(0);
-    const ClassMatrix<Kept> matrix =
-        in.Matrix(RowsOf<T, Kept>(kernel), num_classes, epsilon_);
+    const ClassMatrix<Stored> matrix =
+        in.Matrix(RowsOf<T, Stored>(kernel), num_classes, epsilon_);
     const std::vector<SoftmaxSums> sums =
         ForwardSoftmax(BestTiles(), matrix, *MakePanels(in, false, is_narrow_),
                        in.Targets(num_classes), wants_rows_, PoolOf(c));
@@ -95,7 +95,7 @@ class ExactSoftmaxOp : public OpKernel {
   float epsilon_;
 };
 
-template <class T, class Kept>
+template <class T, class Stored>
 class ExactSoftmaxGradOp : public OpKernel {
  public:
   explicit ExactSoftmaxGradOp(OpKernelConstruction* c) : OpKernel(c) {
@@ -117,7 +117,7 @@ class ExactSoftmaxGradOp : public OpKernel {
         c, AllocateOutput(c, 1, {in.bias ? num_classes : 0}, &bias_grad));
     float* const out = kernel_grad->flat<float>().data();
     float* const bias_out = bias_grad->flat<float>().data();
-    const auto take = [=](const ChunkGradients<Kept>& found) {
+    const auto take = [=](const ChunkGradients<Stored>& found) {
       for (int64_t i = 0; i < found.count(); ++i) {
         std::copy_n(found.grads() + i * found.stride(), in.dim,
                     out + (found.first() + i) * in.dim);
@@ -125,7 +125,7 @@ class ExactSoftmaxGradOp : public OpKernel {
       CopyBiasGrads(found, bias_out);
     };
     BackwardSoftmax(BestTiles(),
-                    in.Matrix(RowsOf<T, Kept>(kernel), num_classes, epsilon_),
+                    in.Matrix(RowsOf<T, Stored>(kernel), num_classes, epsilon_),
                     *MakePanels(in, true, is_narrow_), in.Targets(num_classes),
                     in.Grads(uniform_), PoolOf(c), [=] { return take; });
   }
@@ -137,11 +137,11 @@ class ExactSoftmaxGradOp : public OpKernel {
 
 // One step of a rule for all rows of a matrix, whose gradient is handed over
 // chunk by chunk.
-template <class Inputs, class Kept>
-class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
+template <class Inputs, class Stored>
+class ClassUpdateOp : public LazyRowsOp<Inputs, Stored, float> {
  public:
   explicit ClassUpdateOp(OpKernelConstruction* c)
-      : LazyRowsOp<Inputs, Kept, float>(c) {
+      : LazyRowsOp<Inputs, Stored, float>(c) {
     OP_REQUIRES_OK(c, c->GetAttr("uniform", &uniform_));
     OP_REQUIRES_OK(c, c->GetAttr("bfloat16_products", &is_narrow_));
     OP_REQUIRES_OK(c, c->GetAttr("epsilon_of_norm", &epsilon_));
@@ -178,7 +178,7 @@ class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
             const Element& rule, const Rows& slotted, float* bias_out) const {
     const auto make_take = [&] {
       return [&, element = rule, buffers = RowBuffers<Rows>(in.dim)](
-                 const ChunkGradients<Kept>& found) mutable {
+                 const ChunkGradients<Stored>& found) mutable {
         for (int64_t i = 0; i < found.count(); ++i) {
           StepRow(element, slotted, found.first() + i,
                   found.grads() + i * found.stride(), &buffers);
@@ -186,7 +186,7 @@ class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
         CopyBiasGrads(found, bias_out);
       };
     };
-    const Kept* const kernel = slotted.var;
+    const Stored* const kernel = slotted.var;
     BackwardSoftmax(BestTiles(), in.Matrix(kernel, num_classes, epsilon_),
                     *MakePanels(in, true, is_narrow_), in.Targets(num_classes),
                     in.Grads(uniform_), PoolOf(c), make_take);
@@ -207,13 +207,13 @@ class ClassUpdateOp : public LazyRowsOp<Inputs, Kept, float> {
                         .TypeConstraint<T>("T")         \
                         .TypeConstraint<float>("S"),    \
                     __VA_ARGS__)
-#define TFXCLASS_CPU_ROWS(T, Kept)                                          \
-  TFXCLASS_CPU_OF("ExactSoftmax", T, ExactSoftmaxOp<T, Kept>);              \
-  TFXCLASS_CPU_OF("ExactSoftmaxGrad", T, ExactSoftmaxGradOp<T, Kept>);      \
-  TFXCLASS_CPU_UPDATE("ClassSgdUpdate", T, ClassUpdateOp<SgdInputs, Kept>); \
-  TFXCLASS_CPU_UPDATE("ClassAdagradUpdate", T,                              \
-                      ClassUpdateOp<AdagradInputs, Kept>);                  \
-  TFXCLASS_CPU_UPDATE("ClassAdamUpdate", T, ClassUpdateOp<AdamInputs, Kept>)
+#define TFXCLASS_CPU_ROWS(T, Stored)                                          \
+  TFXCLASS_CPU_OF("ExactSoftmax", T, ExactSoftmaxOp<T, Stored>);              \
+  TFXCLASS_CPU_OF("ExactSoftmaxGrad", T, ExactSoftmaxGradOp<T, Stored>);      \
+  TFXCLASS_CPU_UPDATE("ClassSgdUpdate", T, ClassUpdateOp<SgdInputs, Stored>); \
+  TFXCLASS_CPU_UPDATE("ClassAdagradUpdate", T,                                \
+                      ClassUpdateOp<AdagradInputs, Stored>);                  \
+  TFXCLASS_CPU_UPDATE("ClassAdamUpdate", T, ClassUpdateOp<AdamInputs, Stored>)
 TFXCLASS_CPU_ROWS(float, float);
 TFXCLASS_CPU_ROWS(Eigen::bfloat16, Bf16);
 #undef TFXCLASS_CPU_ROWS

@@ -13,9 +13,9 @@
 
 namespace tfxclass {
 
-// Ops that apply the rule of `Inputs` to rows of T with gradients of S. `Kept`
-// is the type of the rows where they are rounded stochastically.
-template <class Inputs, class Kept, class S>
+// Ops that apply the rule of `Inputs` to rows of T with gradients of S.
+// `Stored` is the type of the rows where they are rounded stochastically.
+template <class Inputs, class Stored, class S>
 class LazyRowsOp : public RowOp {
  public:
   explicit LazyRowsOp(tensorflow::OpKernelConstruction* c)
@@ -64,10 +64,10 @@ class LazyRowsOp : public RowOp {
 
  private:
   template <class M, bool kRowMoments>
-  static SlottedRows<Kept, M, kRowMoments> Slotted(const RowMatrices& rows,
-                                                   const RowRandom& random) {
-    SlottedRows<Kept, M, kRowMoments> slotted;
-    slotted.var = rows.matrix<Kept>(0);
+  static SlottedRows<Stored, M, kRowMoments> Slotted(const RowMatrices& rows,
+                                                     const RowRandom& random) {
+    SlottedRows<Stored, M, kRowMoments> slotted;
+    slotted.var = rows.matrix<Stored>(0);
     for (int s = 0; s < 3; ++s) slotted.slots[s] = rows.matrices[s + 1];
     slotted.dim = rows.dim;
     slotted.random = random;

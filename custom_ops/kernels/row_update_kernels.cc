@@ -31,10 +31,10 @@ RowRuns GroupsOf(const Tensor& ids, int64_t num_rows) {
   return GroupRows(ids.flat<int64_t>().data(), ids.NumElements(), num_rows);
 }
 
-template <class Inputs, class Kept, class S>
-class LazyUpdateOp : public LazyRowsOp<Inputs, Kept, S> {
+template <class Inputs, class Stored, class S>
+class LazyUpdateOp : public LazyRowsOp<Inputs, Stored, S> {
  public:
-  using LazyRowsOp<Inputs, Kept, S>::LazyRowsOp;
+  using LazyRowsOp<Inputs, Stored, S>::LazyRowsOp;
 
   void Compute(OpKernelContext* c) override {
     RowVariables variables;
@@ -102,11 +102,11 @@ class SumDuplicateRowsOp : public OpKernel {
                         .TypeConstraint<T>("T")         \
                         .TypeConstraint<S>("S"),        \
                     __VA_ARGS__)
-#define TFXCLASS_CPU_ROWS(T, Kept, S)                                       \
-  TFXCLASS_CPU_OF("LazySgdUpdate", T, S, LazyUpdateOp<SgdInputs, Kept, S>); \
-  TFXCLASS_CPU_OF("LazyAdagradUpdate", T, S,                                \
-                  LazyUpdateOp<AdagradInputs, Kept, S>);                    \
-  TFXCLASS_CPU_OF("LazyAdamUpdate", T, S, LazyUpdateOp<AdamInputs, Kept, S>)
+#define TFXCLASS_CPU_ROWS(T, Stored, S)                                       \
+  TFXCLASS_CPU_OF("LazySgdUpdate", T, S, LazyUpdateOp<SgdInputs, Stored, S>); \
+  TFXCLASS_CPU_OF("LazyAdagradUpdate", T, S,                                  \
+                  LazyUpdateOp<AdagradInputs, Stored, S>);                    \
+  TFXCLASS_CPU_OF("LazyAdamUpdate", T, S, LazyUpdateOp<AdamInputs, Stored, S>)
 TFXCLASS_CPU_ROWS(Eigen::half, Eigen::half, Eigen::half);
 TFXCLASS_CPU_ROWS(Eigen::bfloat16, Eigen::bfloat16, Eigen::bfloat16);
 TFXCLASS_CPU_ROWS(float, float, float);

@@ -66,10 +66,10 @@ class ExactPart:
         self.uniform, self._is_recorded = uniform, is_recorded
         self._epsilon = products.EPSILON if rows.normalize else 0.0
         self._is_labelled = targets.is_labelled
-        with self._there():
+        with self._on_rows_device():
             self._find_targets(targets, columns, margin)
 
-    def _there(self):
+    def _on_rows_device(self):
         return placement.on(self.rows.device)
 
     def _find_targets(self, targets, columns, margin):
@@ -90,7 +90,7 @@ class ExactPart:
 
     def stats(self) -> tf.Tensor:
         """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
-        with self._there():
+        with self._on_rows_device():
             self._top, total, self._sum_of_rows = self._sums(self._is_recorded)
             # Rounding a finished sum to float32 makes no visible difference.
             total = tf.cast(total, tf.float32)
@@ -119,7 +119,7 @@ class ExactPart:
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Gradients of the queries, the rows and, or None, the bias."""
         ids = self._terms.targets.ids
-        with self._there():
+        with self._on_rows_device():
             at_targets = self._terms.grad(logsumexp, upstream)
             self.gradient = ClassGradient(
                 self.queries,

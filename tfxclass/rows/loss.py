@@ -256,7 +256,7 @@ class _Part:
         self, kind, queries, rows, targets, columns, margin, **options
     ):
         self.rows, self.is_labelled = rows, targets.is_labelled
-        with self._there():
+        with self._on_rows_device():
             self.blocks = Blocks(queries, rows)
             logits = logits_at(queries, rows, columns)
             # Most rows may have their targets in other parts.
@@ -264,17 +264,17 @@ class _Part:
             own = Targets(columns, weights)
             self.part = kind(self.blocks, logits, own, margin, **options)
 
-    def _there(self):
+    def _on_rows_device(self):
         return placement.on(self.rows.device)
 
     def stats(self):
         """Numbers of each row, float32 `[batch of all, n]`."""
-        with self._there():
+        with self._on_rows_device():
             return self.part.stats()
 
     def grad(self, state, upstream):
         """Gradients of the queries, the rows and, or None, the bias."""
-        with self._there():
+        with self._on_rows_device():
             factor = upstream * self.is_labelled
             return _grad(self.blocks, self.part.gradient(state, factor))
 
