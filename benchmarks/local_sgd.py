@@ -1,6 +1,6 @@
 """What local SGD sends: bytes a step.
 
-    python benchmarks/local_sgd.py [steps] [processes]
+    python benchmarks/local_sgd.py
     python benchmarks/local_sgd.py --figures    # of the committed rows
 
 After figure 3 of the RP paper (Yuan et al., 2020): full softmax and a random
@@ -13,9 +13,6 @@ Measured: `mb_a_step`, what a replica hands to all-reduces, counted in the graph
 as it runs; `ms_a_step`, for K = 2, which share the cores of this machine.
 Computed, from the measured bytes times 1M / 1,000 classes and LINKS: time of
 a ring all-reduce, 2 (K - 1) (latency + bytes / (K bandwidth)).
-
-`processes`: the same for two workers, by the bytes that crossed the loopback,
-both ways, divided by the steps (`processes.py`).
 """
 
 import json
@@ -118,23 +115,6 @@ def step_child(num_devices):
     return rows
 
 
-def process_child(method):
-    """One of two workers."""
-    import numpy as np
-    import processes
-    import tensorflow as tf
-
-    strategy = processes.make_strategy(tf)
-    model = head_model(strategy, method)
-    random = np.random.default_rng(0)
-    x = random.normal(size=(2 * ROWS, DIM)).astype(np.float32)
-    y = random.integers(0, CLASSES, 2 * ROWS)
-    data = tf.data.Dataset.from_tensors((x, y)).repeat()
-    processes.print_and_stay(
-        processes.steps_of(model, data, 2 * max(INTERVALS))
-    )
-
-
 def head_model(strategy, method):
     import keras
 
@@ -195,17 +175,6 @@ def measure_steps():
     draw_bytes(rows)
 
 
-def measure_processes():
-    import processes
-
-    rows = []
-    for method in METHODS:
-        found = processes.run(__file__, ("process", method), {"worker": 2})
-        rows.append({"method": method, **found})
-        print(rows[-1], flush=True)
-    measure.save("local_sgd_processes", rows)
-
-
 #: Lines of the figure: how methods are called, and their styles.
 SHOWN = {
     "full": ("all class vectors, each step", "o-", "black"),
@@ -252,21 +221,10 @@ def _bytes_conclusion(rows):
     )
 
 
-def main(parts):
-    known = {
-        "steps": measure_steps,
-        "processes": measure_processes,
-    }
-    for part in parts or known:
-        known[part]()
-
-
 if __name__ == "__main__":
-    if sys.argv[1:3] == ["--child", "process"]:
-        process_child(sys.argv[3])
-    elif sys.argv[1:2] == ["--child"]:
+    if sys.argv[1:2] == ["--child"]:
         print(json.dumps(step_child(int(sys.argv[2]))))
     elif sys.argv[1:] == ["--figures"]:
         draw_bytes(notes.results("local_sgd"))
     else:
-        main(sys.argv[1:])
+        measure_steps()

@@ -3,13 +3,13 @@
     python benchmarks/local_sgd_accuracy.py DATA [--seeds 3] [--cached]
 
 Table 5 and figure 4 of the RP paper (Yuan et al., 2020). DATA is the folder of
-verses.py. 3,453 classes, every ninth verse, in three translations; the fourth
-is kept back, one half to choose rates and the other for the test. Features are
-frozen: TF-IDF in 256 random projections, of length 1. RP: slim rows of 64
-numbers from zero, on K replicas with 32 rows each a step. "own books": a
-replica has a K-th of the classes, with all their rows; "any rows": a K-th of
-the rows, drawn once. Full-D-C, rows of 256 numbers, is what `ShardedSoftmax`
-computes: exactly the full softmax.
+verses_data.py. 3,453 classes, every ninth verse, in three translations; the
+fourth is kept back, one half to choose rates and the other for the test.
+Features are frozen: TF-IDF in 256 random projections, of length 1. RP: slim
+rows of 64 numbers from zero, on K replicas with 32 rows each a step. "own
+books": a replica has a K-th of the classes, with all their rows; "any rows": a
+K-th of the rows, drawn once. Full-D-C, rows of 256 numbers, is what
+`ShardedSoftmax` computes: exactly the full softmax.
 
 An epoch of K replicas has a K-th of the steps, at K times the rate of one
 replica, as in the paper. That rate is the one of RATES with the best accuracy

@@ -3,8 +3,8 @@
     python benchmarks/verification.py DATA [row ...] [--seeds 3]
 
 Tables 2 and 4 of the RP paper (Yuan et al., 2020). DATA is the folder of
-verses.py. A verse is an identity, a translation a picture of it. Every 27th
-verse trains, in three translations: 1,151 classes. The features are 2,048
+verses_data.py. A verse is an identity, a translation a picture of it. Every
+27th verse trains, in three translations: 1,151 classes. The features are 2,048
 numbers, as the paper's: a vector for each word, the mean weighted by rarity, of
 length LENGTH. RP(m) has m numbers a class, and "untrained" is the beginning. Of
 verses that were not trained on, the fourth translation is compared with the

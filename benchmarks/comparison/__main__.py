@@ -1,7 +1,6 @@
 """Trains every method on every data set, and draws what comes of it.
 
-Each job runs in a process of its own; what has a result is not run again. Jobs
-take equal time, or with `--epochs` equal steps, whose files are apart.
+Each job runs in a process of its own; what has a result is not run again.
 """
 
 import argparse
@@ -19,7 +18,6 @@ from benchmarks.comparison.sweeps import PARTS
 
 CACHE = os.path.join(measure.CACHE, "comparison", "jobs")
 SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
-SECONDS = 30.0  # of the CPU, a job
 
 
 def parse_arguments(argv=None):
@@ -31,30 +29,21 @@ def parse_arguments(argv=None):
     add("--sets", nargs="+", choices=sets_lib.SETS, default=SETS)
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--parts", nargs="+", choices=PARTS, default=["curves"])
-    add("--seconds", type=float, help=f"CPU of a job ({SECONDS:g})")
-    add("--epochs", type=float, help="of a job; instead of seconds")
+    add("--epochs", type=float, required=True, help="of a job")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--figures", action="store_true", help="run nothing, only draw")
     add("--here", action="store_true", help="all jobs in this process")
     add("--jobs", default=CACHE, help="folder of their results")
     add("--out", default=results.FOLDER, help="folder of the figures")
     add("--suffix", help="of the files' names, for a part of the methods")
-    args = parser.parse_args(argv)
-    if args.epochs is None and args.seconds is None:
-        args.seconds = SECONDS
-    return args
+    return parser.parse_args(argv)
 
 
 def jobs_of(args):
     """`{set: jobs}`."""
     return {
         name: jobs_lib.make_jobs(
-            name,
-            args.methods,
-            args.parts,
-            args.seeds,
-            epochs=args.epochs,
-            seconds=args.seconds,
+            name, args.methods, args.parts, args.seeds, args.epochs
         )
         for name in args.sets
     }
@@ -90,7 +79,7 @@ def main(argv=None):
     errors = {} if args.figures else run(args, jobs)
     for name in args.sets:
         first = jobs[name][0]
-        file = results.file_of(name, first, args.suffix)
+        file = results.file_of(name, args.suffix)
         folder = os.path.join(args.jobs, name, first.budget)
         results.collect(file, folder, args.out)
         figures.draw(file, name, args.out)

@@ -18,7 +18,7 @@ class Job(NamedTuple):
         method: str, name in `METHODS`.
         options: dict, what is varied.
         seed: int.
-        epochs, seconds: float or None, the budget; seconds of the CPU.
+        epochs: float, the budget.
         optimizer: str, arguments of `LazyAdam`, or "".
         set_up: str, fields of the set's `SetUp` that differ, or "".
         points: int, of the curve; 1 is the end alone.
@@ -28,8 +28,7 @@ class Job(NamedTuple):
     method: str
     options: dict = {}
     seed: int = 0
-    epochs: float | None = None
-    seconds: float | None = None
+    epochs: float = 1.0
     optimizer: str = ""
     set_up: str = ""
     points: int = 8
@@ -45,19 +44,14 @@ class Job(NamedTuple):
     @property
     def budget(self):
         """Of the result's folder: results of two budgets are kept apart."""
-        parts = (
-            (self.seconds, "{:g}s"),
-            (self.epochs, "{:g}epochs"),
-        )
-        given = [form.format(part) for part, form in parts if part is not None]
-        return "-".join(given)
+        return f"{self.epochs:g}epochs"
 
     def path(self, folder):
         name = f"{self.name}.json"
         return os.path.join(folder, self.set, self.budget, name)
 
 
-def make_jobs(set_name, methods, parts, seeds=(0,), **budget):
+def make_jobs(set_name, methods, parts, seeds, epochs):
     """The jobs of a data set, each once.
 
     Args:
@@ -65,7 +59,7 @@ def make_jobs(set_name, methods, parts, seeds=(0,), **budget):
         methods: names in `METHODS`.
         parts: names in `PARTS`.
         seeds: ints.
-        **budget: `epochs` and `seconds` of `Job`.
+        epochs: float.
     """
     settings = []
     if "curves" in parts:
@@ -75,7 +69,7 @@ def make_jobs(set_name, methods, parts, seeds=(0,), **budget):
             varied = sweep.settings(SETS[set_name], method).values()
             settings += [(method, options) for options in varied]
     jobs = [
-        Job(set_name, method, options, seed, **budget)
+        Job(set_name, method, options, seed, epochs)
         for method, options in settings
         for seed in seeds
     ]
@@ -93,13 +87,9 @@ def write_result(job, folder, result):
 
 def in_fresh_process(job, path):
     """The result of a job, or `{"error": line}`."""
-    # Seconds of the CPU may be many of the clock on a busy machine.
+    module = "benchmarks.comparison.train"
     return measure.in_fresh_process(
-        "-m",
-        "benchmarks.comparison.train",
-        json.dumps(job._asdict()),
-        path,
-        timeout=job.seconds and 20 * job.seconds + 900,
+        "-m", module, json.dumps(job._asdict()), path
     )
 
 

@@ -20,45 +20,40 @@ GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
 _TEXT = ("set", "method", "setting", "budget", "date", "machine")
 
 
-def file_of(set_name, job, suffix=None):
-    """Name of the files of a set: those of equal steps are apart."""
-    parts = set_name, None if job.seconds else "steps", suffix
+def file_of(set_name, suffix=None):
+    """Name of the files of a set."""
+    parts = set_name, "steps", suffix
     return "_".join(part for part in parts if part)
 
 
 def collect(name, jobs_folder, out):
     """Writes `<out>/<name>.csv` of the results there are, if any.
 
-    Jobs of the same budget that the file has, and the folder has not, stay;
-    in equal time those of the same machine.
+    Jobs of the same budget that the file has, and the folder has not, stay.
     """
-    rows, is_by_time = [], False
+    rows = []
     for path in sorted(glob.glob(os.path.join(jobs_folder, "*.json"))):
         with open(path) as f:
             result = json.load(f)
-        is_by_time |= result["job"]["seconds"] is not None
         rows += rows_of(result)
     if rows:
         measure.merge_csv(
             os.path.join(out, name + ".csv"),
             rows,
             job=("set", "method", "setting", "seed"),
-            same=("budget", "machine") if is_by_time else ("budget",),
+            same=("budget",),
         )
 
 
 def rows_of(result):
     """Rows of the CSV: a point of the curve each."""
     job = result["job"]
-    budget = {key: job[key] for key in ("seconds", "epochs")}
     common = {
         "set": job["set"],
         "method": job["method"],
         "setting": text_of(job["options"]),
         "seed": job["seed"],
-        "budget": " ".join(
-            f"--{key} {value:g}" for key, value in budget.items() if value
-        ),
+        "budget": f"--epochs {job['epochs']:g}",
         **{key: result[key] for key in ("date", "machine")},
         **{key: result[key] for key in ("num_classes", "num_sampled")},
         "peak_gb": round(result["peak_gb"], 3),

@@ -25,8 +25,6 @@ class SetUp(NamedTuple):
             the distinct labels of any batch.
         learning_rate: float, of `LazyAdam`, where it stays as it is.
         first_rate: float, where it falls to nothing over the training.
-        adaptive_ms: float, of the CPU, roughly what a step of HF-A takes: the
-            steps of a job that ends by its seconds follow from it.
         dim: int, width of the features.
         batch_size: int.
         scale: float, of cosine logits, or None for dot products.
@@ -38,7 +36,6 @@ class SetUp(NamedTuple):
     sampled_sweep: tuple
     learning_rate: float
     first_rate: float
-    adaptive_ms: float
     dim: int = 128
     batch_size: int = 256
     scale: float | None = None
@@ -52,7 +49,6 @@ SETS = {
         sampled_sweep=(320, 512, 1024, 2048, 4096),
         learning_rate=3e-3,
         first_rate=6e-3,
-        adaptive_ms=56.0,
         scale=24.0,
     ),
     "verses_third": SetUp(
@@ -61,7 +57,6 @@ SETS = {
         sampled_sweep=(320, 341, 1036),
         learning_rate=3e-3,
         first_rate=6e-3,
-        adaptive_ms=20.0,
         scale=24.0,
     ),
     "verses_ninth": SetUp(
@@ -70,7 +65,6 @@ SETS = {
         sampled_sweep=(128,),
         learning_rate=3e-3,
         first_rate=6e-3,
-        adaptive_ms=8.0,
         batch_size=64,
         scale=24.0,
     ),
@@ -80,7 +74,6 @@ SETS = {
         sampled_sweep=(480, 640, 1024, 2048),
         learning_rate=2e-3,
         first_rate=6e-3,
-        adaptive_ms=22.0,
         batch_size=128,
         activation="relu",
     ),
@@ -90,7 +83,6 @@ SETS = {
         sampled_sweep=(768, 1280, 2560, 5120),
         learning_rate=2e-3,
         first_rate=4e-3,
-        adaptive_ms=60.0,
         dim=200,
         batch_size=512,
     ),
@@ -100,7 +92,6 @@ SETS = {
         sampled_sweep=(1152, 2048, 4096, 8192),
         learning_rate=5e-3,
         first_rate=5e-3,
-        adaptive_ms=180.0,
         dim=256,
         batch_size=512,
         scale=20.0,
@@ -111,7 +102,6 @@ SETS = {
         sampled_sweep=(48, 64, 128),
         learning_rate=1e-2,
         first_rate=1e-2,
-        adaptive_ms=5.0,
         dim=16,
         batch_size=32,
         scale=24.0,

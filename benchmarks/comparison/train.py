@@ -1,4 +1,4 @@
-"""One job: a model trained on a budget, and its learning curve.
+"""One job: a model in training, and its learning curve.
 
     python -m benchmarks.comparison.train JOB DATA
 
@@ -6,9 +6,8 @@ JOB is the JSON of a `Job`, DATA the file of its data set, as `rows.save`
 writes it. The last line of output is the result, JSON. One thread, so that
 seconds of the CPU are those of the steps.
 
-In equal time the learning rate stays as it is, so that any point of a curve
-tells what its seconds buy. In equal steps it falls to nothing with them, so
-that a curve is flat at its end.
+The learning rate falls to nothing with the steps, so that a curve is flat at
+its end.
 """
 
 import json
@@ -34,30 +33,8 @@ EVALUATED = 512  # rows a batch of the test
 K = 10
 
 
-class Budget:
-    """How much of the budget is used: epochs, or seconds of training.
-
-    Seconds are of the CPU, which other jobs on the machine hardly change.
-
-    Args:
-        epochs, seconds: float or None; whichever ends first.
-    """
-
-    def __init__(self, epochs=None, seconds=None):
-        self.epochs = epochs or math.inf
-        self.seconds = seconds or math.inf
-
-    @property
-    def is_by_steps(self):
-        return math.isinf(self.seconds)
-
-    def used(self, epochs, cpu_seconds):
-        """Share used so far, float; done at 1."""
-        return max(epochs / self.epochs, cpu_seconds / self.seconds)
-
-
 def falling(used):
-    """The rate where so much of the budget is used, of that of the start."""
+    """The rate after this share of the training, of that of the start."""
     return (1 + math.cos(math.pi * min(used, 1.0))) / 2
 
 
@@ -109,27 +86,26 @@ def precisions(search, data):
     return {name: float(value) for name, value in result.items()}
 
 
-def learning_curve(model, watch, data, set_up, budget, seed, points=8):
+def learning_curve(model, watch, data, set_up, job):
     """Trains; what is measured along the way, a list of dicts."""
-    source = batches(data, set_up.batch_size, seed)
+    source = batches(data, set_up.batch_size, job.seed)
     step = tf.function(lambda x, y: model.train_step((x, y)))
     search = make_search(model, data.num_classes)
-    x, y = next(batches(data, set_up.batch_size, seed))
+    x, y = next(batches(data, set_up.batch_size, job.seed))
     # Traced ahead of the clock. Nothing runs yet: indexes are built in it.
     step.get_concrete_function(x, y)
     steps_an_epoch = data.train.num_rows / len(y)
     # More of the points are early on, where curves are steep.
-    due = [((i + 1) / points) ** 1.5 for i in range(points)]
+    due = [((i + 1) / job.points) ** 1.5 for i in range(job.points)]
     curve, clock, steps, used = [], Stopwatch(), 0, 0.0
     first_rate = float(model.optimizer.learning_rate)
     while due:
-        if budget.is_by_steps:
-            model.optimizer.learning_rate = first_rate * falling(used)
+        model.optimizer.learning_rate = first_rate * falling(used)
         with clock:
             loss = step(*next(source))["loss"]
             steps += 1
         epochs = steps / steps_an_epoch
-        used = budget.used(epochs, clock.cpu)
+        used = epochs / job.epochs
         if used < due[0]:
             continue
         loss = float(loss)
@@ -153,8 +129,6 @@ def learning_curve(model, watch, data, set_up, budget, seed, points=8):
 
 def steps_of(job, data, set_up):
     """How many an adaptive allocation reckons with, int."""
-    if job.epochs is None:
-        return max(round(1e3 * job.seconds / set_up.adaptive_ms), 1)
     size = min(set_up.batch_size, data.train.num_rows)
     return max(round(job.epochs * data.train.num_rows / size), 1)
 
@@ -177,15 +151,11 @@ def trained(job, data):
     head = methods.make_head(
         job.method, job.options, data, set_up, job.seed, steps
     )
-    budget = Budget(job.epochs, job.seconds)
-    rate = set_up.first_rate if budget.is_by_steps else set_up.learning_rate
     options = options_of(job.optimizer)
-    rate = options.pop("learning_rate", rate)
+    rate = options.pop("learning_rate", set_up.first_rate)
     model = make_model(data, set_up, head, rate, **options)
     watch = SampleWatch(head)
-    curve = learning_curve(
-        model, watch, data, set_up, budget, job.seed, job.points
-    )
+    curve = learning_curve(model, watch, data, set_up, job)
     return model, {
         "job": job._asdict(),
         "date": time.strftime("%Y-%m-%d"),

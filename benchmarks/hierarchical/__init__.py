@@ -5,16 +5,14 @@
 
 from the root of the checkout; `fasttext_peer.py` says how to make its FOLDER,
 and without `--fasttext` it is left out. The experiment of Mohammed &
-Umaashankar, 2018 (`data.py`), for the n most frequent labels of EURLEX57K, and
-the 147,306 words of the reverse dictionary. Each method's learning rate is
-chosen on validation rows, then it is trained once more and tested. A result is
-a file under benchmarks/cache/hierarchical, and what has one is not run again.
+Umaashankar, 2018 (`data.py`), for the n most frequent labels of EURLEX57K.
+Each method's learning rate is chosen on validation rows, then it is trained
+once more and tested. A result is a file under benchmarks/cache/hierarchical,
+and what has one is not run again.
 Then, into benchmarks/results/hierarchical:
 
     eurlex57k.json, .png            scores and seconds for each n
-    reverse_dictionary.json         the same, as far as time allows
     step_time.json, .png            a training step from 10k to 2M classes
-    serving.json                    a query of the exported model, one core
 
 `--smoke` runs all of it on a few generated rows, for the tests.
 """

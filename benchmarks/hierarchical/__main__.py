@@ -11,11 +11,11 @@ from benchmarks.hierarchical import data as data_lib
 from benchmarks.hierarchical import growth
 from benchmarks.hierarchical import jobs
 from benchmarks.hierarchical import peer
-from benchmarks.hierarchical import serving
 from benchmarks.hierarchical import tables
 
 SIZES = (10, 100, 1000, 4271)
-PARTS = ("eurlex57k", "reverse_dictionary", "step_time", "serving")
+PARTS = ("eurlex57k", "step_time")
+SET = PARTS[0]
 
 
 def parse_arguments(argv=None):
@@ -41,7 +41,7 @@ def parse_arguments(argv=None):
     add("--smoke", action="store_true", help="tiny, for the tests")
     add("--cache", default=data_lib.CACHE)
     add("--out", default=os.path.join(measure.RESULTS, "hierarchical"))
-    add("--group", help=argparse.SUPPRESS)
+    add("--size", type=int, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
@@ -53,16 +53,15 @@ def methods_of(args):
     ]
 
 
-def folder_of(args, name, size):
-    return os.path.join(args.cache, f"{name}-{size}-{args.epochs}epochs")
+def folder_of(args, size):
+    return os.path.join(args.cache, f"{SET}-{size}-{args.epochs}epochs")
 
 
-def run_group(args, name, size):
-    """All methods on one data set, each rate of `--search` sizes first."""
-    data = load(args, name, size)
-    folder = folder_of(args, name, size)
+def run_size(args, size):
+    """All methods on so many labels, each rate of `--search` sizes first."""
+    data = load(args, size)
     group = jobs.Group(
-        folder,
+        folder_of(args, size),
         data,
         args.epochs,
         args.fasttext,
@@ -84,10 +83,10 @@ def run_group(args, name, size):
             print(f"{method}: no rate has been chosen yet; see --search")
 
 
-def load(args, name, size):
+def load(args, size):
     if args.smoke:
         return data_lib.generated(size)
-    return data_lib.load(name, args.data, size)
+    return data_lib.load(SET, args.data, size)
 
 
 def read_json(path, otherwise):
@@ -97,29 +96,19 @@ def read_json(path, otherwise):
         return json.load(f)
 
 
-def groups_of(args):
-    """`(set, size)`, those with rates to choose first."""
-    groups = []
-    if "eurlex57k" in args.parts:
-        groups += [("eurlex57k", size) for size in args.sizes]
-    if "reverse_dictionary" in args.parts:
-        groups += [("reverse_dictionary", None)]
-    first = args.search or []
-    return sorted(groups, key=lambda group: group[1] not in first)
-
-
 def run(args, argv):
-    for name, size in groups_of(args):
-        if args.smoke:
-            run_group(args, name, size or 12)
-            continue
-        # A process each: none inherits the memory of another.
-        command = [sys.executable, "-m", "benchmarks.hierarchical", *argv]
-        subprocess.run([*command, "--group", f"{name}:{size}"], check=True)
+    if SET in args.parts:
+        # Those with rates to choose come first.
+        first = args.search or []
+        for size in sorted(args.sizes, key=lambda size: size not in first):
+            if args.smoke:
+                run_size(args, size)
+                continue
+            # A process each: none inherits the memory of another.
+            command = [sys.executable, "-m", "benchmarks.hierarchical", *argv]
+            subprocess.run([*command, "--size", str(size)], check=True)
     if "step_time" in args.parts:
         growth.main(args.out, growth.SMOKE if args.smoke else growth.SIZES)
-    if "serving" in args.parts:
-        serving.main(args.out, 200 if args.smoke else serving.NUM_CLASSES)
 
 
 def draw_committed(out):
@@ -132,22 +121,16 @@ def draw_committed(out):
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     args = parse_arguments(argv)
-    if args.group:
-        name, size = args.group.split(":")
-        run_group(args, name, None if size == "None" else int(size))
+    if args.size:
+        run_size(args, args.size)
         return
     if args.figures:
         draw_committed(args.out)
         return
     if not args.tables:
         run(args, argv)
-    folders = {
-        (name, size): folder_of(
-            args, name, size or (12 if args.smoke else None)
-        )
-        for name, size in groups_of(args)
-    }
-    tables.write(folders, args.out)
+    if SET in args.parts:
+        tables.write({n: folder_of(args, n) for n in args.sizes}, args.out)
 
 
 if __name__ == "__main__":

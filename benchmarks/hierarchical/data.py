@@ -22,7 +22,6 @@ from benchmarks import measure
 CACHE = os.path.join(measure.CACHE, "hierarchical")
 PARTS = ("train", "dev", "test_a")
 TRAIN_SHARE, VALIDATION_SHARE = 0.7, 0.1
-_QUERIES = 2000
 
 
 class Rows(NamedTuple):
@@ -57,60 +56,6 @@ def eurlex(folder, num_classes, seed=0):
         words += read[0]
         labels += read[1]
     return make_set(words, labels, num_classes, seed)
-
-
-def reverse_dictionary(folder, num_classes=None, seed=0):
-    """Definition -> words: WordNet to learn from, GCIDE (1913) as the test.
-
-    The glosses of WordNet 3.0, each with all its synonyms as labels; the test
-    has `_QUERIES` definitions of GCIDE that are no gloss of WordNet.
-    """
-    random = np.random.default_rng(seed)
-    texts, labels, queries, words = dictionary_texts(folder, random)
-    numbers = {}
-    for word in " ".join(texts).split():
-        numbers.setdefault(word, len(numbers))
-
-    def rows(texts, labels):
-        words = [
-            [numbers[w] for w in text.split() if w in numbers] or [0]
-            for text in texts
-        ]
-        return make_rows(words, labels)
-
-    order = random.permutation(len(texts))
-    train = rows([texts[i] for i in order], [labels[i] for i in order])
-    test = rows([text for text, _ in queries], [[c] for _, c in queries])
-    validation = train.part(slice(-_QUERIES, None))
-    return Set(train, validation, test, len(numbers), len(words), 1)
-
-
-def dictionary_texts(folder, random):
-    """`(texts, labels, queries, words)` of the reverse dictionary.
-
-    Args:
-        folder: of the data sets.
-        random: `numpy.random.Generator`, which draws the queries.
-
-    Returns:
-        Texts to learn from, str; sorted lists of their labels, int; pairs of a
-        test text and its label; the word of each label.
-    """
-    folder = pathlib.Path(folder) / "reverse_dictionary"
-    glosses, classes = {}, {}
-    for word, _, _, offset, gloss, *_ in _tsv(folder / "wordnet30_glosses"):
-        c = classes.setdefault(_word(word), len(classes))
-        glosses.setdefault((offset, gloss), set()).add(c)
-    known = {_text(gloss) for _, gloss in glosses}
-    queries = [
-        (_text(text), classes[_word(word)])
-        for word, _, text, *_ in _tsv(folder / "gcide_definitions_a")
-        if _word(word) in classes and _text(text) not in known
-    ]
-    queries = [queries[i] for i in random.permutation(len(queries))[:_QUERIES]]
-    labels = [sorted(x) for x in glosses.values()]
-    texts = [_text(gloss) for _, gloss in glosses]
-    return texts, labels, queries, list(classes)
 
 
 def esco(folder, num_classes=None, seed=0):
@@ -151,19 +96,6 @@ def _lines(path):
     with lzma.open(path.with_suffix(".tsv.xz"), "rt", encoding="utf8") as f:
         for line in f:
             yield line.rstrip("\n").split("\t")
-
-
-def _tsv(path):
-    """As `_lines`, of a file with a header."""
-    return itertools.islice(_lines(path), 1, None)
-
-
-def _word(word):
-    return word.lower().replace(" ", "_")
-
-
-def _text(text):
-    return " ".join(re.findall("[a-z]+", text.lower()))
 
 
 def generated(num_classes, seed=0, num_rows=600):
@@ -284,12 +216,7 @@ def load(name, folder, num_classes=None):
     os.makedirs(CACHE, exist_ok=True)
     path = os.path.join(CACHE, f"{name}-{num_classes}.pickle")
     if not os.path.exists(path):
-        read = {
-            "eurlex57k": eurlex,
-            "reverse_dictionary": reverse_dictionary,
-            "esco": esco,
-            "yso": yso,
-        }
+        read = {"eurlex57k": eurlex, "esco": esco, "yso": yso}
         with open(path + ".part", "wb") as f:
             pickle.dump(read[name](folder, num_classes), f, protocol=4)
         os.replace(path + ".part", path)

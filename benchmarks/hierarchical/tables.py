@@ -15,21 +15,19 @@ COMMAND = "python -m benchmarks.hierarchical"
 
 
 def write(folders, out):
-    """A JSON for each data set, as report.py reads it, and the figure.
+    """eurlex57k.json, as report.py reads it, and the figure.
 
     Args:
-        folders: dict of `(set, size)` to the folder of its results.
+        folders: dict of n to the folder of its results.
         out: folder.
     """
     os.makedirs(out, exist_ok=True)
-    for name in dict.fromkeys(name for name, _ in folders):
-        rows = []
-        for (of_set, size), folder in folders.items():
-            if of_set == name:
-                rows += rows_of(folder, size)
-        save(os.path.join(out, name + ".json"), rows)
-        if name == "eurlex57k" and rows:
-            draw(rows, out)
+    rows = []
+    for size, folder in folders.items():
+        rows += rows_of(folder, size)
+    save(os.path.join(out, "eurlex57k.json"), rows)
+    if rows:
+        draw(rows, out)
 
 
 def save(path, rows):
@@ -59,8 +57,7 @@ def rows_of(folder, size):
     rows = []
     for method, curve in sorted(by_method.items()):
         last = dict(curve[-1])
-        row = {"n": size} if size else {}
-        row.update(method=method, rate=rates[method], **last)
+        row = {"n": size, "method": method, "rate": rates[method], **last}
         if FASTTEXT in by_method:
             f1 = by_method[FASTTEXT][-1]["f1"]
             row["cpu_s_to_fasttext_hs_f1"] = seconds_to(curve, f1)

@@ -1,25 +1,31 @@
 """Tags of texts: our taggers and Omikuji on the same rows.
 
-    python -m benchmarks.jobs.tags job_titles FOLDER
-    python -m benchmarks.jobs.tags library_titles FOLDER [rows]
-    python -m benchmarks.jobs.tags short_texts FILE
+    python -m benchmarks.jobs.tags JOB FOLDER [--omikuji PYTHON]
+
+FOLDER has the data of the job. PYTHON is that of an environment with Omikuji
+(peers/omikuji_trees.py); without it Omikuji is left out.
+
+eurlex57k: titles and texts of EU laws to their subjects (EuroVoc).
+
+delicious: words of bookmarked pages to their tags.
 
 job_titles: titles of vacancies to occupations (ESCO). Learned are the names of
 all occupations and half of the titles; the other half is the test.
 
-library_titles: titles to subjects (YSO). The first rows are learned, 100,000 by
-default. The test has 4,000 of the next 60,000 titles: those with two subjects
-or more, because the labels are incomplete.
+library_titles: titles to subjects (YSO). The first 100,000 rows are learned.
+The test has 4,000 of the next 60,000 titles: those with two subjects or more,
+because the labels are incomplete.
 
-short_texts: Japanese given names to their readings. FILE is `jamdict.db` of the
-PyPI package jamdict-data 1.5, which has it packed (`jamdict.db.xz`): the
+short_texts: Japanese given names to their readings. FOLDER is `jamdict.db` of
+the PyPI package jamdict-data 1.5, which has it packed (`jamdict.db.xz`): the
 dictionary of names JMnedict, of the Electronic Dictionary Research and
 Development Group. A row is a name and one of its readings; readings of five
 names or more are the tags. A tenth of the names is the test (10,000 at most),
-with all their rows. Omikuji and the nearest texts read runs of one to three
-characters, ends of the name included.
+with all their rows. Omikuji reads runs of one to three characters, ends of the
+name included.
 """
 
+import argparse
 import collections
 import itertools
 import lzma
@@ -33,12 +39,10 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.tagging import __main__ as tagging
-from benchmarks.tagging import tools
 
-METHODS = ("Tagger, fast", "Tagger, best", "Omikuji")
-# A baseline: the tags of the nearest training texts.
-NEAREST = "nearest text"
+OURS = {"Tagger, fast": "fast", "Tagger, best": "best"}
+OMIKUJI = {"Omikuji": "Parabel", "Omikuji, Bonsai": "Bonsai"}
+PEER = os.path.join(measure.FOLDER, "peers", "omikuji_trees.py")
 NUM_BETWEEN, NUM_TEST = 60_000, 4_000
 
 
@@ -46,43 +50,54 @@ class Job(NamedTuple):
     """What is read, and how answers are judged.
 
     Attributes:
-        read: function of a folder and a number of training rows (or None). It
-            returns `((texts, tags), (texts, tags))`, training and test rows.
+        read: function of a folder. It returns `((texts, tags), (texts, tags))`,
+            training and test rows; texts are a list or a dict of columns.
         ks: ints, answers that count.
         by_hit: whether rows have one tag: the share of rows that find it.
-        terms: dict, arguments of `TfidfVectorizer` for the other methods.
-        methods: names, of `METHODS` and `NEAREST`.
+        terms: dict, arguments of `TfidfVectorizer` for Omikuji.
+        train: str, the file of training rows, where it says what is read.
     """
 
     read: Callable
     ks: tuple
     by_hit: bool
     terms: dict = {"analyzer": "word", "ngram_range": (1, 2)}  # noqa: RUF012
-    methods: tuple = METHODS
+    train: str = ""
 
 
-def read_job_titles(folder, rows):
-    """Training rows, at most `rows`, and test rows."""
+def _reader(train, test, columns, tags):
+    """A function that reads two files of texts."""
+
+    def read(folder):
+        from tfxclass_text import readers
+
+        paths = (os.path.join(folder, name) for name in (train, test))
+        return [readers.read(path, columns, tags) for path in paths]
+
+    return read
+
+
+def read_job_titles(folder):
+    """Training and test rows."""
     from examples import job_titles
 
     names, titles = job_titles.read(folder)
     order = np.random.default_rng(0).permutation(len(titles))
     half = len(order) // 2
-    train = [*names, *(titles[i] for i in order[:half])][:rows]
+    train = [*names, *(titles[i] for i in order[:half])]
     return _columns(train), _columns([titles[i] for i in order[half:]])
 
 
-def read_short_texts(path, rows):
-    """Training rows, at most `rows`, and test rows."""
+def read_short_texts(path):
+    """Training and test rows."""
     from examples import short_texts
 
     train, test = short_texts.split(short_texts.read(path))
-    return _columns(train[:rows]), _columns(test)
+    return _columns(train), _columns(test)
 
 
-def read_library_titles(folder, rows):
-    """The first `rows` titles, 100,000 by default, and test rows."""
-    rows = rows or 100_000
+def read_library_titles(folder, rows=100_000):
+    """The first titles, and test rows."""
     path = os.path.join(folder, "titles_subjects.tsv.xz")
     with lzma.open(path, "rt", encoding="utf8") as f:
         lines = list(itertools.islice(f, rows + NUM_BETWEEN))
@@ -97,7 +112,25 @@ def _columns(pairs):
     return [text for text, _ in pairs], [[tag] for _, tag in pairs]
 
 
+_WORDS = {"token_pattern": r"\w+"}
 JOBS = {
+    "eurlex57k": Job(
+        _reader(
+            "train.jsonl.xz", "test_a.jsonl.xz", ("title", "text"), "concepts"
+        ),
+        (1, 3, 5),
+        False,
+        {**_WORDS, "min_df": 3},
+    ),
+    "delicious": Job(
+        _reader(
+            "delicious_train.txt.xz", "delicious_test.txt.xz", ("text",), "tags"
+        ),
+        (1, 3, 5),
+        False,
+        _WORDS,
+        "delicious_train.txt.xz",
+    ),
     "job_titles": Job(read_job_titles, (1, 5, 10), True),
     "library_titles": Job(read_library_titles, (1, 3, 5), False),
     "short_texts": Job(
@@ -107,7 +140,6 @@ JOBS = {
         # All names have the space at their ends; it makes each the neighbor
         # of all.
         {"analyzer": "char_wb", "ngram_range": (1, 3), "max_df": 0.5},
-        (*METHODS, NEAREST),
     ),
 }
 
@@ -149,122 +181,124 @@ def scores(best, expected, train_tags, ks, by_hit):
     return result | {f"PSP@{k}": round(found[f"psp_at_{k}"], 4) for k in ks}
 
 
-def ours(effort, train, texts, most):
+def ours(effort, train, texts, most, fields):
     """`(answers, figures)` of our tagger."""
     from tfxclass_text import Tagger
 
     begin = time.process_time()
-    tagger = Tagger(effort=effort, verbose=0).fit(*train)
+    tagger = Tagger(effort=effort, fields=fields, verbose=0).fit(*train)
     spent = time.process_time() - begin
     begin = time.process_time()
     answers = tagger.predict(texts, k=most)
-    answered = 1e3 * (time.process_time() - begin) / len(texts)
+    answered = 1e3 * (time.process_time() - begin) / len(answers)
     best = [[tag for tag, _ in row] for row in answers]
-    return best, {
+    return best, figures_of(spent, answered, measure.peak_gb())
+
+
+def figures_of(spent, answered, peak):
+    return {
         "CPU s": round(spent, 1),
         "ms per answer": round(answered, 2),
-        "GB": round(measure.peak_gb(), 2),
+        "GB": round(peak, 2),
     }
 
 
-def omikuji(train, texts, most, terms):
+def omikuji(kind, python, train, texts, most, terms):
     """`(answers, figures)` of Omikuji on TF-IDF of the terms."""
     begin = time.process_time()
-    x, test = _tf_idf(train[0], texts, terms)
+    arrays, names = prepared(train, texts, terms)
     vectorized = time.process_time() - begin
-    names = sorted({tag for tags in train[1] for tag in tags})
-    ids = {name: i for i, name in enumerate(names)}
-    labels = [[ids[tag] for tag in tags] for tags in train[1]]
-    arrays = {"num_features": x.shape[1], "num_labels": len(names)}
-    splits = np.cumsum([0, *map(len, labels)])
-    flat = np.concatenate(labels)
-    columns = {
-        "x": (x.indptr, x.indices, x.data),
-        "y": (splits, flat, np.ones(len(flat), np.float32)),
-        "test_x": (test.indptr, test.indices, test.data),
-    }
-    for name, parts in columns.items():
-        arrays |= {f"{name}_{i}": part for i, part in enumerate(parts)}
-    os.environ["PEER_TOP"] = str(most)
     with tempfile.TemporaryDirectory() as folder:
         rows = os.path.join(folder, "rows.npz")
         answers = os.path.join(folder, "answers.npz")
         np.savez(rows, **arrays)
-        python = tools.python_of(tools.TOOLS["omikuji"])
-        found = tagging.in_process(
-            [python, tagging.PEER, "omikuji", rows, answers]
+        found = measure.in_fresh_process(
+            PEER, kind, rows, answers, most, python=python
         )
         if "error" in found:
             return None, found
         best = np.load(answers)["ids"]
     best = [[names[i] for i in row if i >= 0] for row in best]
-    return best, {
-        "CPU s": round(found["cpu_s"] + vectorized, 1),
-        "ms per answer": found["predict_ms"],
-        "GB": round(found["peak_gb"], 2),
-    }
+    spent = found["cpu_s"] + vectorized
+    return best, figures_of(spent, found["predict_ms"], found["peak_gb"])
 
 
-def _tf_idf(train, test, terms):
-    """TF-IDF of training and test texts, `scipy.sparse` matrices."""
+def prepared(train, texts, terms):
+    """TF-IDF rows and labels as peers/omikuji_trees.py reads them; names."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **terms)
-    return vectorizer.fit_transform(train), vectorizer.transform(test)
+    x = vectorizer.fit_transform(_joined(train[0]))
+    test = vectorizer.transform(_joined(texts))
+    names = sorted({tag for tags in train[1] for tag in tags})
+    ids = {name: i for i, name in enumerate(names)}
+    labels = [[ids[tag] for tag in tags] for tags in train[1]]
+    splits, flat = np.cumsum([0, *map(len, labels)]), np.concatenate(labels)
+    arrays = {"num_features": x.shape[1], "num_labels": len(names)}
+    for name, parts in {
+        "x": (x.indptr, x.indices, x.data),
+        "y": (splits, flat.astype(int), np.ones(len(flat), np.float32)),
+        "test_x": (test.indptr, test.indices, test.data),
+    }.items():
+        arrays |= {f"{name}_{i}": part for i, part in enumerate(parts)}
+    return arrays, names
 
 
-def nearest(train, texts, most, terms):
-    """`(answers, figures)` of the tags of the texts with the largest cosine."""
-    begin = time.process_time()
-    x, test = _tf_idf(train[0], texts, terms)
-    spent = time.process_time() - begin
-    best, columns, batch = [], x.T.tocsr(), 500
-    begin = time.process_time()
-    for first in range(0, test.shape[0], batch):
-        cosines = test[first : first + batch] @ columns
-        for row, end in zip(cosines.indptr, cosines.indptr[1:]):
-            order = row + np.argsort(-cosines.data[row:end], kind="stable")
-            tags = (tag for i in order for tag in train[1][cosines.indices[i]])
-            best.append(list(itertools.islice(dict.fromkeys(tags), most)))
-    answered = 1e3 * (time.process_time() - begin) / len(texts)
-    return best, {
-        "CPU s": round(spent, 1),
-        "ms per answer": round(answered, 2),
-        "GB": round(measure.peak_gb(), 2),
-    }
+def _joined(texts):
+    """One text for each row."""
+    if not isinstance(texts, dict):
+        return texts
+    return [" ".join(columns) for columns in zip(*texts.values())]
 
 
-def child(name, method, folder, rows):
+def child(name, method, folder, python):
     """The row of a method: accuracy, time and memory."""
     job = JOBS[name]
-    train, (texts, tags) = job.read(folder, rows)
+    train, (texts, tags) = job.read(folder)
     most = max(job.ks)
-    if method == "Omikuji":
-        best, found = omikuji(train, texts, most, job.terms)
-    elif method == NEAREST:
-        best, found = nearest(train, texts, most, job.terms)
+    if method in OMIKUJI:
+        best, found = omikuji(
+            OMIKUJI[method], python, train, texts, most, job.terms
+        )
     else:
-        best, found = ours(method.split(", ")[1], train, texts, most)
+        from tfxclass_text import readers
+
+        path = os.path.join(folder, job.train)
+        fields = readers.fields_of(path, ("text",)) if job.train else None
+        best, found = ours(OURS[method], train, texts, most, fields)
     if best is None:
         return found
     expected = list(map(set, tags))
     return {**scores(best, expected, train[1], job.ks, job.by_hit), **found}
 
 
+def cases_of(argv=None):
+    """A case for each method; its "job" has the name of the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("job", choices=JOBS)
+    parser.add_argument("folder")
+    parser.add_argument("--omikuji", help="Python of its environment")
+    args = parser.parse_args(argv)
+    return [
+        {
+            "job": args.job,
+            "method": method,
+            "folder": args.folder,
+            "python": args.omikuji,
+        }
+        for method in [*OURS, *(OMIKUJI if args.omikuji else ())]
+    ]
+
+
 def main():
     """Runs the methods of a job and saves their rows."""
-    name, folder = sys.argv[1:3]
-    rows = measure.numbers(0)[0] or None
-    methods = () if name == "--child" else JOBS[name].methods
-    cases = [
-        {"job": name, "method": method, "folder": folder, "rows": rows}
-        for method in methods
-    ]
-    saved = name if rows is None else f"{name}_{rows}"
-    inputs = {"job", "folder", "rows"}
+    cases = [] if sys.argv[1:2] == ["--child"] else cases_of()
     for found in measure.rows_of(child, cases):
-        table = [{k: r[k] for k in r if k not in inputs} for r in found]
-        measure.save(f"jobs/{saved}", table)
+        table = [
+            {k: row[k] for k in row if k not in ("job", "folder", "python")}
+            for row in found
+        ]
+        measure.save(f"jobs/{cases[0]['job']}", table)
 
 
 if __name__ == "__main__":

@@ -338,11 +338,6 @@ class TestTraining:
             expected = np.mean(hits) / k
             assert found[f"precision@{k}"] == pytest.approx(expected)
 
-    def test_a_budget_ends_at_the_first_of_both(self):
-        budget = train.Budget(epochs=2, seconds=10)
-        assert budget.used(epochs=1, cpu_seconds=1) == 0.5
-        assert budget.used(epochs=0.1, cpu_seconds=5) == 0.5
-
     def test_the_same_batches_and_curve_for_the_same_seed(self, generated):
         job = Job("generated", "uniform", seed=3, epochs=0.3)
         first, second = (train.run(job, generated)["curve"] for _ in range(2))
@@ -358,9 +353,7 @@ class TestTraining:
         ]
         assert curve[0]["precision@1"] < 0.2 < 0.5 < curve[-1]["precision@1"]
 
-    def test_the_rate_falls_to_nothing_with_the_budget(
-        self, generated, monkeypatch
-    ):
+    def test_the_rate_falls_to_nothing(self, generated, monkeypatch):
         rates, make_model = [], train.make_model
 
         def watched(*arguments):
@@ -391,8 +384,6 @@ class TestTraining:
         by_epochs = Job("generated", "forest_adaptive", epochs=2.0)
         steps = train.steps_of(by_epochs, generated, set_up)
         assert steps == round(2 * generated.train.num_rows / set_up.batch_size)
-        by_seconds = by_epochs._replace(epochs=None, seconds=3.0)
-        assert train.steps_of(by_seconds, generated, set_up) == 600
         head = methods.make_head(
             "forest_adaptive", {}, generated, set_up, 0, steps=600
         )
@@ -420,13 +411,13 @@ class TestJobs:
     def test_each_once_and_named(self):
         jobs = jobs_lib.make_jobs(
             "verses", ["uniform", "forest"], ["curves", "num_sampled"],
-            seconds=30.0,
+            [0], 4.0,
         )  # fmt: skip
         names = [job.name for job in jobs]
         assert len(set(names)) == len(names)
         assert {"uniform", "forest", "forest,num_sampled=512"} <= {*names}
         assert "forest,num_sampled=1024" not in names  # what it does anyway
-        assert jobs[0].path("x") == "x/verses/30s/uniform.json"
+        assert jobs[0].path("x") == "x/verses/4epochs/uniform.json"
 
     def test_a_failure_stops_no_other(self, tmp_path, capsys):
         jobs = [
@@ -531,11 +522,6 @@ class TestFigures:
         # ... one setting may not.
         assert write("1", "b", "y") == ["2ay", "1by"]
 
-    def test_equal_steps_have_files_of_their_own(self):
-        by_time, by_steps = Job("a", "b", seconds=1.0), Job("a", "b", epochs=2)
-        assert results.file_of("a", by_time) == "a"
-        assert results.file_of("a", by_steps) == "a_steps"
-
     def test_means_over_seeds(self, runs):
         assert runs.methods == ["full", "uniform"]
         assert runs.final("uniform") == pytest.approx(0.7)
@@ -570,11 +556,6 @@ class TestFreshProcess:
     def test_one_that_is_killed_says_nothing(self):
         code = "import os; os.kill(os.getpid(), 9)"
         assert self.run(code) == {"error": "exit status -9"}
-
-    def test_one_that_hangs(self):
-        code = "import time; time.sleep(60)"
-        found = self.run(code, timeout=0.5)
-        assert found == {"error": "no result after 0.5 s"}
 
 
 def test_concentration_is_the_papers():

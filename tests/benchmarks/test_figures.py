@@ -72,7 +72,6 @@ SCRIPTS = {
     "recovery": ("draw", "at most 22 % of the theorem's bound"),
     "local_sgd": ("draw_bytes", "sent by 20,"),
     "local_sgd_accuracy": ("draw", "where they have their own classes"),
-    "verses": ("draw", "in 14 % of its CPU time"),
 }
 
 

@@ -1,21 +1,15 @@
-"""The baseline of the jobs with tags, and what a job reads."""
+"""What the jobs with tags read, and how answers are judged."""
+
+import numpy as np
 
 from benchmarks.jobs import tags as job_tags
-
-
-def test_tags_of_the_nearest_texts():
-    tags = [["あきこ"], ["あきこ"], ["ゆきお"], ["ゆきお"]]
-    train = ["明子", "昭子", "雪男", "行男"], tags
-    terms = job_tags.JOBS["short_texts"].terms
-    best, found = job_tags.nearest(train, ["秋子", "幸男"], 2, terms)
-    assert best == [["あきこ"], ["ゆきお"]] and found["CPU s"] < 10
 
 
 def test_rows_of_short_texts(tmp_path):
     path = tmp_path / "names.tsv"
     path.write_text("".join(f"名{i}\ttag{i % 3}\n" for i in range(50)))
-    (texts, tags), test = job_tags.read_short_texts(str(path), 20)
-    assert len(texts) == len(tags) == 20 and len(test[0]) == 5
+    (texts, tags), test = job_tags.read_short_texts(str(path))
+    assert len(texts) == len(tags) == 45 and len(test[0]) == 5
     assert tags[0][0].startswith("tag") and not {*texts} & {*test[0]}
 
 
@@ -26,3 +20,19 @@ def test_hits_and_precision():
     found = job_tags.scores(best, [{"a"}, {"c"}], tags, (1, 2), by_hit=False)
     assert (found["P@1"], found["P@2"]) == (0.5, 0.5)
     assert 0 < found["PSP@1"] < 0.5 < found["PSP@2"]
+
+
+def test_rows_of_two_columns_for_omikuji(tmp_path):
+    columns = {"title": ["Red", "Blue"], "text": ["apple", "sky"]}
+    train = columns, [["fruit"], ["sky", "air"]]
+    terms = {"token_pattern": r"\w+"}
+    arrays, names = job_tags.prepared(train, ["red sky"], terms)
+    assert names == ["air", "fruit", "sky"] and arrays["num_labels"] == 3
+    assert arrays["y_0"].tolist() == [0, 1, 3]
+    assert arrays["y_1"].tolist() == [1, 2, 0]
+    # "red" is in the first text, "sky" in the second.
+    splits, columns = arrays["x_0"], arrays["x_1"]
+    of_text = [set(columns[a:b]) for a, b in zip(splits, splits[1:])]
+    asked = set(arrays["test_x_1"])
+    assert [len(asked & ids) for ids in of_text] == [1, 1]
+    np.testing.assert_allclose(np.sum(arrays["x_2"] ** 2), 2, rtol=1e-5)

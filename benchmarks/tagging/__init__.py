@@ -1,1 +1,0 @@
-"""The tagger beside the linear tools of the field, on the same files."""
