@@ -4,30 +4,32 @@
 
 FOLDER is for the fonts and the drawings (`glyphs_data.py`), by default under
 benchmarks/cache. Each job is one head with a small convolutional encoder,
-trained for so many steps, in a process of its own; a job that has a result,
-under benchmarks/cache/glyphs, is not run again. results/glyphs.json has means
-over seeds, glyphs.csv every point of every curve. `--figures` runs nothing, and
-draws the figure again.
+trained for so many steps, in a process of its own with one thread. A job that
+has a result, under benchmarks/cache/glyphs, is not run again.
+results/glyphs.json has means over seeds. `jobs/identities.py` trains the same
+encoder with other heads.
 """
 
 import argparse
-import csv
+import json
 import os
 import statistics
+import sys
+import time
 from typing import NamedTuple
 
+import keras
 import numpy as np
+import tensorflow as tf
 
-from benchmarks import figure_style
-from benchmarks import kept_jobs
+import tfxclass
+from benchmarks import glyphs_data
 from benchmarks import measure
-from benchmarks.comparison.groups_results import LABELS
-from benchmarks.comparison.groups_results import mean
-from benchmarks.comparison.groups_results import ms_a_step
-from benchmarks.comparison.groups_results import speed_up
+from benchmarks.comparison.groups import LABELS
+from benchmarks.comparison.usual_heads import make_head
+from tfxclass import metrics
 
 CACHE = os.path.join(measure.CACHE, "glyphs")
-POINTS = os.path.join(measure.RESULTS, "glyphs.csv")
 METHODS = (
     "uniform",
     "auto",
@@ -39,16 +41,12 @@ METHODS = (
     "lsh_uncorrected",
 )
 STEPS = 4000
-_POINT = ("step", "cpu_s", "accuracy", "v", "noise", "k_eff")
-#: The methods whose curves are drawn; the table has all.
-_SHOWN = (
-    "uniform",
-    "auto",
-    "forest",
-    "random",
-    "forest_paper",
-    "lsh_uncorrected",
-)
+DIM, SCALE = 128, 24.0
+BATCH, NEGATIVES = 256, 256
+RATE = 3e-3
+SHIFT = 2  # pixels that a drawing is moved by, at most
+_PAIRS = 10  # unequal ones for an equal one
+_STRETCH = 1024  # drawings that are embedded at a time
 
 
 class GlyphsJob(NamedTuple):
@@ -58,153 +56,168 @@ class GlyphsJob(NamedTuple):
     steps: int
     seed: int = 0
 
-    @property
-    def path(self):
-        return kept_jobs.path_of(CACHE, self)
+
+def make_encoder():
+    """32 x 32 pixels to `DIM` features: three convolutions and a layer."""
+    layers = keras.layers
+    parts = [keras.Input([glyphs_data.SIDE, glyphs_data.SIDE, 1])]
+    for filters, size in ((16, 5), (32, 3), (64, 3)):
+        parts += [
+            layers.Conv2D(filters, size, 2, "same", use_bias=False),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+        ]
+    # Centred, as cosines of features that have much in common are all one.
+    parts += [layers.Flatten(), layers.Dense(DIM), layers.BatchNormalization()]
+    return keras.Sequential(parts)
 
 
-def read(jobs):
-    """Results there are: `{(method, seed): dict}`."""
-    found = kept_jobs.read(jobs)
-    return {(job.method, job.seed): result for job, result in found}
+def batches(data, seed):
+    """Endless shuffled batches, each drawing moved by some pixels."""
+    random = np.random.default_rng(seed)
+    around = [(0, 0), (SHIFT, SHIFT), (SHIFT, SHIFT)]
+    side = glyphs_data.SIDE
+    while True:
+        order = random.permutation(len(data.y))
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            which = order[start : start + BATCH]
+            padded = np.pad(data.x[which], around)
+            down, right = random.integers(0, 2 * SHIFT + 1, 2)
+            x = padded[:, down : down + side, right : right + side]
+            yield pixels(x), data.y[which]
 
 
-def at_time(curve, seconds):
-    """Accuracy after so many seconds of the CPU, by lines between points."""
-    times = [0.0, *(point["cpu_s"] for point in curve)]
-    accuracies = [0.0, *(point["accuracy"] for point in curve)]
-    return float(np.interp(seconds, times, accuracies))
+def pixels(x):
+    return (x[..., np.newaxis] / 255).astype(np.float32)
 
 
-def row(found, method):
-    """Of a method, means over the seeds that it and uniform have."""
-    pairs = [
-        (found["uniform", seed]["curve"], result)
-        for (name, seed), result in found.items()
-        if name == method and ("uniform", seed) in found
+def embedded(encoder, x):
+    """Features of unit length, float32 `[n, DIM]`."""
+    stretches = [
+        encoder(pixels(x[i : i + _STRETCH]), training=False).numpy()
+        for i in range(0, len(x), _STRETCH)
     ]
-    if not pairs:
-        return None
-    numbers = [_numbers(uniform, result) for uniform, result in pairs]
-    ends = [each["accuracy"] for each in numbers]
-    averaged = {
-        key: statistics.fmean(each[key] for each in numbers)
-        for key in numbers[0]
-    }
-    spread = {"accuracy +-": statistics.pstdev(ends)}
-    about = {"method": LABELS.get(method, method), "seeds": len(numbers)}
-    return {**about, **averaged, **spread}
+    found = np.concatenate(stretches)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
-def _numbers(uniform, result):
-    curve = result["curve"]
-    return {
-        "accuracy": result["accuracy"],
-        "in uniform's time": at_time(curve, uniform[-1]["cpu_s"]),
-        "verified": result["verified"],
-        "TPR@0.001": result["TPR@0.001"],
-        "ms a step": ms_a_step(curve),
-        "steps_x": speed_up(uniform, curve),
-        "time_x": speed_up(uniform, curve, 0),
-        "v": mean(curve, "v"),
-        "noise": mean(curve, "noise"),
-        "recall": curve[-1]["sampler"].get("recall", float("nan")),
-    }
-
-
-def collect(found, seeds):
-    """Saves the table and the points."""
-    rows = [each for each in (row(found, name) for name in METHODS) if each]
-    if not rows:
-        return
-    with open(POINTS, "w", newline="") as f:
-        writer = csv.writer(f, lineterminator="\n")
-        writer.writerow(("method", "seed", *_POINT, "recall"))
-        for (method, seed), result in found.items():
-            for point in result["curve"]:
-                numbers = [f"{point[key]:.5g}" for key in _POINT]
-                recall = point["sampler"].get("recall", "")
-                writer.writerow((method, seed, *numbers, recall))
-    command = f"python -m benchmarks.glyphs --seeds {' '.join(map(str, seeds))}"
-    measure.save("glyphs", rows, command=command)
-
-
-def draw():
-    """Writes glyphs.png, the curves of glyphs.csv."""
-    runs = _runs(POINTS)
-    curves = {method: _mean(seeds) for method, seeds in runs.items()}
-    figure, (axes,) = figure_style.new_figure()
-    for method in _SHOWN:
-        if method in curves:
-            axes.plot(
-                [point["cpu_s"] for point in curves[method]],
-                [100 * point["accuracy"] for point in curves[method]],
-                ".-",
-                color=figure_style.COLORS[method],
-                label=figure_style.NAMES[method],
-            )
-    axes.set(
-        xlabel="CPU seconds of training",
-        ylabel="accuracy in unseen fonts, in percent",
-    )
-    axes.legend(loc="lower right")
-    path = os.path.join(measure.RESULTS, "glyphs.png")
-    figure_style.save(figure, path, _conclusion(runs))
-
-
-def _runs(path):
-    """`{method: {seed: curve}}` of a CSV, the seeds that all methods have."""
-    runs = {}
-    with open(path, newline="") as f:
-        for row in csv.DictReader(f):
-            point = {key: float(row[key]) for key in _POINT}
-            seeds = runs.setdefault(row["method"], {})
-            seeds.setdefault(row["seed"], []).append(point)
-    common = set.intersection(*(set(seeds) for seeds in runs.values()))
-    return {
-        method: {seed: seeds[seed] for seed in sorted(common)}
-        for method, seeds in runs.items()
-    }
-
-
-def _mean(seeds):
-    """The mean curve of `{seed: curve}`."""
-    return [
-        {key: statistics.fmean(point[key] for point in at) for key in _POINT}
-        for at in zip(*seeds.values())
+def accuracy(encoder, head, x, y):
+    rows = keras.utils.normalize(head.class_matrix().numpy(), axis=1)
+    best = [
+        np.argmax(part @ rows.T, axis=1)
+        for part in np.array_split(embedded(encoder, x), len(x) // 500 + 1)
     ]
+    return float(np.mean(np.concatenate(best) == y))
 
 
-def _conclusion(runs):
-    pairs = zip(runs["uniform"].values(), runs["auto"].values())
-    sooner = statistics.fmean(speed_up(*pair, 0) for pair in pairs)
-    return (
-        "Characters in unseen fonts: auto reaches uniform's final accuracy "
-        f"{sooner:.1f} times sooner"
+def verification(encoder, data):
+    """Characters that were never learned: is it the same one in two fonts?"""
+    rows, y = embedded(encoder, data.new_x), data.new_y
+    order = np.argsort(y, kind="stable")
+    rows, y = rows[order], y[order]
+    first = np.flatnonzero(y[1:] == y[:-1])
+    equal = np.sum(rows[first] * rows[first + 1], axis=1)
+    random = np.random.default_rng(0)
+    pairs = random.integers(0, len(y), (2, _PAIRS * len(first)))
+    pairs = pairs[:, y[pairs[0]] != y[pairs[1]]]
+    unequal = np.sum(rows[pairs[0]] * rows[pairs[1]], axis=1)
+    few = np.concatenate([equal, unequal[: len(equal)]])
+    many = np.concatenate([equal, unequal])
+    return {
+        "verified": metrics.verification_accuracy(
+            few, np.arange(len(few)) < len(equal)
+        ),
+        "TPR@0.001": metrics.true_positive_rate(
+            many, np.arange(len(many)) < len(equal)
+        ),
+    }
+
+
+def train(model, data, steps, seed):
+    """CPU seconds of the steps; the first one, which traces, is left out."""
+    source = batches(data, seed)
+    step = tf.function(lambda x, y: model.train_step((x, y)))
+    seconds = 0.0
+    for number in range(steps):
+        x, y = map(tf.constant, next(source))
+        begin = time.process_time()
+        step(x, y)
+        if number:
+            seconds += time.process_time() - begin
+    return seconds
+
+
+def make_model(job, num_classes):
+    """`(model, encoder, head)` of a `GlyphsJob`, compiled."""
+    keras.utils.set_random_seed(job.seed)
+    encoder = make_encoder()
+    head = make_head(
+        job.method, num_classes, BATCH + NEGATIVES, SCALE, job.seed
     )
+    model = keras.Sequential([encoder, head])
+    decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
+    optimizer = tfxclass.optimizers.LazyAdam(decay)
+    model.compile(optimizer, loss=head.loss)
+    model.build((None, glyphs_data.SIDE, glyphs_data.SIDE, 1))
+    optimizer.build(model.trainable_variables)
+    return model, encoder, head
 
 
-def main():
-    from benchmarks import glyphs_data
+def trained(job, data):
+    """The result of a job, a dict."""
+    model, encoder, head = make_model(job, data.num_classes)
+    seconds = train(model, data, job.steps, job.seed)
+    return {
+        "accuracy": accuracy(encoder, head, data.test_x, data.test_y),
+        **verification(encoder, data),
+        "ms a step": 1e3 * seconds / max(job.steps - 1, 1),
+    }
 
+
+def row(method, results):
+    """Means over seeds, and the deviation of the accuracy."""
+    found = {"method": LABELS.get(method, method), "seeds": len(results)}
+    for key in results[0]:
+        found[key] = statistics.fmean(result[key] for result in results)
+    ends = [result["accuracy"] for result in results]
+    return {**found, "accuracy +-": statistics.pstdev(ends)}
+
+
+def use_one_thread():
+    """Before any work: seconds of the CPU are then those of the steps."""
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+def child(folder, method, steps, seed):
+    use_one_thread()
+    job = GlyphsJob(method, int(steps), int(seed))
+    return trained(job, glyphs_data.load(folder))
+
+
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=CACHE)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--figures", action="store_true", help="run nothing")
-    args = parser.parse_args()
-    if not args.figures:
-        glyphs_data.load(args.folder)
-        jobs = [
-            GlyphsJob(method, args.steps, seed)
+    args = parser.parse_args(argv)
+    print(glyphs_data.about(glyphs_data.load(args.folder)))
+    rows = []
+    for method in METHODS:
+        results = [
+            measure.once(
+                "glyphs", __file__, method, args.steps, seed, folder=args.folder
+            )
             for seed in args.seeds
-            for method in METHODS
         ]
-        module = "benchmarks.glyphs_train"
-        kept_jobs.run_all(kept_jobs.pending(jobs), module, args.folder)
-        collect(read(jobs), args.seeds)
-    draw()
+        results = [result for result in results if "error" not in result]
+        if results:
+            rows.append(row(method, results))
+            measure.save("glyphs", rows)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(*sys.argv[2:])))
+    else:
+        main()

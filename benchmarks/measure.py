@@ -20,38 +20,29 @@ CACHE = os.path.join(FOLDER, "cache")
 _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
 
 
-def merge_csv(path, rows, job, same=(), within=()):
+def merge_csv(path, rows, job, same):
     """Writes rows to a CSV in place of those of their jobs; others stay.
 
     Args:
         path: str.
         rows: list of dicts, at least one, all with the same keys.
         job: keys by which a job is known.
-        same: keys in which rows that stay are as the new ones, which have
-            one value of each.
-        within: keys; what agrees in these is compared, and `same` asks for
-            nothing of other rows. Without any, all are compared.
+        same: key in which rows that stay are as the new ones, which have one
+            value of it.
     """
     columns, jobs = list(rows[0]), {}
 
-    def values(row, keys):
-        return tuple(str(row[key]) for key in keys)
-
-    compared = {values(row, within) for row in rows}
-
-    def stays(row):
-        if {*row} != {*columns}:
-            return False
-        is_same = values(row, same) == values(rows[0], same)
-        return is_same or values(row, within) not in compared
+    def job_of(row):
+        return tuple(str(row[key]) for key in job)
 
     if os.path.exists(path):
         with open(path, newline="") as f:
-            for row in filter(stays, csv.DictReader(f)):
-                jobs.setdefault(values(row, job), []).append(row)
-    jobs.update((values(row, job), []) for row in rows)
+            for row in csv.DictReader(f):
+                if {*row} == {*columns} and row[same] == str(rows[0][same]):
+                    jobs.setdefault(job_of(row), []).append(row)
+    jobs.update((job_of(row), []) for row in rows)
     for row in rows:
-        jobs[values(row, job)].append(row)
+        jobs[job_of(row)].append(row)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", newline="") as f:
         writer = csv.DictWriter(f, columns, lineterminator="\n")
@@ -115,11 +106,26 @@ def in_fresh_process(script, *args, python=sys.executable):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def kept(path, run):
+    """What is in the file at `path`, JSON.
+
+    Where there is none, it is what `run()` gives, which is kept; an error is
+    not, and is tried again the next time.
+    """
+    if not os.path.exists(path):
+        found = run()
+        if isinstance(found, dict) and "error" in found:
+            return found
+        write(path + ".part", found)
+        os.replace(path + ".part", path)
+    with open(path) as f:
+        return json.load(f)
+
+
 def once(name, script, *args, folder=None):
     """What `script --child [folder] args...` prints, run if it has not been.
 
-    It is kept in benchmarks/cache/<name>, a file for each `args`; an error is
-    not, and is tried again.
+    It is kept in benchmarks/cache/<name>, a file for each `args`.
 
     Args:
         name: str, of the results.
@@ -127,17 +133,14 @@ def once(name, script, *args, folder=None):
         args: what tells the job from others.
         folder: str, of the data, which does not.
     """
-    path = _kept_at(name, args)
-    if not os.path.exists(path):
+
+    def run():
         where = () if folder is None else (folder,)
         found = in_fresh_process(script, "--child", *where, *args)
         print(name, *args, found, flush=True)
-        if isinstance(found, dict) and "error" in found:
-            return found
-        write(path + ".part", found)
-        os.replace(path + ".part", path)
-    with open(path) as f:
-        return json.load(f)
+        return found
+
+    return kept(_kept_at(name, args), run)
 
 
 def is_done(name, *args):
@@ -225,6 +228,28 @@ def finished(name):
         return []
     with open(path) as f:
         return json.load(f)["rows"]
+
+
+def with_earlier(name, rows, keys):
+    """`rows`, and those of results/<name>.json that have other `keys`.
+
+    Each row says when, where and how it was measured.
+    """
+    path = os.path.join(RESULTS, name + ".json")
+    earlier = []
+    if os.path.exists(path):
+        with open(path) as f:
+            record = json.load(f)
+        told = {key: record.get(key) for key in _circumstances()}
+        earlier = [{"measured": told, **row} for row in record["rows"]]
+    found = {
+        tuple(row[key] for key in keys): row
+        for row in [
+            *earlier,
+            *({"measured": _circumstances(), **r} for r in rows),
+        ]
+    }
+    return list(found.values())
 
 
 def of_seeds(lines):

@@ -168,7 +168,7 @@ def check(machines):
         counts = {"worker": machines}
         if kind == "servers":
             counts = {"chief": 1, **counts, "ps": SERVERS}
-        found = processes.run(__file__, (kind,), counts)
+        found = processes.run(__file__, kind, counts)
         print(machines, kind, found, flush=True)
         rows = []
         for name, step in zip(names, found.get("rows", ()), strict=False):
@@ -236,8 +236,8 @@ def main(parts):
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        found = child(sys.argv[2])
-        processes.print_and_stay({"rows": found})
+        print(json.dumps({"rows": child(sys.argv[2])}), flush=True)
+        time.sleep(600)  # The others are ended with this one.
     elif sys.argv[1:] == ["page"]:
         import scale_page
 

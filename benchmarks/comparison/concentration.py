@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.comparison import sets as sets_lib
-from benchmarks.comparison.groups_results import FOLDER
+from benchmarks.comparison.results import FOLDER
 
 GLYPHS = os.path.join(measure.CACHE, "glyphs")
 SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]

@@ -1,39 +1,50 @@
 """Classes in groups that are hard to tell apart: where selection pays.
 
-    python -m benchmarks.comparison.groups
+    python -m benchmarks.comparison.groups [TABLE ...] [--seeds 0 1 2]
 
 Each job is one head trained on one setting (classes, group size, negatives)
-for so many steps, in a process of its own, with one second moment of Adam's for
-all class rows; a job that has a result, under benchmarks/cache/groups, is not
-run again. Into benchmarks/results/comparison:
+for so many steps, in a process of its own. A job that has a result, under
+benchmarks/cache/groups, is not run again. Each table is a file in
+benchmarks/results/comparison; its rows are means over the seeds of how the jobs
+end.
 
-    groups.csv            every point of every learning curve
-    groups.json           how each job ends, as report.py shows it
-    groups.png            the speed-up over uniform against v
-    groups_constant.json  `AutoSampler`'s constant: what each one would cost,
-                          once four settings have uniform and "neighbors" (the
-                          part "constant")
+    groups          the samplers and the papers' rules on all settings, with one
+                    second moment of Adam's for all class rows
+    groups_lsh      the first setting. "the paper's LSH" gives each row a
+                    softmax over its label and its own buckets (SimHash, K = 9,
+                    L = 50), without a cut, a fill or a correction. "LSH,
+                    uncorrected" has 100 negatives for the whole batch
+    groups_sweeps   the first setting: trees L, cells, rebuilds T, tables L and
+                    functions K, by the papers' rules and as `SelectiveSoftmax`
+                    and `LSHSoftmax` are, and a figure
 
-`--figures` makes the last three again from the first; `--quick` runs two tiny
-jobs.
+`--figures` runs nothing, and draws the figure of the committed rows.
 """
 
 import argparse
+import json
 import os
+import statistics
 import sys
 from typing import NamedTuple
 
-from benchmarks import kept_jobs
+from benchmarks import figure_style
 from benchmarks import measure
-from benchmarks.comparison import groups_results
 
-CACHE = os.path.join(measure.FOLDER, "cache", "groups")
+CACHE = os.path.join(measure.CACHE, "groups")
 TRAIN = "benchmarks.comparison.groups_train"
 METHODS = ("uniform", "auto", "lsh", "forest")
-CONSTANT = ("neighbors",)
+PAPERS = ("full", "random", "forest_paper", "lsh_uncorrected", "lsh_paper")
+#: What methods are called, where their name does not say it.
+LABELS = {
+    "full": "full softmax",
+    "random": "the papers' random",
+    "forest_paper": "the paper's forest",
+    "lsh_uncorrected": "LSH, uncorrected",
+    "lsh_paper": "the paper's LSH",
+}
 #: What is recommended: one second moment for all class rows.
 SHARED = "second_moment='matrix'"
-PAPERS = ("full", "random", "forest_paper", "lsh_uncorrected", "lsh_paper")
 
 
 class GroupsJob(NamedTuple):
@@ -41,9 +52,9 @@ class GroupsJob(NamedTuple):
 
     Attributes:
         classes, group: ints, how many classes, and in groups of how many.
-        negatives: int, places of a step beside those of a batch's labels.
+        negatives: int, places of a step in addition to those of the labels.
         batch, steps: ints.
-        method: str, in `METHODS`, `PAPERS` or `CONSTANT`.
+        method: str, in `METHODS` or `PAPERS`.
         seed: int.
         option: str, a number that the method's sampler takes,
             `"num_trees=5"`, or "".
@@ -62,7 +73,9 @@ class GroupsJob(NamedTuple):
 
     @property
     def path(self):
-        return kept_jobs.path_of(CACHE, self)
+        fields = self._asdict().items()
+        name = ",".join(f"{k}={v}" for k, v in fields if v != "")
+        return os.path.join(CACHE, name + ".json")
 
 
 # (classes, group, negatives): group sizes at 1 %, shares at a group of 50.
@@ -70,84 +83,215 @@ SMALL = [(10_000, 50, 100), (10_000, 1, 100), (10_000, 50, 10)]
 SMALL += [(10_000, group, 100) for group in (10, 200)]
 SMALL += [(10_000, 50, negatives) for negatives in (30, 300)]
 # And the steps.
-LARGE = [(100_000, group, 1000, 3000) for group in (50, 1)]
-LARGE += [(1_000_000, 50, 1000, 20_000)]
-WIDE = [(100_000, group, 1000, 3000) for group in (10, 200)]
-WIDE += [(100_000, 50, negatives, 3000) for negatives in (100, 300, 3000)]
-WIDE += [(1_000_000, group, 1000, 20_000) for group in (1, 10, 200)]
-WIDE += [(1_000_000, 50, 3000, 20_000)]
+LARGE = [(100_000, group, 1000, 3000) for group in (50, 1, 10, 200)]
+LARGE += [(100_000, 50, negatives, 3000) for negatives in (100, 300, 3000)]
+LARGE += [(1_000_000, group, 1000, 20_000) for group in (50, 1, 10, 200)]
+LARGE += [(1_000_000, 50, 3000, 20_000)]
+PAPER = "forest_paper"  # the one that has all seeds in sweeps
+FORESTS, TABLES = (PAPER, "forest"), ("lsh_uncorrected", "lsh")
+SWEEPS = {
+    "num_trees": (FORESTS, (2, 5, 10, 20, 50)),
+    "leaf_size": (FORESTS, (25, 50, 100, 200, 400)),
+    "rebuild_interval": (FORESTS, (50, 200, 500, 1000, 3000)),
+    "num_tables": (TABLES, (10, 25, 50, 100)),
+    "num_hashes": (TABLES, (5, 7, 9, 12)),
+}
 
 
-def make_jobs(seeds, parts):
-    """The jobs, those of the goal first."""
-    jobs = []
-    if "small" in parts:
-        jobs += [
-            GroupsJob(*setting, 128, 3000, method, seed)
-            for seed in seeds
-            for methods in (METHODS[:2], METHODS[2:])
-            for setting in SMALL
-            for method in methods
-        ]
-    if "papers" in parts:
-        jobs += [
-            GroupsJob(*SMALL[0], 128, 3000, method, seed)
-            for seed in seeds
-            for method in PAPERS
-        ]
-    if "constant" in parts:
-        jobs += [
-            GroupsJob(*setting, 128, 3000, method, seed)
-            for seed in seeds
-            for setting in SMALL
-            for method in CONSTANT
-        ]
-    for part, settings in (("large", LARGE), ("wide", WIDE)):
-        if part in parts:
-            jobs += [
-                GroupsJob(*setting, 512, steps, method, seed)
-                for seed in seeds
-                for *setting, steps in settings
-                for method in METHODS
-            ]
-    return [job._replace(optimizer=SHARED) for job in jobs]
+def usual_jobs(seeds):
+    """Of the table groups, those of few classes first."""
+    small = [
+        GroupsJob(*setting, 128, 3000, method, seed)
+        for seed in seeds
+        for setting in SMALL
+        for method in METHODS
+    ]
+    small += [
+        GroupsJob(*SMALL[0], 128, 3000, method, seed)
+        for seed in seeds
+        for method in PAPERS
+    ]
+    large = [
+        GroupsJob(*setting, 512, steps, method, seed)
+        for seed in seeds
+        for *setting, steps in LARGE
+        for method in METHODS
+    ]
+    return [job._replace(optimizer=SHARED) for job in small + large]
 
 
-def read(jobs):
-    """Results there are, a list of dicts."""
-    return [result for _, result in kept_jobs.read(jobs)]
+def usual_row(job, results):
+    ends = [result["curve"][-1] for result in results]
+    reached = [end["accuracy"] for end in ends]
+    row = {
+        "classes": job.classes,
+        "group": job.group,
+        "negatives": job.negatives,
+        "method": job.method,
+        "steps": ends[0]["step"],
+        "seeds": len(ends),
+        "accuracy": statistics.fmean(reached),
+        "accuracy +-": statistics.stdev(reached) if reached[1:] else "",
+    }
+    for name in ("v", "noise"):
+        row[name] = statistics.fmean(
+            point[name] for result in results for point in result["curve"]
+        )
+    return {**row, "cpu_ms": cpu_ms(ends)}
 
 
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.comparison.groups", description=__doc__
+def lsh_jobs(seeds):
+    return [
+        GroupsJob(*SMALL[0], 128, 3000, method, seed, optimizer=SHARED)
+        for seed in seeds
+        for method in ("uniform", "random", "lsh_uncorrected", "lsh_paper")
+    ]
+
+
+def lsh_row(job, results):
+    ends = [result["curve"][-1] for result in results]
+    reached = [end["accuracy"] for end in ends]
+    return {
+        "method": LABELS.get(job.method, job.method),
+        "seeds": len(ends),
+        "accuracy": statistics.fmean(reached),
+        "cpu_s": statistics.fmean(end["cpu_s"] for end in ends),
+        "least": min(reached),
+        "most": max(reached),
+    }
+
+
+def sweep_jobs(seeds):
+    return [
+        GroupsJob(*SMALL[0], 128, 3000, method, seed, f"{option}={value}")
+        for seed in seeds
+        for option, (methods, values) in SWEEPS.items()
+        for method in methods
+        for value in values
+        if seed == seeds[0] or method == PAPER
+    ]
+
+
+def sweep_row(job, results):
+    ends = [result["curve"][-1] for result in results]
+    option, value = job.option.split("=")
+    return {
+        "option": option,
+        "value": int(value),
+        "method": NAMES[job.method],
+        "seeds": len(ends),
+        "accuracy": statistics.fmean(end["accuracy"] for end in ends),
+        "cpu_ms": cpu_ms(ends),
+    }
+
+
+def cpu_ms(ends):
+    """CPU time of a step, the mean over jobs that have these ends."""
+    return statistics.fmean(1e3 * end["cpu_s"] / end["step"] for end in ends)
+
+
+#: The jobs, a row of those that differ in their seed alone, and its keys.
+KINDS = {
+    "groups": (
+        usual_jobs,
+        usual_row,
+        ("classes", "group", "negatives", "method"),
+    ),
+    "groups_lsh": (lsh_jobs, lsh_row, ("method",)),
+    "groups_sweeps": (sweep_jobs, sweep_row, ("option", "value", "method")),
+}
+
+
+def result_of(job):
+    """The result of a job, run if there is none; or `{"error": line}`."""
+
+    def run():
+        text = json.dumps(job._asdict())
+        found = measure.in_fresh_process("-m", TRAIN, text)
+        print(os.path.basename(job.path), found.get("error", "done"))
+        return found
+
+    return measure.kept(job.path, run)
+
+
+def tabulate(name, seeds):
+    """Runs the jobs of a table, and saves its rows; how many jobs failed."""
+    make_jobs, row_of, keys = KINDS[name]
+    found, failed = {}, 0
+    for job in make_jobs(seeds):
+        result = result_of(job)
+        if "error" in result:
+            failed += 1
+        else:
+            found.setdefault(job._replace(seed=0), []).append(result)
+    rows = [row_of(job, results) for job, results in found.items()]
+    name = f"comparison/{name}"
+    measure.save(name, measure.with_earlier(name, rows, keys))
+    return failed
+
+
+TITLES = {
+    "num_trees": "trees",
+    "leaf_size": "classes in a leaf",
+    "rebuild_interval": "steps between rebuilds",
+    "num_tables": "LSH tables",
+    "num_hashes": "hash functions per table",
+}
+TITLE = (
+    "SelectiveSoftmax and LSHSoftmax hardly depend on the options of "
+    "their index"
+)
+NAMES = {**LABELS, "forest": "SelectiveSoftmax", "lsh": "LSHSoftmax"}
+
+
+def draw():
+    """groups_sweeps.png: accuracy over each option, a line a method."""
+    rows = measure.finished("comparison/groups_sweeps")
+    figure, panels = figure_style.new_figure(
+        2, (len(SWEEPS) + 2) // 2, 2.8, 2.4, sharey=True
     )
-    parts = ("small", "papers", "constant", "large", "wide")
-    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--figures", action="store_true", help="run nothing")
-    parser.add_argument("--quick", action="store_true", help="two tiny jobs")
-    parser.add_argument("--out", help="benchmarks/results/comparison")
-    args = parser.parse_args(argv)
-    usual = os.path.join(CACHE, "quick") if args.quick else None
-    args.out = args.out or usual or groups_results.FOLDER
-    return args
+    for axes, option in zip(panels, SWEEPS):
+        methods, values = SWEEPS[option]
+        for method in methods:
+            points = sorted(
+                (row["value"], 100 * row["accuracy"])
+                for row in rows
+                if (row["option"], row["method"]) == (option, NAMES[method])
+            )
+            color = figure_style.COLORS[method]
+            style = {"color": color, "label": NAMES[method]}
+            axes.plot(*zip(*points), ".-", **style)
+        axes.set(xlabel=TITLES[option], xscale="log")
+        # Every second one: the panels are narrow.
+        axes.set_xticks(values[::2], [f"{value:,}" for value in values[::2]])
+        axes.minorticks_off()
+    _legend(panels, len(SWEEPS))
+    figure.supylabel("accuracy in percent", fontsize=10)
+    path = os.path.join(measure.RESULTS, "comparison", "groups_sweeps.png")
+    figure_style.save(figure, path, TITLE)
+
+
+def _legend(panels, used):
+    """One legend for all panels, in the first one that is not used."""
+    found = {}
+    for axes in panels[:used]:
+        lines, labels = axes.get_legend_handles_labels()
+        found.update(zip(labels, lines))
+    for axes in panels[used:]:
+        axes.set_axis_off()
+    panels[used].legend(found.values(), found, loc="center")
 
 
 def main(argv=None):
-    args = parse_arguments(argv)
-    jobs = make_jobs(args.seeds, args.parts)
-    if args.quick:
-        jobs = [GroupsJob(200, 10, 8, 16, 24, m) for m in METHODS[:2]]
-    pending = [] if args.figures else kept_jobs.pending(jobs)
-
-    def collect():
-        groups_results.collect(read(jobs), args.out)
-
-    failed = kept_jobs.run_all(pending, TRAIN, after=collect)
-    if not args.figures and not pending:
-        collect()  # of earlier runs
-    groups_results.draw(args.out)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tables", nargs="*", metavar="TABLE")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--figures", action="store_true", help="run nothing")
+    args = parser.parse_args(argv)
+    failed = 0
+    for name in () if args.figures else args.tables or KINDS:
+        failed += tabulate(name, args.seeds)
+    draw()
     return 1 if failed else 0
 
 

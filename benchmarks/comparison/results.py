@@ -41,7 +41,7 @@ def collect(name, jobs_folder, out):
             os.path.join(out, name + ".csv"),
             rows,
             job=("set", "method", "setting", "seed"),
-            same=("budget",),
+            same="budget",
         )
 
 

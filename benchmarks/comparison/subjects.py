@@ -87,17 +87,16 @@ def _groups():
 def _glyphs(folder):
     from benchmarks import glyphs
     from benchmarks import glyphs_data
-    from benchmarks import glyphs_train
 
     data = glyphs_data.load(folder)
     job = glyphs.GlyphsJob(METHOD, glyphs.STEPS)
-    model, _, _ = glyphs_train.make_model(job, data.num_classes)
+    model, _, _ = glyphs.make_model(job, data.num_classes)
     chosen = _some(len(data.y))
     return Subject(
         model,
-        glyphs_train.batches(data, job.seed),
+        glyphs.batches(data, job.seed),
         job.steps,
-        lambda at: glyphs_train.pixels(data.x[chosen[at]]),
+        lambda at: glyphs.pixels(data.x[chosen[at]]),
         data.y[chosen][:, None],
         data.num_classes,
     )

@@ -2,7 +2,6 @@
 
 import functools
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -11,14 +10,6 @@ from benchmarks.comparison.methods import RandomSampler
 from benchmarks.comparison.methods import lsh_sampler
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.effective import effective_classes
-
-
-@keras.saving.register_keras_serializable("benchmarks")
-class NeighborsSampler(tfxclass.samplers.AutoSampler):
-    """Half of the places for neighbours, whatever the noise."""
-
-    def _choose(self, level):
-        return tf.ones([])
 
 
 def make_head(method, num_classes, num_sampled, scale, seed, **options):
@@ -37,7 +28,6 @@ def make_head(method, num_classes, num_sampled, scale, seed, **options):
 
 
 _SAMPLERS = {
-    "neighbors": NeighborsSampler,
     "random": RandomSampler,
     "uniform": tfxclass.samplers.UniformSampler,
     "auto": tfxclass.samplers.AutoSampler,

@@ -15,15 +15,13 @@ import json
 import os
 import statistics
 import sys
-import time
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfxclass
+from benchmarks import glyphs
 from benchmarks import glyphs_data
-from benchmarks import glyphs_train
 from benchmarks import measure
 
 FOLDER = os.path.join(measure.CACHE, "glyphs")
@@ -67,25 +65,16 @@ HEADS = {
 
 def child(folder, method, rate, seed):
     """Trains one head at one rate; the result, a dict."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    glyphs.use_one_thread()
     seed = int(seed)
     keras.utils.set_random_seed(seed)
     data = glyphs_data.load(folder)
-    encoder = glyphs_train.make_encoder()
+    encoder = glyphs.make_encoder()
     head = HEADS[method](data.num_classes)
     model = keras.Sequential([encoder, head])
     schedule = keras.optimizers.schedules.CosineDecay(float(rate), STEPS)
     model.compile(tfxclass.optimizers.HeadAdam(schedule), loss=head.loss)
-    source = glyphs_train.batches(data, seed)
-    step = tf.function(lambda x, y: model.train_step((x, y)))
-    seconds = 0.0
-    for number in range(STEPS):
-        x, y = map(tf.constant, next(source))
-        begin = time.process_time()
-        step(x, y)
-        if number:  # The first step traces the graph.
-            seconds += time.process_time() - begin
+    seconds = glyphs.train(model, data, STEPS, seed)
     order = np.random.default_rng(9).permutation(len(data.test_y))
     best = tfxclass.top_k(model, k=1)
     found = {}
@@ -93,10 +82,10 @@ def child(folder, method, rate, seed):
         ("validation", order[:TESTED]),
         ("accuracy", order[TESTED : 3 * TESTED]),
     ):
-        x = glyphs_train.pixels(data.test_x[rows])
+        x = glyphs.pixels(data.test_x[rows])
         ids = best.predict(x, 500, verbose=0)[0][:, 0]
         found[part] = float(np.mean(ids == data.test_y[rows]))
-    found["TPR@0.001"] = glyphs_train.verification(encoder, data)["TPR@0.001"]
+    found["TPR@0.001"] = glyphs.verification(encoder, data)["TPR@0.001"]
     return {**found, "CPU s": seconds, "GB": measure.peak_gb()}
 
 

@@ -488,7 +488,7 @@ class TestFigures:
                 {"method": method, "budget": budget, "value": value}
                 for value in values
             ]
-            measure.merge_csv(path, rows, job=["method"], same=["budget"])
+            measure.merge_csv(path, rows, job=["method"], same="budget")
             lines = path.read_text().splitlines()
             return [line.split(",") for line in lines[1:]]
 
@@ -502,25 +502,6 @@ class TestFigures:
         assert found == expected
         # What had another budget cannot be compared.
         assert write("a", "2 s", [5]) == [["a", "2 s", "5"]]
-
-    def test_only_what_is_compared_must_be_the_same(self, tmp_path):
-        path = tmp_path / "a.csv"
-
-        def write(setting, method, machine):
-            columns = ("setting", "method", "machine")
-            row = dict(zip(columns, (setting, method, machine), strict=True))
-            measure.merge_csv(
-                path, [row], columns[:2], same=["machine"], within=["setting"]
-            )
-            lines = path.read_text().splitlines()
-            return [line.replace(",", "") for line in lines[1:]]
-
-        write("1", "a", "x")
-        write("1", "b", "x")
-        # Another setting may be of another machine ...
-        assert write("2", "a", "y") == ["1ax", "1bx", "2ay"]
-        # ... one setting may not.
-        assert write("1", "b", "y") == ["2ay", "1by"]
 
     def test_means_over_seeds(self, runs):
         assert runs.methods == ["full", "uniform"]

@@ -11,10 +11,8 @@ import pytest
 from benchmarks import dropmax_figures
 from benchmarks import dropmax_retained
 from benchmarks import figure_style
-from benchmarks import glyphs
 from benchmarks import measure
-from benchmarks.comparison import groups_command
-from benchmarks.comparison import groups_sweeps
+from benchmarks.comparison import groups
 from benchmarks.hierarchical import __main__ as hierarchical
 
 RESULTS = measure.RESULTS
@@ -33,21 +31,14 @@ def titles(monkeypatch):
     return found
 
 
-def test_characters(tmp_path, titles, monkeypatch):
+def test_options_of_indexes(tmp_path, titles, monkeypatch):
+    (tmp_path / "comparison").mkdir()
+    name = "comparison/groups_sweeps"
+    shutil.copy(f"{RESULTS}/{name}.json", tmp_path / "comparison")
     monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
-    glyphs.draw()
-    assert (tmp_path / "glyphs.png").stat().st_size > 0
-    assert titles[0].endswith("1.5 times sooner")
-
-
-def test_options_of_indexes(tmp_path, titles):
-    path = os.path.join(RESULTS, "comparison", "groups_sweeps.json")
-    shutil.copy(path, tmp_path)
-    path = str(tmp_path / "groups_sweeps")
-    assert groups_command.redraw(path, groups_sweeps.draw)
-    assert (tmp_path / "groups_sweeps.png").stat().st_size > 0
-    assert titles == [groups_sweeps.TITLE]
-    assert not groups_command.redraw(str(tmp_path / "no"), groups_sweeps.draw)
+    assert groups.main(["--figures"]) == 0
+    assert (tmp_path / f"{name}.png").stat().st_size > 0
+    assert titles == [groups.TITLE]
 
 
 def test_trees(tmp_path, titles):

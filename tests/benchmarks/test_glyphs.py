@@ -1,14 +1,10 @@
 """Characters as classes: what is drawn, the parts, and the table."""
 
-import csv
-import json
-
 import numpy as np
 import pytest
 
 from benchmarks import glyphs
 from benchmarks import glyphs_data
-from benchmarks import measure
 
 
 def latin_font():
@@ -66,62 +62,19 @@ def refused(*args, **kwargs):
     return Done
 
 
-def result_of(method, seed, accuracies, ms):
-    points = [
-        {
-            "step": 100 * (i + 1),
-            "cpu_s": 0.1 * (i + 1) * ms,
-            "accuracy": accuracy,
-            "v": 1.0,
-            "noise": 0.5,
-            "k_eff": 20.0,
-            "sampler": {"recall": 0.4} if method == "auto" else {},
-        }
-        for i, accuracy in enumerate(accuracies)
+def test_the_table_has_means_over_seeds():
+    results = [
+        {"accuracy": x, "verified": 0.9, "TPR@0.001": 0.5, "ms a step": 2.0}
+        for x in (0.4, 0.6)
     ]
-    return {
-        "job": glyphs.GlyphsJob(method, glyphs.STEPS, seed)._asdict(),
-        "date": "2026-01-01",
-        "machine": "two cores",
-        "data": "27 classes, of fonts",
-        "curve": points,
-        "accuracy": accuracies[-1],
-        "verified": 0.9,
-        "TPR@0.001": 0.5,
-    }
-
-
-def test_the_table_compares_with_uniform_in_steps_and_in_time(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
-    monkeypatch.setattr(glyphs, "POINTS", str(tmp_path / "glyphs.csv"))
-    found = {
-        (method, seed): result_of(method, seed, accuracies, ms)
-        for seed in (0, 1)
-        for method, accuracies, ms in (
-            ("uniform", [0.2, 0.4], 1.0),
-            ("auto", [0.4, 0.6], 2.0),
-        )
-    }
-    glyphs.collect(found, [0, 1])
-    glyphs.draw()
-    rows = json.loads((tmp_path / "glyphs.json").read_text())["rows"]
-    assert [row["method"] for row in rows] == ["uniform", "auto"]
-    auto = rows[1]
-    assert auto["seeds"] == 2 and auto["accuracy +-"] == 0
-    np.testing.assert_allclose(auto["steps_x"], 2.0)
-    np.testing.assert_allclose(auto["time_x"], 1.0)
-    np.testing.assert_allclose(auto["in uniform's time"], 0.4)
-    with open(tmp_path / "glyphs.csv", newline="") as f:
-        assert len(list(csv.DictReader(f))) == 8
-    assert (tmp_path / "glyphs.png").stat().st_size > 0
+    row = glyphs.row("random", results)
+    assert row["method"] == "the papers' random" and row["seeds"] == 2
+    assert row["accuracy"] == pytest.approx(0.5)
+    assert row["accuracy +-"] == pytest.approx(0.1)
 
 
 def test_a_training_has_what_the_table_shows(tmp_path, monkeypatch):
     """On a few drawings of noise: the whole job, but for its process."""
-    from benchmarks import glyphs_train
-
     random = np.random.default_rng(0)
     side, classes = glyphs_data.SIDE, 300
 
@@ -133,11 +86,8 @@ def test_a_training_has_what_the_table_shows(tmp_path, monkeypatch):
     data = glyphs_data.Glyphs(
         *part(600, classes), *part(300, classes), *part(40, 20), range(classes)
     )
-    monkeypatch.setattr(glyphs_train, "POINTS", 2)
-    monkeypatch.setattr(glyphs_train, "BATCH", 32)
-    monkeypatch.setattr(glyphs_train, "NEGATIVES", 16)
-    job = glyphs.GlyphsJob("auto", 2)
-    found = glyphs_train.trained(job, data)
-    assert [point["step"] for point in found["curve"]] == [1, 2]
+    monkeypatch.setattr(glyphs, "BATCH", 32)
+    monkeypatch.setattr(glyphs, "NEGATIVES", 16)
+    found = glyphs.trained(glyphs.GlyphsJob("auto", 2), data)
     assert 0 <= found["verified"] <= 1 and 0 <= found["accuracy"] <= 1
-    assert found["curve"][-1]["v"] > 0
+    assert found["ms a step"] > 0
