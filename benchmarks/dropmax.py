@@ -214,13 +214,12 @@ def _with_earlier(rows, path):
 
     Each row says when and where it was measured.
     """
-    from benchmarks import dropmax_jobs
     from benchmarks import dropmax_methods
 
     def key(row):
         return row["set"], row["method"], row["setting"]
 
-    record = dropmax_jobs.read(path) or {"rows": ()}
+    record = measure.read(path) or {"rows": ()}
     told = {k: record.get(k) for k in ("date", "machine", "command")}
     found = {key(r): {"measured": told, **r} for r in record["rows"]}
     for row in rows:

@@ -1,13 +1,13 @@
 """Data sets of the DropMax table: images and documents with one label each."""
 
 import collections
-import gzip
-import lzma
 import os
 import zipfile
 from typing import NamedTuple
 
 import numpy as np
+
+from benchmarks import files
 
 VALIDATION = 5_000  # of MNIST's 60,000
 SIDE = 28
@@ -40,22 +40,12 @@ class DataSet(NamedTuple):
     num_classes: int
 
 
-def read_idx(path):
-    """The array of a gzipped MNIST file."""
-    with gzip.open(path) as f:
-        data = f.read()
-    shape = np.frombuffer(data, ">i4", data[3], 4)
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
-
-
 def mnist(folder, num_train, seed):
     """`num_train` images, equally many a class if there are enough."""
     parts = []
     for part in ("train", "t10k"):
-        path = os.path.join(folder, "mnist", part)
-        x = read_idx(f"{path}-images-idx3-ubyte.gz")[..., None] / 255
-        y = read_idx(f"{path}-labels-idx1-ubyte.gz").astype(np.int64)
-        parts.append((x.astype(np.float32), y))
+        x, y = files.mnist(folder, part)
+        parts.append(((x[..., None] / 255).astype(np.float32), y))
     (x, y), test = parts
     held, rest = slice(len(y) - VALIDATION, None), len(y) - VALIDATION
     order = np.random.default_rng(seed).permutation(rest)
@@ -102,7 +92,7 @@ def eurlex(folder, seed):
     Features: TF-IDF of the words that most documents have, normalised.
     """
     rows = {
-        part: _read_rows(os.path.join(folder, f"eurlex57k/{part}.xc.txt.xz"))
+        part: list(files.xc(f"{folder}/eurlex57k/{part}.xc.txt.xz"))
         for part in ("train", "dev", "test_a")
     }
     labels = collections.Counter(c for r in rows["train"] for c in r[0])
@@ -117,19 +107,6 @@ def eurlex(folder, seed):
 
 def _numbered(counted):
     return {key: i for i, (key, _) in enumerate(counted)}
-
-
-def _read_rows(path):
-    """`(labels, {word: count})` of each document."""
-    rows = []
-    with lzma.open(path, "rt") as f:
-        next(f)
-        for line in f:
-            labels, _, words = line.partition(" ")
-            pairs = (pair.split(":") for pair in words.split())
-            counts = {int(word): float(count) for word, count in pairs}
-            rows.append(([int(c) for c in labels.split(",") if c], counts))
-    return rows
 
 
 def _dense(rows, classes, columns, idf):

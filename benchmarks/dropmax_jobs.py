@@ -7,12 +7,12 @@ of them. The setting with the least error on validation rows is trained with
 the other seeds, too. No test set chooses.
 """
 
-import json
 import os
 from typing import NamedTuple
 
 from benchmarks import dropmax
 from benchmarks import dropmax_methods
+from benchmarks import measure
 
 
 class Setting(NamedTuple):
@@ -54,7 +54,7 @@ def _errors(args, name, steps, method, settings):
     found = {}
     for setting in settings:
         path = path_of(args, name, steps, method, setting, args.seeds[0])
-        if (result := read(path)) is not None:
+        if (result := measure.read(path)) is not None:
             found[setting] = result["scores"]["validation 18"]["error"]
     return found
 
@@ -62,14 +62,6 @@ def _errors(args, name, steps, method, settings):
 def path_of(args, name, steps, method, setting, seed):
     file = f"{method.replace(' ', '_')},{setting},seed={seed}.json"
     return os.path.join(args.jobs, name, f"{steps}steps", file)
-
-
-def read(path):
-    """A job's result, or None."""
-    if not os.path.exists(path):
-        return None
-    with open(path) as f:
-        return json.load(f)
 
 
 def chosen(args, name, steps, method):
@@ -108,7 +100,7 @@ def load(args, name, steps, method):
             path_of(args, name, steps, method, setting, seed)
             for seed in args.seeds
         ]
-        results = [r for r in map(read, paths) if r is not None]
+        results = [r for r in map(measure.read, paths) if r is not None]
         if results:
             found.append((setting, tried if setting == best else 1, results))
     return found

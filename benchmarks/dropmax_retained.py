@@ -51,8 +51,7 @@ def trained(data, method, weight, seed):
     from benchmarks import dropmax_jobs
     from benchmarks import dropmax_train
 
-    path = path_of(method, weight, seed)
-    if not os.path.exists(path):
+    def run():
         set_up = dropmax.SETS["mnist_1k"]
         setting = dropmax_jobs.USUAL._replace(entropy_weight=weight)
         result, model = dropmax_train.train(
@@ -63,9 +62,9 @@ def trained(data, method, weight, seed):
         answers = model.predict(data[seed].test[0], batch_size=500, verbose=0)
         if method != "base":
             answers = answers[1]
-        result["answers"] = answers.astype(float).round(4).tolist()
-        measure.write(path, result)
-    return dropmax_jobs.read(path)
+        return {**result, "answers": answers.astype(float).round(4).tolist()}
+
+    return measure.kept(path_of(method, weight, seed), run)
 
 
 def class_means(answers, labels):
@@ -192,20 +191,6 @@ def figure_of(results, bases, labels):
     return found
 
 
-def earlier(about):
-    """Rows of the table that is there, which say how they were measured."""
-    from benchmarks import dropmax_jobs
-
-    path = os.path.join(measure.RESULTS, "dropmax_retained.json")
-    record = dropmax_jobs.read(path) or {"rows": ()}
-    told = {key: record.get(key) for key in ("date", "machine", "command")}
-    return [
-        {"measured": told, **row}
-        for row in record["rows"]
-        if about.items() <= row.items()
-    ]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="../shared/data")
@@ -224,7 +209,6 @@ def main():
             if not args.cached or os.path.exists(path_of(method, weight, seed))
         ]
         if not seeds:
-            rows += earlier(about)
             continue
         found = [trained(data, method, weight, seed) for seed in seeds]
         of_seeds = [bases[i] for i in seeds]
@@ -237,6 +221,7 @@ def main():
                 rows[-1],
                 os.path.join(measure.RESULTS, "dropmax_retained.png"),
             )
+    rows = measure.with_earlier("dropmax_retained", rows, ("method", "lambda"))
     command = "python -m benchmarks.dropmax_retained"
     measure.save("dropmax_retained", rows, command=command)
 

@@ -12,7 +12,6 @@ import importlib
 import io
 import os
 import sys
-import tempfile
 import time
 
 import measure
@@ -20,7 +19,6 @@ import measure
 CLASSES, DIM, BATCH = 100_000, 64, 256
 #: Of the examples that read data; see examples/README.md.
 DATA = os.path.join(os.path.dirname(measure.FOLDER), "..", "shared", "data")
-OUT = os.path.join(tempfile.gettempdir(), "tfxclass_reverse_dictionary")
 
 
 def _model(head):
@@ -73,21 +71,6 @@ def _tagger(num_texts, num_tags):
     return lambda: tagger.fit(texts, [[f"tag {t}"] for t in tags])
 
 
-def _readme():
-    """README's first model."""
-    import keras
-    import numpy as np
-
-    import tfxclass
-
-    x = np.random.default_rng(0).normal(size=(5_000, DIM)).astype("float32")
-    head = tfxclass.layers.SampledSoftmax(670_091, 6_700)
-    encoder = keras.layers.Dense(128, activation="relu")
-    model = keras.Sequential([encoder, head])
-    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
-    return lambda: model.fit(x, np.arange(5_000), verbose=0)
-
-
 def _example(name, arguments=(), options=None):
     """An example, on the data that it generates or of `DATA`."""
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
@@ -120,40 +103,21 @@ TASKS = {
     "HierarchicalSoftmax, top_k of 256 rows": lambda: _answers(_tree),
     "Tagger, fast, 1,000 texts, 100 tags": lambda: _tagger(1_000, 100),
     "Tagger, fast, 4,000 texts, 400 tags": lambda: _tagger(4_000, 400),
-    "README's first model": _readme,
 }
 QUIET = {"verbose": 0}
-ESCO = f"{DATA}/esco_titles"
 #: Module, arguments and options of `main` of examples, by what a row says.
 EXAMPLES = {
-    "next_item": ("next_item",),
-    "next_item_users": ("next_item_users",),
-    "identities": ("identities",),
-    "short_texts": ("short_texts", [], QUIET),
-    "projected_softmax": ("projected_softmax", [], QUIET),
     "growing_catalogue": ("growing_catalogue", [], QUIET),
-    "tag_with_backbone, 2,000 texts": (
-        "tag_with_backbone",
-        [["--texts", "2000"]],
-    ),
-    "reverse_dictionary, 4,000 synsets, 1 epoch": (
-        "reverse_dictionary.__main__",
-        [["--limit", "4000", "--epochs", "1", "a large bird", "--out", OUT]],
-    ),
-    "two_towers": (
-        "two_towers",
-        [f"{ESCO}/occupations.tsv.xz", f"{ESCO}/titles.tsv.xz"],
-    ),
-    "dropmax_mnist, 2 epochs": (
-        "dropmax_mnist",
-        [[f"{DATA}/mnist", "--epochs", "2"]],
-    ),
     "library_subjects, 5,000 titles": (
         "library_subjects",
         [f"{DATA}/yso_finna_en", 5_000],
         QUIET,
     ),
-    "job_titles, fast": ("job_titles", [ESCO], {"effort": "fast", **QUIET}),
+    "job_titles, fast": (
+        "job_titles",
+        [f"{DATA}/esco_titles"],
+        {"effort": "fast", **QUIET},
+    ),
 }
 
 
@@ -182,15 +146,14 @@ def main():
         if not wanted or any(word in task for word in wanted)
         for fallback in ("0", "1")
     ]
-    done = {row["task"]: row for row in measure.finished("fallback")}
     for rows in measure.rows_of(child, cases):
         if len(rows) % 2 == 0:
-            task, (compiled, fallback) = rows[-1]["task"], rows[-2:]
-            row = {"compiled_s": compiled["s"], "fallback_s": fallback["s"]}
+            compiled, fallback = rows[-2:]
+            row = {"task": compiled["task"], "compiled_s": compiled["s"]}
+            row["fallback_s"] = fallback["s"]
             row["times"] = row["fallback_s"] / row["compiled_s"]
-            done[task] = {"task": task, **row}
-            ordered = [done[name] for name in tasks if name in done]
-            measure.save("fallback", ordered)
+            rows = measure.with_earlier("fallback", [row], ["task"])
+            measure.save("fallback", rows)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ so does one with more epochs. Delete the folder to start over.
 """
 
 import argparse
-import json
 import math
 import os
 import time
@@ -226,10 +225,7 @@ class Curve:
     def __init__(self, *job):
         name = ",".join(map(str, job))
         self.stem = os.path.join(measure.CACHE, "language_model", name)
-        self.lines = []
-        if os.path.exists(self.stem + ".json"):
-            with open(self.stem + ".json") as f:
-                self.lines = json.load(f)
+        self.lines = measure.read(self.stem + ".json") or []
 
     def weights(self, epoch):
         return f"{self.stem},{epoch}.weights.h5"

@@ -106,6 +106,14 @@ def in_fresh_process(script, *args, python=sys.executable):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def read(path):
+    """The JSON in the file at `path`, or None without one."""
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf8") as f:
+        return json.load(f)
+
+
 def kept(path, run):
     """What is in the file at `path`, JSON.
 
@@ -118,8 +126,7 @@ def kept(path, run):
             return found
         write(path + ".part", found)
         os.replace(path + ".part", path)
-    with open(path) as f:
-        return json.load(f)
+    return read(path)
 
 
 def once(name, script, *args, folder=None):
@@ -223,11 +230,8 @@ def save(name, rows, **circumstances):
 
 def finished(name):
     """Rows of results/<name>.json, of a benchmark that goes on with it."""
-    path = os.path.join(RESULTS, name + ".json")
-    if not os.path.exists(path):
-        return []
-    with open(path) as f:
-        return json.load(f)["rows"]
+    record = read(os.path.join(RESULTS, name + ".json"))
+    return record["rows"] if record else []
 
 
 def with_earlier(name, rows, keys):
@@ -235,13 +239,9 @@ def with_earlier(name, rows, keys):
 
     Each row says when, where and how it was measured.
     """
-    path = os.path.join(RESULTS, name + ".json")
-    earlier = []
-    if os.path.exists(path):
-        with open(path) as f:
-            record = json.load(f)
-        told = {key: record.get(key) for key in _circumstances()}
-        earlier = [{"measured": told, **row} for row in record["rows"]]
+    record = read(os.path.join(RESULTS, name + ".json")) or {"rows": ()}
+    told = {key: record.get(key) for key in _circumstances()}
+    earlier = [{"measured": told, **row} for row in record["rows"]]
     found = {
         tuple(row[key] for key in keys): row
         for row in [

@@ -14,7 +14,6 @@ that has no table of its own names the file first, and perhaps a factor:
     {{100 * comparison/verses_steps precision@1: method=uniform}}
 """
 
-import json
 import os
 import re
 import textwrap
@@ -76,10 +75,8 @@ def results(name):
         ValueError: there is no such file, or it does not name them.
     """
     path = os.path.join(measure.RESULTS, name + ".json")
-    if not os.path.exists(path):
+    if (record := measure.read(path)) is None:
         raise ValueError(f"No results file for {name!r}: {path}")
-    with open(path) as f:
-        record = json.load(f)
     told = [row.get("measured", record) for row in record["rows"]]
     if not all(one.get("command") and one.get("machine") for one in told):
         raise ValueError(f"{path} must name its command and machine.")

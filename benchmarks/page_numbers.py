@@ -30,7 +30,6 @@ which machine and when it was measured.
 """
 
 import glob
-import json
 import os
 import re
 import string
@@ -217,8 +216,7 @@ def _line(told, text, begin, end):
 
 
 def load():
-    with open(TABLE, encoding="utf8") as f:
-        return json.load(f)
+    return measure.read(TABLE)
 
 
 def read(page):

@@ -7,7 +7,6 @@ as notes.py reads it. The text about a figure <name>_<part>.png is in
 <name>_<part>.md. papers/*.md are the texts of docs/papers.
 """
 
-import json
 import os
 import re
 
@@ -18,8 +17,7 @@ INDEX = os.path.join(measure.FOLDER, "RESULTS.md")
 FOLDER = os.path.join(measure.FOLDER, "pages")
 PAPERS = os.path.join(measure.FOLDER, "papers")
 DOCS = os.path.join(os.path.dirname(measure.FOLDER), "docs", "papers")
-with open(os.path.join(FOLDER, "contents.json"), encoding="utf8") as file:
-    CONTENTS = json.load(file)
+CONTENTS = measure.read(os.path.join(FOLDER, "contents.json"))
 #: Pages by name: their "title", and the titles of their "tables" by name.
 PAGES = CONTENTS["pages"]
 _CIRCUMSTANCES = (
@@ -31,8 +29,7 @@ _CIRCUMSTANCES = (
 
 def section(name, title):
     """Lines of a page about a table."""
-    with open(os.path.join(measure.RESULTS, name + ".json")) as f:
-        record = json.load(f)
+    record = measure.read(os.path.join(measure.RESULTS, name + ".json"))
     rows, shown = record["rows"], []
     for row in rows:
         if method := row.get("method"):

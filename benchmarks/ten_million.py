@@ -12,21 +12,16 @@ is under way; the step that begins it is `begin_ms`. `peak_gb` is the process's,
 TensorFlow's own 0.6 GB included; `estimate_gb` is what `tfxclass.estimate`
 says.
 
-"sampled_fit" is "sampled" as most people write it: without an Input, built by
-`fit`. "save" trains "selective" for some steps, saves it, and loads it in
-another process, where it takes a step: `saved_gb` is the file, `peak_gb` of the
-process that saves, `load_peak_gb` of the one that loads.
+"save" trains "selective" for some steps, saves it, and loads it in another
+process, where it takes a step: `saved_gb` is the file, `peak_gb` of the process
+that saves, `load_peak_gb` of the one that loads.
 
-"recall" and "export" have class vectors in groups of 100 and queries near to
-them. "recall": the part of the 64 exact best classes that the forest finds, of
-`trees` trees. "export": `InvertedLists` for the best 10, and another process
-that answers from the folder through TensorFlow's C API on both cores, as a
-server does, one query at a time.
+"recall" has class vectors in groups of 100 and queries near to them: the part
+of the 64 exact best classes that the forest finds, of `trees` trees.
 """
 
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -45,11 +40,9 @@ ROWS = {
     "selective": ("SelectiveSoftmax", 10 * MILLION, ["train"]),
     "lsh": ("LSHSoftmax", 10 * MILLION, ["train"]),
     "sampled": ("SampledSoftmax", 10 * MILLION, ["train"]),
-    "sampled_fit": ("SampledSoftmax", 10 * MILLION, ["fit"]),
     "sampled_30m": ("SampledSoftmax", 30 * MILLION, ["train"]),
     "save": ("SelectiveSoftmax", 10 * MILLION, ["save", "load"]),
     "recall": ("SelectiveSoftmax", 10 * MILLION, ["recall"]),
-    "export": ("SampledSoftmax", 10 * MILLION, ["export", "serve"]),
 }
 # In steps: about what "auto" takes for a refresh of 10M classes.
 INTERVAL = 5000
@@ -91,7 +84,7 @@ def exact(kernel, queries):
     return np.take_along_axis(np.concatenate(ids, 1), columns, 1)
 
 
-def make_model(kind, num_classes, has_input=True):
+def make_model(kind, num_classes):
     import keras
 
     import tfxclass
@@ -111,11 +104,11 @@ def make_model(kind, num_classes, has_input=True):
         1e-3, second_moment="row", slot_dtype="bfloat16"
     )
     estimate = tfxclass.estimate(head, DIM, BATCH, optimizer)
-    inputs = [keras.Input([DIM])] if has_input else []
-    model = keras.Sequential([*inputs, keras.layers.Dense(DIM), head])
+    model = keras.Sequential(
+        [keras.Input([DIM]), keras.layers.Dense(DIM), head]
+    )
     model.compile(optimizer, loss=head.loss)
-    if has_input:
-        optimizer.build(model.trainable_variables)
+    optimizer.build(model.trainable_variables)
     return model, estimate
 
 
@@ -170,18 +163,6 @@ def train(kind, num_classes, path):
     return found
 
 
-def fit(kind, num_classes, path):
-    model, estimate = make_model(kind, num_classes, has_input=False)
-    random = np.random.default_rng(0)
-    x = random.normal(size=(STEPS * BATCH, DIM)).astype(np.float32)
-    y = random.integers(0, num_classes, len(x))
-    model.fit(x, y, batch_size=BATCH, verbose=0)
-    return {
-        "peak_gb": measure.peak_gb(),
-        "estimate_gb": estimate.total_bytes / 1e9,
-    }
-
-
 def save(kind, num_classes, path):
     model, _ = make_model(kind, num_classes)
     step = step_of(model)
@@ -221,53 +202,6 @@ def recall(kind, num_classes, path):
         shared = sum(len(set(a) & set(b)) for a, b in pairs)
         found[f"recall_of_{candidates or 'all'}"] = shared / truth.size
     return found
-
-
-def export(kind, num_classes, path):
-    import tfxclass
-
-    model, _ = make_model(kind, num_classes)
-    step_of(model)()
-    dense, head = model.layers
-    dense.set_weights([np.eye(DIM), np.zeros(DIM)])
-    queries = assign_groups(head.kernel)
-    np.save(path + ".npy", queries)
-    found = {"trained_gb": measure.peak_gb()}
-    found["export_s"] = seconds(
-        lambda: tfxclass.export.saved_model(
-            model,
-            path,
-            search=tfxclass.export.InvertedLists(),
-            example_inputs=queries,
-            verify=False,
-        )
-    )
-    return {**found, "export_peak_gb": measure.peak_gb()}
-
-
-def serve(kind, num_classes, path):
-    """One query at a time through the C API, from a version folder."""
-    from tfxclass_serve import c_loader
-    from tfxclass_serve.servable import Servable
-    from tfxclass_serve.server import library_folder
-
-    (version,) = os.listdir(path)
-    version = os.path.join(path, version)
-    files = [os.path.join(a, f) for a, _, c in os.walk(version) for f in c]
-    found = {"exported_gb": sum(map(os.path.getsize, files)) / 1e9}
-    with open(os.path.join(version, "assets.extra/search.json")) as f:
-        report = json.load(f)
-    found |= {"recall": report["recall"], "probes": report["num_probes"]}
-    start = time.perf_counter()
-    servable = Servable(c_loader.CApi(library_folder()), version)
-    found["serve_load_s"] = time.perf_counter() - start
-    (name,) = servable.signature("").inputs
-    times = []
-    for query in np.load(path + ".npy"):
-        inputs = {name: query[None]}
-        times.append(1e3 * seconds(lambda: servable.predict("", inputs)))
-    found["answer_ms"] = statistics.median(times)
-    return {**found, "serve_peak_gb": measure.peak_gb()}
 
 
 def main(names):

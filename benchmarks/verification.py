@@ -17,7 +17,6 @@ are the test. Jobs that are done lie in benchmarks/cache/verification.
 """
 
 import argparse
-import json
 import os
 import time
 
@@ -109,11 +108,10 @@ def row_of(data, row, num_seeds):
 
     def once(rate, seed=0):
         path = f"{row},{rate:g},{seed}.json"
-        path = os.path.join(measure.CACHE, NAME, path)
-        if not os.path.exists(path):
-            measure.write(path, result_of(data, row, rate, seed))
-        with open(path) as f:
-            return json.load(f)
+        return measure.kept(
+            os.path.join(measure.CACHE, NAME, path),
+            lambda: result_of(data, row, rate, seed),
+        )
 
     tried, pending = {}, FIRST_RATES if row != "untrained" else (0.0,)
     while pending:

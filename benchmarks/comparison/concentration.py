@@ -162,26 +162,20 @@ def main(argv=None):
         made = subjects.make(args.child, args.data, args.epochs)
         print(json.dumps(train(made)))
         return 0
-    cache = os.path.join(measure.CACHE, "concentration")
-    os.makedirs(cache, exist_ok=True)
     found = {}
     for name in args.sets:
-        path = os.path.join(cache, f"{name},epochs={args.epochs:g}.json")
-        if not os.path.exists(path):
-            options = ["--child", name, "--epochs", args.epochs]
-            options += [
-                "--data",
-                args.glyphs if name == "glyphs" else args.data,
-            ]
-            result = measure.in_fresh_process(
+        folder = args.glyphs if name == "glyphs" else args.data
+        options = "--child", name, "--epochs", args.epochs, "--data", folder
+        file = f"{name},epochs={args.epochs:g}.json"
+        found[name] = measure.kept(
+            os.path.join(measure.CACHE, "concentration", file),
+            lambda options=options: measure.in_fresh_process(
                 "-m", "benchmarks.comparison.concentration", *options
-            )
-            if "error" in result:
-                print(f"FAILED {name}: {result['error']}")
-                return 1
-            measure.write(path, result)
-        with open(path) as f:
-            found[name] = json.load(f)
+            ),
+        )
+        if "error" in found[name]:
+            print(f"FAILED {name}: {found[name]['error']}")
+            return 1
     save(found, args.out)
     return 0
 
@@ -199,9 +193,8 @@ def save(found, out):
         for row in points
     ]
     path = os.path.join(out, "concentration.json")
-    if os.path.exists(path):
-        with open(path) as f:
-            rows += [r for r in json.load(f)["rows"] if r["set"] not in found]
+    earlier = measure.read(path) or {"rows": ()}
+    rows += [row for row in earlier["rows"] if row["set"] not in found]
     rows.sort(key=lambda row: (row["set"], row["step"]))
     measure.write(path, {**measured, "rows": rows})
     draw(rows, out)

@@ -76,15 +76,6 @@ def make_jobs(set_name, methods, parts, seeds, epochs):
     return list({job.name: job for job in jobs}.values())
 
 
-def write_result(job, folder, result):
-    """Stores a result; a run that is stopped leaves no half of one."""
-    path = job.path(folder)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path + ".part", "w") as f:
-        json.dump(result, f)
-    os.replace(path + ".part", path)
-
-
 def in_fresh_process(job, path):
     """The result of a job, or `{"error": line}`."""
     module = "benchmarks.comparison.train"
@@ -124,13 +115,14 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
     """
     errors = {}
     for i, job in enumerate(jobs):
-        result = run(job, paths[job.set])
+        result = measure.kept(
+            job.path(folder), lambda job=job: run(job, paths[job.set])
+        )
         name = f"{job.set} {job.name}"
         if "error" in result:
             errors[name] = result["error"]
             told = "FAILED: " + result["error"]
         else:
-            write_result(job, folder, result)
             told = summary(result)
         print(f"{i + 1}/{len(jobs)} {name}: {told}", flush=True)
     return errors
@@ -154,12 +146,8 @@ def ends_of(jobs, folder, paths, run=in_this_process):
         if job.set in paths and not os.path.exists(job.path(folder))
     ]
     run_jobs(pending, folder, paths, run)
-    found = []
-    for job in jobs:
-        if os.path.exists(job.path(folder)):
-            with open(job.path(folder)) as f:
-                found.append((job, json.load(f)))
-    return found
+    found = [(job, measure.read(job.path(folder))) for job in jobs]
+    return [(job, result) for job, result in found if result is not None]
 
 
 def summary(result):

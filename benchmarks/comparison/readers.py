@@ -5,7 +5,7 @@ import numpy as np
 from benchmarks import verses_data
 from benchmarks.comparison.rows import Rows
 from benchmarks.comparison.rows import make_set
-from benchmarks.hierarchical.data import padded
+from benchmarks.files import padded
 
 WINDOW = 2  # of word2vec: words on each side
 HELD_OUT = 20  # one verse in so many is word2vec's test
@@ -70,9 +70,7 @@ def read_word2vec(folder):
                     contexts.append(sorted(around))
         ones = np.ones(len(words), np.float32)
         ids = np.array(words, np.int32)
-        return Rows(
-            np.arange(len(ids) + 1), ids, ones, ones, padded(contexts, -1)
-        )
+        return Rows(np.arange(len(ids) + 1), ids, ones, ones, padded(contexts))
 
     return make_set(
         num_words=len(known),
@@ -122,7 +120,7 @@ def read_xc(path):
         labels += [row[row >= 0].tolist() for row in classes]
     ids, values = np.concatenate(ids), np.concatenate(values)
     starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
-    rows = Rows(starts, ids, values, np.ones_like(values), padded(labels, -1))
+    rows = Rows(starts, ids, values, np.ones_like(values), padded(labels))
     return rows, file.num_features, file.num_classes
 
 

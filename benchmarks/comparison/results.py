@@ -6,7 +6,6 @@ methods run again, without the jobs' files.
 
 import csv
 import glob
-import json
 import os
 import statistics
 
@@ -33,9 +32,7 @@ def collect(name, jobs_folder, out):
     """
     rows = []
     for path in sorted(glob.glob(os.path.join(jobs_folder, "*.json"))):
-        with open(path) as f:
-            result = json.load(f)
-        rows += rows_of(result)
+        rows += rows_of(measure.read(path))
     if rows:
         measure.merge_csv(
             os.path.join(out, name + ".csv"),

@@ -93,8 +93,6 @@ OPTIMIZERS = {
     "Adagrad, a sum a row": (_ADAGRAD, {"second_moment": "row"}, 3e-2),
     "SGD, momentum": (tfxclass.optimizers.LazySGD, {"momentum": 0.9}, 0.3),
 }
-#: `HeadAdam` without its rule for embeddings.
-ADAM_FOR_EMBEDDINGS = "HeadAdam, Adam for embeddings"
 
 
 def rates_of(name):
@@ -111,7 +109,7 @@ class Trainer:
         cell: `Cell`.
         task: `Task`.
         optimizer: str in `OPTIMIZERS` for the class vectors, with Adam for the
-            encoder; or "default" or `ADAM_FOR_EMBEDDINGS`: `HeadAdam` for all.
+            encoder; or "default": `HeadAdam` for all.
         sampler: str, of `SampledSoftmax`; or "full", "forest", "lsh".
         seed: int.
     """
@@ -156,8 +154,6 @@ class Trainer:
     def _class_optimizer(name):
         if name == "default":
             return tfxclass.optimizers.HeadAdam()
-        if name == ADAM_FOR_EMBEDDINGS:
-            return tfxclass.optimizers.HeadAdam(embedding_rate="adam")
         kind, options, rate = OPTIMIZERS[name]
         return kind(rate, **options)
 

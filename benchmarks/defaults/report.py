@@ -14,7 +14,6 @@ import numpy as np
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.defaults.cells import CELLS
-from benchmarks.defaults.model import ADAM_FOR_EMBEDDINGS
 from benchmarks.defaults.model import OPTIMIZERS
 
 FOLDER = os.path.join(measure.RESULTS, "defaults")
@@ -137,40 +136,6 @@ def regret_table(cells):
     return sorted(table, key=lambda row: row["mean regret"])
 
 
-def embedding_table(cells):
-    """Accuracy with Adam and with Adagrad for embeddings."""
-    adam = (ADAM_FOR_EMBEDDINGS, *DEFAULT[1:])
-    table = []
-    for cell, runs in cells.items():
-        if adam in runs:
-            numbers = {
-                "HeadAdam(embedding_rate='adam')": points(runs[adam]),
-                "HeadAdam()": points(runs[DEFAULT]),
-            }
-            table.append({"cell": cell, **rounded(numbers)})
-    return table
-
-
-def decile_table(cells):
-    """Accuracy by tenth of the classes, most frequent first."""
-    table = []
-    for label, name in {
-        "HeadAdam()": None,
-        "Adam, best rate": "Adam",
-        "Adagrad, best rate": "Adagrad",
-        "SGD, best rate": SGD,
-    }.items():
-        parts = []
-        for runs in cells.values():
-            rows = runs[best_of(runs, name) if name else DEFAULT]
-            (first,) = (row for row in rows if row["seed"] == 0)
-            parts.append(first.get("deciles") or [0.0] * 10)
-        means = 100 * np.nanmean(np.array(parts, float), axis=0)
-        numbers = {str(i + 1): float(x) for i, x in enumerate(means)}
-        table.append({"optimizer": label, **rounded(numbers)})
-    return table
-
-
 def sampler_table(rows):
     """A row for each cell in which samplers were compared."""
     table = []
@@ -230,14 +195,10 @@ def split(rows):
 def tables(rows):
     """Rows of the results' tables by name."""
     cells, kept_back = split(rows)
-    every = settings_of(rows)
     return {
         "cells": cell_table(cells, rows),
-        "kept_back": cell_table(kept_back, rows),
         "rates": regret_table(cells),
         "rates_kept_back": regret_table(kept_back),
-        "frequency": decile_table(every),
-        "embeddings": embedding_table(every),
         "samplers": sampler_table(rows),
     }
 

@@ -5,7 +5,6 @@ import math
 import sys
 import time
 
-import numpy as np
 import tensorflow as tf
 
 from benchmarks.defaults import model
@@ -19,7 +18,6 @@ OTHER_RATE = 3e-3
 HEAD_RATES = (3e-4, 3e-3, 1e-2)
 SEEDS = 3
 SAMPLERS = ("uniform", "log_uniform", "auto", "forest", "lsh", "full")
-DECILES = 10
 
 
 class CellRun:
@@ -35,11 +33,6 @@ class CellRun:
         self.cell = CELLS[number]
         self.task = tasks.load(self.cell.task, folder)
         self.rows = [row for row in done if row["cell"] == self.cell.name]
-        order = np.argsort(-self.task.counts(), kind="stable")
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        labels = np.maximum(self.task.test[1][:, 0], 0)
-        self.deciles = rank[labels] * DECILES // len(order)
 
     def rules(self):
         """The class means, all rules at all rates, the best with more seeds."""
@@ -65,8 +58,6 @@ class CellRun:
         keys = [(DEFAULT_RATE, DEFAULT_RATE, seed) for seed in range(SEEDS)]
         keys += [(rate, rate, 0) for rate in HEAD_RATES]
         self._train("HeadAdam", keys)
-        if self.task.num_ids and self.cell.encoder != "tied":
-            self._train(model.ADAM_FOR_EMBEDDINGS, keys[:1])
 
     def samplers(self):
         """`HeadAdam` with each sampler; seconds are of the CPU."""
@@ -118,14 +109,9 @@ class CellRun:
         seconds = time.process_time() - begin
         if not math.isfinite(loss):
             return {"validation": 0.0, "test": 0.0, "diverged": True}
-        hits = trainer.hits(self.task.test)
-        parts = [hits[self.deciles == i] for i in range(DECILES)]
         return {
             "validation": trainer.hits(self.task.validation).mean(),
-            "test": hits.mean(),
-            "deciles": [
-                round(float(x.mean()), 4) if len(x) else None for x in parts
-            ],
+            "test": trainer.hits(self.task.test).mean(),
             "seconds": round(seconds, 2),
         }
 

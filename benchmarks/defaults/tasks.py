@@ -6,7 +6,7 @@ rows. Rates are chosen on validation rows, and results are of test rows.
 """
 
 import collections
-import gzip
+import itertools
 import lzma
 import os
 import pathlib
@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks import files
 from benchmarks import glyphs_data
 from benchmarks import measure
+from benchmarks.files import padded
 
 _WORD = re.compile(r"[a-z0-9]+")
 _TRAIN_ROWS = 300_000
@@ -44,11 +46,6 @@ class Task(NamedTuple):
     num_ids: int = 0
     k: int = 1
 
-    def counts(self):
-        """Training rows of each class, int64 `[num_classes]`."""
-        labels = self.train[1]
-        return np.bincount(labels[labels >= 0], minlength=self.num_classes)
-
 
 def load(name, folder):
     """The `Task` of a name in `TASKS`."""
@@ -73,15 +70,6 @@ def load(name, folder):
             inputs = inputs, found[f"{part}_1"]
         parts.append((inputs, found[f"{part}_labels"]))
     return Task(*parts, *map(int, found["numbers"]))
-
-
-def _table(rows, value=-1, dtype=np.int64, width=None):
-    """Lists as an array, padded with `value`."""
-    width = width or max(1, *map(len, rows))
-    found = np.full((len(rows), width), value, dtype)
-    for i, row in enumerate(rows):
-        found[i, : len(row[:width])] = row[:width]
-    return found
 
 
 def _take(inputs, which):
@@ -127,7 +115,7 @@ def _bags(train, others, length, with_pieces=False, min_count=2, limit=30_000):
         for words in lists:
             ids = {numbers[word] for word in words if word in numbers}
             found.append(sorted(ids, key=lambda i: -idf[i])[:length])
-        ids = _table(found, 0, np.int32, length)
+        ids = padded(found, 0, length, np.int32)
         return ids, _unit(idf[ids])
 
     others = [[_tokens(t, with_pieces) for t in texts] for texts in others]
@@ -139,13 +127,8 @@ def _unit(weights):
     return (weights / np.maximum(norms, 1e-9)).astype(np.float32)
 
 
-def _tsv(path):
-    with lzma.open(path, "rt", encoding="utf8") as f:
-        return [line.rstrip("\n").split("\t") for line in f]
-
-
 def _verse_rows(folder, name):
-    rows = _tsv(folder / "verses" / f"{name}.tsv.xz")
+    rows = files.tsv(folder / "verses" / f"{name}.tsv.xz")
     return [row for row in rows if row[0].isdigit()]
 
 
@@ -196,15 +179,12 @@ def eu_law(folder):
     for name in ("train", "dev", "test_a"):
         rows, of_part = [], []
         path = folder / "eurlex57k" / f"{name}.xc.txt.xz"
-        with lzma.open(path, "rt") as f:
-            _, num_words, num_classes = map(int, next(f).split())
-            for line in f:
-                first, *words = line.split(" ")
-                of_part.append([int(x) for x in first.split(",") if x])
-                pairs = (word.split(":") for word in words if ":" in word)
-                rows.append([(int(i), float(v)) for i, v in pairs])
+        for of_row, words in files.xc(path):
+            of_part.append(of_row)
+            rows.append([*words.items()])
         parts.append(rows)
-        labels.append(_table(of_part, width=16))
+        labels.append(padded(of_part, width=16))
+    num_words = 1 + max(i for rows in parts for row in rows for i, _ in row)
     counts = np.bincount(
         [i for row in parts[0] for i, _ in row], minlength=num_words
     )
@@ -215,15 +195,16 @@ def eu_law(folder):
             sorted(((np.log1p(v) * idf[i], i) for i, v in row), reverse=True)
             for row in rows
         ]
-        ids = _table([[i + 1 for _, i in row[:length]] for row in best], 0,
-                     np.int32, length)  # fmt: skip
-        weights = _table([[w for w, _ in row[:length]] for row in best], 0,
-                         np.float64, length)  # fmt: skip
+        ids = [[i + 1 for _, i in row[:length]] for row in best]
+        weights = [[w for w, _ in row[:length]] for row in best]
+        ids = padded(ids, 0, length, np.int32)
+        weights = padded(weights, 0, length, np.float64)
         found.append((ids, _unit(weights)))
     evaluated = [
         (_take(x, slice(_EVALUATED_ROWS)), y[:_EVALUATED_ROWS])
         for x, y in zip(found[1:], labels[1:])
     ]
+    num_classes = 1 + max(int(part.max()) for part in labels)
     return Task((found[0], labels[0]), *evaluated, num_classes, num_words + 1)
 
 
@@ -231,9 +212,9 @@ def reverse_dictionary(folder):
     """A definition of another dictionary to its word; 20,000 words."""
     folder = folder / "reverse_dictionary"
     known, asked = (collections.defaultdict(list) for _ in range(2))
-    for row in _tsv(folder / "wordnet30_glosses.tsv.xz")[1:]:
+    for row in list(files.tsv(folder / "wordnet30_glosses.tsv.xz"))[1:]:
         known[row[0].lower()].append(row[4])
-    for row in _tsv(folder / "gcide_definitions_a.tsv.xz")[1:]:
+    for row in list(files.tsv(folder / "gcide_definitions_a.tsv.xz"))[1:]:
         asked[row[0].lower().replace(" ", "_")].append(row[2])
     words = [word for word in known if word in asked]
     words = list(np.random.default_rng(0).permutation(words)[:20_000])
@@ -245,8 +226,8 @@ def reverse_dictionary(folder):
         [t for t, _ in texts], [[t for t, _ in labels]], 20
     )
     return Task(
-        (bags, _table([y for _, y in texts])),
-        *_halves(test, _table([y for _, y in labels])),
+        (bags, padded([y for _, y in texts])),
+        *_halves(test, padded([y for _, y in labels])),
         len(words), num_ids, 10,
     )  # fmt: skip
 
@@ -254,14 +235,14 @@ def reverse_dictionary(folder):
 def job_titles(folder):
     """The title of a vacancy to its ESCO occupation."""
     folder = folder / "esco_titles"
-    occupations = _tsv(folder / "occupations.tsv.xz")
+    occupations = list(files.tsv(folder / "occupations.tsv.xz"))
     numbers = {row[0]: i for i, row in enumerate(occupations)}
     train = [
         (name, numbers[row[0]])
         for row in occupations
         for name in [row[2], *filter(None, row[3].split(" | "))]
     ]
-    titles = [r for r in _tsv(folder / "titles.tsv.xz") if r[1] in numbers]
+    titles = [r for r in files.tsv(folder / "titles.tsv.xz") if r[1] in numbers]
     order = np.random.default_rng(0).permutation(len(titles))
     asked = [titles[i] for i in order[: 2 * _EVALUATED_ROWS]]
     train += [
@@ -282,19 +263,17 @@ def subjects(folder):
     """A title of a library to its YSO subjects; 100,000 titles."""
     numbers, rows = {}, []
     path = folder / "yso_finna_en" / "titles_subjects.tsv.xz"
-    with lzma.open(path, "rt", encoding="utf8") as f:
-        for line, _ in zip(f, range(100_000)):
-            title, ids = line.rstrip("\n").split("\t")
-            ids = [numbers.setdefault(x, len(numbers)) for x in ids.split()]
-            rows.append((title, ids))
+    for title, ids in itertools.islice(files.tsv(path), 100_000):
+        ids = [numbers.setdefault(x, len(numbers)) for x in ids.split()]
+        rows.append((title, ids))
     rows = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
     asked, train = rows[: 2 * _EVALUATED_ROWS], rows[2 * _EVALUATED_ROWS :]
     bags, (test,), num_ids = _bags(
         [t for t, _ in train], [[t for t, _ in asked]], 14
     )
     return Task(
-        (bags, _table([y for _, y in train], width=6)),
-        *_halves(test, _table([y for _, y in asked], width=6)),
+        (bags, padded([y for _, y in train], width=6)),
+        *_halves(test, padded([y for _, y in asked], width=6)),
         len(numbers), num_ids, 5,
     )  # fmt: skip
 
@@ -314,7 +293,7 @@ def _sessions(name):
         order = np.random.default_rng(0).permutation(len(train))[:_TRAIN_ROWS]
 
         def rows(pairs):
-            ids = _table([x[::-1] for x, _ in pairs], 0, np.int32, 8)
+            ids = padded([x[::-1] for x, _ in pairs], 0, 8, np.int32)
             weights = (ids > 0) / np.arange(1, 9)
             return (ids, _unit(weights)), np.array([[y] for _, y in pairs])
 
@@ -330,11 +309,7 @@ def _sessions(name):
 
 
 def _digit_images(folder, name):
-    folder = folder / "mnist"
-    with gzip.open(folder / f"{name}-images-idx3-ubyte.gz") as f:
-        images = np.frombuffer(f.read()[16:], np.uint8)
-    with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz") as f:
-        labels = np.frombuffer(f.read()[8:], np.uint8).astype(np.int64)
+    images, labels = files.mnist(folder, name)
     images = images.reshape(-1, 14, 2, 14, 2).mean((2, 4)) / 255
     return images.astype(np.float32), labels
 

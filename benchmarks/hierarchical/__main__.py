@@ -1,7 +1,6 @@
 """See the docstring of the package."""
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -71,12 +70,10 @@ def run_size(args, size):
     rates_path = os.path.join(args.cache, f"rates-{args.epochs}epochs.json")
     searched = args.search is None or size in args.search
     for method in methods_of(args):
-        rates = read_json(rates_path, {})
+        rates = measure.read(rates_path) or {}
         if searched:
             rates[method] = group.best_rate(method)
-            os.makedirs(args.cache, exist_ok=True)
-            with open(rates_path, "w") as f:
-                json.dump(rates, f, indent=1)
+            measure.write(rates_path, rates)
         if method in rates:
             group.final(method, rates[method])
         else:
@@ -87,13 +84,6 @@ def load(args, size):
     if args.smoke:
         return data_lib.generated(size)
     return data_lib.load(SET, args.data, size)
-
-
-def read_json(path, otherwise):
-    if not os.path.exists(path):
-        return otherwise
-    with open(path) as f:
-        return json.load(f)
 
 
 def run(args, argv):
@@ -115,7 +105,7 @@ def draw_committed(out):
     """Both figures, from the rows in folder `out`."""
     draws = {"eurlex57k": tables.draw, "step_time": growth.draw}
     for name, draw in draws.items():
-        draw(tables.rows_in(os.path.join(out, name + ".json")), out)
+        draw(measure.read(os.path.join(out, name + ".json"))["rows"], out)
 
 
 def main(argv=None):

@@ -8,15 +8,14 @@ we are both given it; features are the mean of their vectors.
 """
 
 import itertools
-import lzma
 import os
-import pathlib
 import pickle
 import re
 from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks import files
 from benchmarks import measure
 
 CACHE = os.path.join(measure.CACHE, "hierarchical")
@@ -51,22 +50,23 @@ def eurlex(folder, num_classes, seed=0):
     """EURLEX57K, all rows of its three files; see above."""
     words, labels = [], []
     for part in PARTS:
-        path = pathlib.Path(folder) / "eurlex57k" / f"{part}.xc.txt.xz"
-        read = read_xc(path)
-        words += read[0]
-        labels += read[1]
+        for of_row, counts in files.xc(f"{folder}/eurlex57k/{part}.xc.txt.xz"):
+            words.append(list(counts))
+            labels.append(of_row)
     return make_set(words, labels, num_classes, seed)
 
 
 def esco(folder, num_classes=None, seed=0):
     """Job titles -> occupations: names of ESCO, and titles of vacancies."""
-    folder = pathlib.Path(folder) / "esco_titles"
+    folder = f"{folder}/esco_titles"
     texts, labels = [], []
-    for occupation, _, name, others, _ in _lines(folder / "occupations"):
+    for occupation, _, name, others, _ in files.tsv(
+        f"{folder}/occupations.tsv.xz"
+    ):
         names = dict.fromkeys([name, *others.split(" | ")])
         texts += names
         labels += [[occupation]] * len(names)
-    for title, occupation in _lines(folder / "titles"):
+    for title, occupation in files.tsv(f"{folder}/titles.tsv.xz"):
         texts.append(title)
         labels.append([occupation])
     return _text_set(texts, labels, num_classes, seed)
@@ -74,8 +74,8 @@ def esco(folder, num_classes=None, seed=0):
 
 def yso(folder, num_classes, num_rows=50_000, seed=0):
     """Library titles -> YSO subjects: the first `num_rows` of all titles."""
-    path = pathlib.Path(folder) / "yso_finna_en" / "titles_subjects"
-    pairs = list(itertools.islice(_lines(path), num_rows))
+    path = f"{folder}/yso_finna_en/titles_subjects.tsv.xz"
+    pairs = list(itertools.islice(files.tsv(path), num_rows))
     labels = [subjects.split() for _, subjects in pairs]
     return _text_set([text for text, _ in pairs], labels, num_classes, seed)
 
@@ -91,13 +91,6 @@ def _text_set(texts, labels, num_classes, seed):
     return make_set(ids, numbers, num_classes, seed)
 
 
-def _lines(path):
-    """Fields of a compressed file without a header."""
-    with lzma.open(path.with_suffix(".tsv.xz"), "rt", encoding="utf8") as f:
-        for line in f:
-            yield line.rstrip("\n").split("\t")
-
-
 def generated(num_classes, seed=0, num_rows=600):
     """Rows of words of their one or two labels; for tests."""
     random = np.random.default_rng(seed)
@@ -110,18 +103,6 @@ def generated(num_classes, seed=0, num_rows=600):
         for row in labels
     ]
     return make_set(words, labels, num_classes, seed)
-
-
-def read_xc(path):
-    """Words and labels of each row, lists of lists."""
-    words, labels = [], []
-    with lzma.open(path, "rt") as f:
-        next(f)
-        for line in f:
-            ids, _, pairs = line.rstrip("\n").partition(" ")
-            labels.append([int(c) for c in ids.split(",") if c])
-            words.append([int(x.split(":")[0]) for x in pairs.split()])
-    return words, labels
 
 
 def make_set(words, labels, num_classes, seed):
@@ -156,21 +137,11 @@ def for_search(data):
 
 
 def make_rows(words, labels):
-    ids = padded([sorted(set(row)) for row in words], 0)
+    ids = files.padded([sorted(set(row)) for row in words], 0)
     sizes = np.array([len(set(row)) for row in words])
     shown = np.arange(ids.shape[1]) < sizes[:, None]
     values = (shown / sizes[:, None]).astype(np.float32)
-    return Rows(ids, values, padded(labels, -1))
-
-
-def padded(lists, value):
-    """Lists of ints as int64 `[n, longest]`."""
-    sizes = np.array([len(row) for row in lists])
-    table = np.full((len(lists), sizes.max()), value, np.int64)
-    table[np.arange(table.shape[1]) < sizes[:, None]] = [
-        x for row in lists for x in row
-    ]
-    return table
+    return Rows(ids, values, files.padded(labels, -1))
 
 
 def scores(labels, predicted, num_classes, k):

@@ -1,8 +1,8 @@
 """Runs what has no result yet: rates to choose from, then the final models."""
 
-import json
 import os
 
+from benchmarks import measure
 from benchmarks.hierarchical import data as data_lib
 from benchmarks.hierarchical import methods
 from benchmarks.hierarchical import peer
@@ -68,16 +68,13 @@ class Group:
 
     def _result(self, method, rate, kind, data):
         path = os.path.join(self.folder, f"{method}, {rate:g}, {kind}.json")
-        if not os.path.exists(path):
+
+        def run():
             result = self._run(method, rate, data)
-            result.update(method=method, rate=rate)
-            os.makedirs(self.folder, exist_ok=True)
-            with open(path + ".part", "w") as f:
-                json.dump(result, f)
-            os.replace(path + ".part", path)
             print(f"{path}: {result['curve'][-1]}", flush=True)
-        with open(path) as f:
-            return json.load(f)
+            return {**result, "method": method, "rate": rate}
+
+        return measure.kept(path, run)
 
     def _run(self, method, rate, data):
         if method in peer.METHODS:

@@ -14,7 +14,6 @@ is not run again, and a row that is in the table stays as it is.
 """
 
 import argparse
-import json
 import math
 import os
 import statistics
@@ -66,9 +65,8 @@ def rate_of(method, size):
     """fastText's of the paper; ours as validated at the nearest n."""
     if method in peer.METHODS:
         return RATE
-    path = os.path.join(measure.RESULTS, "hierarchical", "eurlex57k.json")
-    with open(path) as f:
-        rows = [r for r in json.load(f)["rows"] if r["method"] == method]
+    rows = measure.finished("hierarchical/eurlex57k")
+    rows = [row for row in rows if row["method"] == method]
     return min(rows, key=lambda r: abs(math.log(r["n"] / size)))["rate"]
 
 

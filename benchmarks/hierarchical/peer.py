@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import tempfile
 
+from benchmarks import files
+from benchmarks import measure
 from benchmarks.hierarchical import fasttext_peer
-from benchmarks.hierarchical.data import padded
 from benchmarks.hierarchical.data import scores
 from benchmarks.hierarchical.methods import DIM
 
@@ -40,15 +40,12 @@ def run(method, data, rate, epochs, python, dim=DIM, seed=0):
         path = os.path.join(folder, "job.json")
         with open(path, "w") as f:
             json.dump(job, f)
-        done = subprocess.run(
-            [python, fasttext_peer.__file__, path],
-            capture_output=True,
-            text=True,
+        result = measure.in_fresh_process(
+            fasttext_peer.__file__, path, python=python
         )
-    if done.returncode:
-        raise RuntimeError(f"fastText failed: {done.stderr[-2000:]}")
-    result = json.loads(done.stdout.strip().splitlines()[-1])
+    if "error" in result:
+        raise RuntimeError(f"fastText failed: {result['error']}")
     # Rows may have fewer than k labels; none where training diverged.
-    predicted = padded(result.pop("predicted"), -1)
+    predicted = files.padded(result.pop("predicted"))
     found = scores(data.test.labels, predicted, data.num_classes, data.k)
     return {"curve": [{"epoch": epochs, **result, **found}]}

@@ -1,10 +1,8 @@
 """Tables and a figure of what has been run."""
 
 import glob
-import json
 import os
 import sys
-import time
 
 from benchmarks import figure_style
 from benchmarks import measure
@@ -32,26 +30,16 @@ def write(folders, out):
 
 def save(path, rows):
     """Writes what report.py shows, and prints it."""
-    record = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": measure.machine(),
-        "command": " ".join(
-            ["python -m benchmarks.hierarchical", *sys.argv[1:]]
-        ),
-        "rows": rows,
-    }
-    measure.write(path, record)
+    command = " ".join([COMMAND, *sys.argv[1:]])
+    measure.write(path, measure.record_of(rows, command=command))
     print(measure.table(rows))
 
 
 def rows_of(folder, size):
     """A row a method, in the order of their results."""
-    results = []
     paths = glob.glob(os.path.join(glob.escape(folder), "*, final.json"))
     # Of two rates the one that was chosen last.
-    for path in sorted(paths, key=os.path.getmtime):
-        with open(path) as f:
-            results.append(json.load(f))
+    results = [measure.read(x) for x in sorted(paths, key=os.path.getmtime)]
     by_method = {result["method"]: result["curve"] for result in results}
     rates = {result["method"]: result["rate"] for result in results}
     rows = []
@@ -122,9 +110,3 @@ def conclusion(rows):
         f"EU law, {most:,} labels: the label tree trains in {100 * time:.0f} % "
         f"of the exact softmax's time, with {100 * f1:.0f} % of its F1"
     )
-
-
-def rows_in(path):
-    """The rows of a file that `save` wrote."""
-    with open(path) as f:
-        return json.load(f)["rows"]

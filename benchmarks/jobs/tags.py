@@ -28,7 +28,6 @@ name included.
 import argparse
 import collections
 import itertools
-import lzma
 import os
 import sys
 import tempfile
@@ -38,6 +37,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks import files
 from benchmarks import measure
 
 OURS = {"Tagger, fast": "fast", "Tagger, best": "best"}
@@ -99,10 +99,8 @@ def read_short_texts(path):
 def read_library_titles(folder, rows=100_000):
     """The first titles, and test rows."""
     path = os.path.join(folder, "titles_subjects.tsv.xz")
-    with lzma.open(path, "rt", encoding="utf8") as f:
-        lines = list(itertools.islice(f, rows + NUM_BETWEEN))
-    pairs = [line.rstrip("\n").split("\t") for line in lines]
-    pairs = [(text, subjects.split()) for text, subjects in pairs]
+    lines = itertools.islice(files.tsv(path), rows + NUM_BETWEEN)
+    pairs = [(text, subjects.split()) for text, subjects in lines]
     test = [pair for pair in pairs[rows:] if len(pair[1]) > 1][:NUM_TEST]
     train, test = zip(*pairs[:rows]), zip(*test)
     return tuple(map(list, train)), tuple(map(list, test))
