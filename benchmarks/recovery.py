@@ -1,6 +1,6 @@
 """Error of dual recovery against the projected width: the paper's Theorem 1.
 
-    python benchmarks/recovery.py [--figures]
+    python benchmarks/recovery.py
 
 Features of rank r in 64 dimensions and, as the paper's, in 2,048, where the
 projection saves memory; 13 classes, 200 rows, mean cross-entropy with l2 =
@@ -8,16 +8,12 @@ projection saves memory; 13 classes, 200 rows, mean cross-entropy with l2 =
 is |W' - W| / |W| of the recovered W', the median of five projections, and for
 comparison the error of the lifted V R^T. The bound is e / (1 - e), e = sqrt(4
 (r + 1) log(2 r / 0.1) / m). The theorem has e <= 1 / 2, so it says something
-only where the bound is at most 1. "--figures" draws the committed rows.
+only where the bound is at most 1.
 """
 
-import os
-import sys
 import warnings
 
-import figure_style
 import measure
-import notes
 import numpy as np
 
 CLASSES, ROWS, L2, DELTA, DRAWS = 13, 200, 1e-2, 0.1, 5
@@ -101,42 +97,6 @@ def row(dim, rank, width):
     }
 
 
-def draw(rows):
-    """recovery.png: the error and its bound against the projected width."""
-    figure, (axes,) = figure_style.new_figure(height=4.8)
-    for rank, color in zip(RANKS, ("tab:blue", "tab:orange", "tab:green")):
-        own = [row for row in rows if (row["dim"], row["rank"]) == (64, rank)]
-        for column, style in (("relative_error", "o-"), ("bound", "--")):
-            points = [
-                (row["projection_dim"], 100 * row[column])
-                for row in own
-                if row[column] != ""
-            ]
-            label = f"rank {rank}" + ", bound" * (column == "bound")
-            axes.plot(*zip(*points), style, color=color, label=label)
-    axes.set(
-        xlabel="projected width",
-        ylabel="error of the class vectors in percent",
-        xscale="log",
-        yscale="log",
-    )
-    for axis in (axes.xaxis, axes.yaxis):
-        figure_style.plain_ticks(axis)
-    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))
-    path = os.path.join(measure.RESULTS, "recovery.png")
-    figure_style.save(figure, path, _conclusion(rows))
-
-
-def _conclusion(rows):
-    share = max(
-        row["relative_error"] / row["bound"] for row in rows if row["bound"]
-    )
-    return (
-        "The error falls with the projected width, and is at most "
-        f"{100 * share:.0f} % of the theorem's bound"
-    )
-
-
 def main():
     rows = [
         row(dim, rank, width)
@@ -145,11 +105,7 @@ def main():
         for width in widths
     ]
     measure.save("recovery", rows)
-    draw(rows)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--figures"]:
-        draw(notes.results("recovery"))
-    else:
-        main()
+    main()

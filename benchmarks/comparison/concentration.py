@@ -7,24 +7,21 @@ groups of 50 and on glyphs. CP_K is the sum of the K highest probabilities.
 NCG_K (eq. 5) is the part of the gradient's energy, the sum of (p - y)^2, that
 the K classes with the highest responses carry. Both are exact means over 512
 training rows of a model that is trained with uniform samples. The results are
-benchmarks/results/comparison/concentration.json and concentration.png. Each
-set runs in a process of its own; its result is kept in
-benchmarks/cache/concentration.
+benchmarks/results/comparison/concentration.json. Each set runs in a process of
+its own; its result is kept in benchmarks/cache/concentration.
 """
 
 import argparse
 import json
 import os
 import sys
-import time
 
 import numpy as np
 
-from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.comparison import sets as sets_lib
-from benchmarks.comparison.results import FOLDER
 
+NAME = "comparison/concentration"
 GLYPHS = os.path.join(measure.CACHE, "glyphs")
 SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
 SETS += ["groups", "glyphs"]
@@ -99,50 +96,6 @@ def point(step, cp, ncg):
     return row
 
 
-#: How the sets are called in the figure.
-TITLES = {
-    "verses": "Bible verses",
-    "eurlex57k": "EU law",
-    "word2vec": "skip-gram",
-    "reverse_dictionary": "reverse dictionary",
-    "groups": "classes in groups",
-    "glyphs": "characters",
-}
-_PANELS = {
-    "CP": "percent of the probability",
-    "NCG": "percent of the gradient (its energy)",
-}
-
-
-def draw(rows, out):
-    """concentration.png: what the best classes of a trained model carry.
-
-    Args:
-        rows: of the table; the last one of each set is drawn.
-        out: folder.
-    """
-    last = {row["set"]: row for row in rows}
-    figure, axes = figure_style.new_figure(rows=2, height=3.8)
-    for axis, (key, label) in zip(axes, _PANELS.items(), strict=True):
-        for name, row in last.items():
-            values = [100 * row[f"{key}_{n}"] for n in SHOWN]
-            axis.plot(SHOWN, values, "o-", label=TITLES.get(name, name))
-        axis.set(xscale="log", xlabel="number of best classes", ylabel=label)
-        axis.set_ylim(0, 103)
-        figure_style.plain_ticks(axis.xaxis)
-    # Below the axes, so that it covers no point.
-    axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2)
-    least, most = (
-        f(100 * row["NCG_10"] for row in last.values()) for f in (min, max)
-    )
-    figure_style.save(
-        figure,
-        os.path.join(out, "concentration.png"),
-        f"In trained models, ten classes carry {least:.0f} to {most:.0f} % "
-        "of the gradient",
-    )
-
-
 def main(argv=None):
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.comparison.concentration",
@@ -153,7 +106,6 @@ def main(argv=None):
     add("--glyphs", default=GLYPHS, help="folder of benchmarks.glyphs")
     add("--sets", nargs="+", choices=(*SETS, "generated"), default=SETS)
     add("--epochs", type=float, default=2.0, help="of texts")
-    add("--out", default=FOLDER)
     add("--child", help="a set: prints what is measured of it")
     args = parser.parse_args(argv)
     if args.child:
@@ -176,29 +128,18 @@ def main(argv=None):
         if "error" in found[name]:
             print(f"FAILED {name}: {found[name]['error']}")
             return 1
-    save(found, args.out)
+    save(found)
     return 0
 
 
-def save(found, out):
-    """The table and the figure; rows of sets that were not run stay."""
-    measured = {
-        "date": time.strftime("%Y-%m-%d"),
-        "command": "python -m benchmarks.comparison.concentration",
-        "machine": measure.machine(),
-    }
+def save(found):
+    """The table; rows of sets that were not run stay."""
     rows = [
-        {"set": name, **row, "measured": measured}
-        for name, points in found.items()
-        for row in points
+        {"set": name, **row} for name, points in found.items() for row in points
     ]
-    path = os.path.join(out, "concentration.json")
-    earlier = measure.read(path) or {"rows": ()}
-    rows += [row for row in earlier["rows"] if row["set"] not in found]
+    rows = measure.with_earlier(NAME, rows, ("set", "step"))
     rows.sort(key=lambda row: (row["set"], row["step"]))
-    measure.write(path, {**measured, "rows": rows})
-    draw(rows, out)
-    print(measure.table(rows))
+    measure.save(NAME, rows)
 
 
 if __name__ == "__main__":

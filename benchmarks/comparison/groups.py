@@ -16,9 +16,7 @@ end.
                     uncorrected" has 100 negatives for the whole batch
     groups_sweeps   the first setting: trees L, cells, rebuilds T, tables L and
                     functions K, by the papers' rules and as `SelectiveSoftmax`
-                    and `LSHSoftmax` are, and a figure
-
-`--figures` runs nothing, and draws the figure of the committed rows.
+                    and `LSHSoftmax` are
 """
 
 import argparse
@@ -28,7 +26,6 @@ import statistics
 import sys
 from typing import NamedTuple
 
-from benchmarks import figure_style
 from benchmarks import measure
 
 CACHE = os.path.join(measure.CACHE, "groups")
@@ -43,6 +40,7 @@ LABELS = {
     "lsh_uncorrected": "LSH, uncorrected",
     "lsh_paper": "the paper's LSH",
 }
+NAMES = {**LABELS, "forest": "SelectiveSoftmax", "lsh": "LSHSoftmax"}
 #: What is recommended: one second moment for all class rows.
 SHARED = "second_moment='matrix'"
 
@@ -230,69 +228,13 @@ def tabulate(name, seeds):
     return failed
 
 
-TITLES = {
-    "num_trees": "trees",
-    "leaf_size": "classes in a leaf",
-    "rebuild_interval": "steps between rebuilds",
-    "num_tables": "LSH tables",
-    "num_hashes": "hash functions per table",
-}
-TITLE = (
-    "SelectiveSoftmax and LSHSoftmax hardly depend on the options of "
-    "their index"
-)
-NAMES = {**LABELS, "forest": "SelectiveSoftmax", "lsh": "LSHSoftmax"}
-
-
-def draw():
-    """groups_sweeps.png: accuracy over each option, a line a method."""
-    rows = measure.finished("comparison/groups_sweeps")
-    figure, panels = figure_style.new_figure(
-        2, (len(SWEEPS) + 2) // 2, 2.8, 2.4, sharey=True
-    )
-    for axes, option in zip(panels, SWEEPS):
-        methods, values = SWEEPS[option]
-        for method in methods:
-            points = sorted(
-                (row["value"], 100 * row["accuracy"])
-                for row in rows
-                if (row["option"], row["method"]) == (option, NAMES[method])
-            )
-            color = figure_style.COLORS[method]
-            style = {"color": color, "label": NAMES[method]}
-            axes.plot(*zip(*points), ".-", **style)
-        axes.set(xlabel=TITLES[option], xscale="log")
-        # Every second one: the panels are narrow.
-        axes.set_xticks(values[::2], [f"{value:,}" for value in values[::2]])
-        axes.minorticks_off()
-    _legend(panels, len(SWEEPS))
-    figure.supylabel("accuracy in percent", fontsize=10)
-    path = os.path.join(measure.RESULTS, "comparison", "groups_sweeps.png")
-    figure_style.save(figure, path, TITLE)
-
-
-def _legend(panels, used):
-    """One legend for all panels, in the first one that is not used."""
-    found = {}
-    for axes in panels[:used]:
-        lines, labels = axes.get_legend_handles_labels()
-        found.update(zip(labels, lines))
-    for axes in panels[used:]:
-        axes.set_axis_off()
-    panels[used].legend(found.values(), found, loc="center")
-
-
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", nargs="*", metavar="TABLE")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--figures", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
-    failed = 0
-    for name in () if args.figures else args.tables or KINDS:
-        failed += tabulate(name, args.seeds)
-    draw()
-    return 1 if failed else 0
+    failed = [tabulate(name, args.seeds) for name in args.tables or KINDS]
+    return int(any(failed))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ and what has one is not run again.
 Then, into benchmarks/results/hierarchical:
 
     eurlex57k.json, .png            scores and seconds for each n
-    step_time.json, .png            a training step from 10k to 2M classes
+    step_time.json                  a training step from 10k to 2M classes
 
 `--smoke` runs all of it on a few generated rows, for the tests.
 """

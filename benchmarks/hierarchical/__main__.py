@@ -101,13 +101,6 @@ def run(args, argv):
         growth.main(args.out, growth.SMOKE if args.smoke else growth.SIZES)
 
 
-def draw_committed(out):
-    """Both figures, from the rows in folder `out`."""
-    draws = {"eurlex57k": tables.draw, "step_time": growth.draw}
-    for name, draw in draws.items():
-        draw(measure.read(os.path.join(out, name + ".json"))["rows"], out)
-
-
 def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     args = parse_arguments(argv)
@@ -115,7 +108,8 @@ def main(argv=None):
         run_size(args, args.size)
         return
     if args.figures:
-        draw_committed(args.out)
+        path = os.path.join(args.out, SET + ".json")
+        tables.draw(measure.read(path)["rows"], args.out)
         return
     if not args.tables:
         run(args, argv)

@@ -8,18 +8,12 @@ import json
 import os
 import sys
 
-from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.hierarchical import tables
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000)
 SMOKE = (100, 1000)
 BATCH, DIM = 256, 128
-#: What a tree is called in the figure, and whose color it has.
-TREES = {
-    "huffman": ("Huffman tree", "hs huffman"),
-    "balanced": ("balanced tree", "balanced"),
-}
 
 
 def child(num_classes, tree):
@@ -61,43 +55,6 @@ def main(out, sizes):
             print(rows[-1], flush=True)
     os.makedirs(out, exist_ok=True)
     tables.save(os.path.join(out, "step_time.json"), rows)
-    draw(rows, out)
-
-
-def draw(rows, out):
-    """The fastest step against the number of classes, a line for each tree."""
-    figure, (axes,) = figure_style.new_figure()
-    for tree, (label, color) in TREES.items():
-        own = [r for r in rows if r["tree"] == tree and "least_ms" in r]
-        axes.plot(
-            [row["classes"] for row in own],
-            [row["least_ms"] for row in own],
-            "o-",
-            color=figure_style.COLORS[color],
-            label=label,
-        )
-    axes.set(
-        xscale="log",
-        xlabel="number of classes",
-        ylabel="ms per step, the fastest of 40",
-    )
-    axes.set_ylim(bottom=0)
-    figure_style.plain_ticks(axes.xaxis)
-    axes.legend(loc="lower right")
-    path = os.path.join(out, "step_time.png")
-    figure_style.save(figure, path, conclusion(rows))
-
-
-def conclusion(rows):
-    """How much longer the step of the most classes takes, Huffman's tree."""
-    own = [r for r in rows if r["tree"] == "huffman" and "least_ms" in r]
-    if len(own) < 2:
-        return "A step on a tree of classes"
-    sizes, times = (own[-1][k] / own[0][k] for k in ("classes", "least_ms"))
-    return (
-        f"{sizes:,.0f} times as many classes: a step on a Huffman tree takes "
-        f"{times:.1f} times as long"
-    )
 
 
 if __name__ == "__main__":

@@ -552,15 +552,16 @@ def test_concentration_is_the_papers():
     np.testing.assert_allclose(ncg, expected.mean(axis=0))
 
 
-def test_concentration_keeps_the_rows_of_other_sets(tmp_path):
+def test_concentration_keeps_the_rows_of_other_sets(tmp_path, monkeypatch):
     """A set that is run again replaces its own rows alone."""
+    monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
     curve = np.linspace(0.01, 1.0, 200)
     made = [concentration.point(5, curve, curve)]
     # 2 of 200 classes are 1.15 %, rounded.
     assert made[0]["CP of 1.15 %"] == round(float(curve[1]), 3)
     for found in ({"verses": made, "groups": made}, {"verses": made}):
-        concentration.save(found, str(tmp_path))
-    rows = json.loads((tmp_path / "concentration.json").read_text())["rows"]
+        concentration.save(found)
+    rows = measure.finished(concentration.NAME)
     assert [row["set"] for row in rows] == ["groups", "verses"]
     assert all(row["measured"]["command"] for row in rows)
 
