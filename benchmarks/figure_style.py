@@ -63,6 +63,25 @@ def new_figure(columns=1, rows=1, width=5.4, height=4.4, **options):
     return figure, list(axes.flat)
 
 
+def curves(lines, path, title, **labels):
+    """Writes a figure of curves on scales of powers of ten.
+
+    Args:
+        lines: list of `(x, y, style)`; style is a dict of matplotlib's.
+        path: str.
+        title: str.
+        **labels: xlabel, ylabel and other properties of the axes.
+    """
+    figure, (axes,) = new_figure(height=4.8)
+    for x, y, style in lines:
+        axes.plot(x, y, **style)
+    axes.set(xscale="log", yscale="log", **labels)
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_ticks(axis)
+    axes.legend()
+    save(figure, path, title)
+
+
 def save(figure, path, title):
     """Writes a figure, the conclusion above it."""
     # At the top in inches: a share of a tall figure is in its first panel.

@@ -17,6 +17,7 @@ in 128 dimensions at each cosine, 40 draws of the functions.
 """
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -167,23 +168,18 @@ def main(sizes):
     for num_classes in sizes:
         rows += measure.in_fresh_process(__file__, "--child", num_classes)
     measure.save("lsh", rows)
-    measure.plot(
-        "lsh",
-        lambda axes: draw(axes, rows),
-        "number of classes",
-        "CPU ms to sample for a batch of 256",
-    )
-
-
-def draw(axes, rows):
+    lines = []
     for rule, label in DRAWN.items():
         own = [row for row in rows if row["rule"] == rule]
         x, y = ([row[key] for row in own] for key in ("classes", "cpu_ms"))
-        axes.plot(x, y, "o-", label=label)
-    axes.set(xscale="log", yscale="log")
-    axes.set(title="A cut of the buckets keeps the cost of a sample")
-    figure_style.plain_ticks(axes.xaxis)
-    figure_style.plain_ticks(axes.yaxis)
+        lines.append((x, y, {"marker": "o", "label": label}))
+    figure_style.curves(
+        lines,
+        os.path.join(measure.RESULTS, "lsh.png"),
+        "A cut of the buckets keeps the cost of a sample",
+        xlabel="number of classes",
+        ylabel="CPU ms to sample for a batch of 256",
+    )
 
 
 if __name__ == "__main__":

@@ -242,14 +242,9 @@ def with_earlier(name, rows, keys):
     record = read(os.path.join(RESULTS, name + ".json")) or {"rows": ()}
     told = {key: record.get(key) for key in _circumstances()}
     earlier = [{"measured": told, **row} for row in record["rows"]]
-    found = {
-        tuple(row[key] for key in keys): row
-        for row in [
-            *earlier,
-            *({"measured": _circumstances(), **r} for r in rows),
-        ]
-    }
-    return list(found.values())
+    now = [{"measured": _circumstances(), **row} for row in rows]
+    new = {tuple(row[key] for key in keys) for row in rows}
+    return [r for r in earlier if tuple(r[k] for k in keys) not in new] + now
 
 
 def of_seeds(lines):
@@ -358,27 +353,3 @@ def cell(value):
     if not isinstance(value, float):
         return str(value)
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
-
-
-def plot(name, draw, xlabel, ylabel, **scales):
-    """results/<name>.png with what `draw(axes)` draws."""
-    os.makedirs(RESULTS, exist_ok=True)
-    path = os.path.join(RESULTS, name + ".png")
-    plot_to(path, draw, xlabel, ylabel, **scales)
-
-
-def plot_to(path, draw, xlabel, ylabel, **scales):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    # A phone is 380 pixels wide: text of 10 pt stays legible.
-    figure, axes = plt.subplots(figsize=(5.6, 4.2))
-    draw(axes)
-    axes.set(xlabel=xlabel, ylabel=ylabel, **scales)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=10)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    plt.close(figure)

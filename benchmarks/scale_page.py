@@ -153,37 +153,37 @@ def filled(text):
     return _TABLE.sub(fill, text)
 
 
-def draw(axes):
+def draw():
+    """docs/scale.png: memory of a machine against the number of classes."""
     sizes = [int(10 ** (6 + i / 2)) for i in range(7)]
     plans = [planned(size) for size in sizes]
     labels = {
         "mirrored": "all classes on each machine",
         "sharded": "classes split over 8 machines",
     }
-    limits = {}
+    limits, lines = [], []
     for name, label in labels.items():
         each = [plan[name].machine_bytes / 1e9 for plan in plans]
-        limits[name] = np.exp(
-            np.interp(np.log(24), np.log(each), np.log(sizes))
-        )
-        axes.plot(sizes, each, label=label)
+        lines.append((sizes, each, {"label": label}))
+        limits.append(np.exp(np.interp(np.log(24), *np.log([each, sizes]))))
     rows = [planned(size, 256)["sharded"] for size in sizes]
     each = [row.machine_bytes / 1e9 for row in rows]
-    axes.plot(sizes, each, label="split over 256 machines")
-    axes.plot(
-        list(PARTIAL_FC),
-        [mb / 1e3 for mb in PARTIAL_FC.values()],
-        "k^",
-        label="Partial FC as published: 8 GPUs, width 512",
-    )
-    axes.axhline(24, color="gray", lw=1, ls="--", label="24 GB, a large GPU")
-    axes.set(xscale="log", yscale="log", ylim=(0.02, 1e6))
-    for axis in (axes.xaxis, axes.yaxis):
-        figure_style.plain_ticks(axis)
-    whole, shared = (limits[name] / 1e6 for name in labels)
-    axes.set_title(
-        f"24 GB hold {whole:.0f} million classes,\n"
-        f"or {shared:.0f} million split over 8 machines"
+    lines.append((sizes, each, {"label": "split over 256 machines"}))
+    published = "Partial FC as published: 8 GPUs, width 512"
+    each = [mb / 1e3 for mb in PARTIAL_FC.values()]
+    style = {"marker": "^", "ls": "", "color": "black", "label": published}
+    lines.append((list(PARTIAL_FC), each, style))
+    style = {"color": "gray", "ls": "--", "label": "24 GB, a large GPU"}
+    lines.append(((sizes[0], sizes[-1]), (24, 24), style))
+    whole, shared = (limit / 1e6 for limit in limits)
+    figure_style.curves(
+        lines,
+        os.path.join(DOCS, "scale.png"),
+        f"24 GB hold {whole:.0f} million classes, or {shared:.0f} million "
+        "split over 8 machines",
+        xlabel="number of classes",
+        ylabel="GB on each machine",
+        ylim=(0.02, 1e6),
     )
 
 
@@ -194,9 +194,4 @@ def main():
         f.write(text)
     for table in _TABLE.finditer(text):
         print(table[0])
-    measure.plot_to(
-        os.path.join(DOCS, "scale.png"),
-        draw,
-        "number of classes",
-        "GB on each machine",
-    )
+    draw()

@@ -18,6 +18,7 @@ Adam's dense gradients do not fit into 24 GB. `figure` draws the committed rows
 of `growth`.
 """
 
+import os
 import sys
 import time
 
@@ -171,27 +172,21 @@ def draw_figure():
     times = {(row["method"], row["classes"]): row["median_ms"] for row in rows}
     most = max(size for name, size in times if name == "keras_dense_adam")
     ratio = times["keras_dense_adam", most] / times["sampled_head_adam", most]
-    title = (
-        f"{most:,} classes: a step with Keras Dense takes\n"
-        f"{ratio:.0f} times as long as with SampledSoftmax"
+    lines = []
+    for method, label in GROWTH.items():
+        own = [size for name, size in times if name == method]
+        style = {"marker": "o", "label": label}
+        style["color"] = figure_style.COLORS[method]
+        lines.append((own, [times[method, size] for size in own], style))
+    figure_style.curves(
+        lines,
+        os.path.join(measure.RESULTS, "growth.png"),
+        f"{most:,} classes: a step with Keras Dense takes {ratio:.0f} times as "
+        "long as with SampledSoftmax",
+        xlabel="number of classes",
+        ylabel="ms per step",
+        ylim=(None, 1e6),  # room for the legend
     )
-
-    def draw(axes):
-        for method, label in GROWTH.items():
-            sizes = [size for name, size in times if name == method]
-            axes.plot(
-                sizes,
-                [times[method, size] for size in sizes],
-                "o-",
-                label=label,
-                color=figure_style.COLORS[method],
-            )
-        axes.set(title=title, xscale="log", yscale="log")
-        axes.set_ylim(top=1e6)  # room for the legend
-        for axis in (axes.xaxis, axes.yaxis):
-            figure_style.plain_ticks(axis)
-
-    measure.plot("growth", draw, "number of classes", "ms per step")
 
 
 #: The name of the results, the sizes and the methods of a part.

@@ -32,7 +32,6 @@ def parse_arguments(argv=None):
     add("--epochs", type=float, required=True, help="of a job")
     add("--seeds", nargs="+", type=int, default=[0])
     add("--figures", action="store_true", help="run nothing, only draw")
-    add("--here", action="store_true", help="all jobs in this process")
     add("--jobs", default=CACHE, help="folder of their results")
     add("--out", default=results.FOLDER, help="folder of the figures")
     add("--suffix", help="of the files' names, for a part of the methods")
@@ -58,19 +57,13 @@ def run(args, jobs):
         if not os.path.exists(job.path(args.jobs))
     ]
     print(f"{len(pending)} of {sum(map(len, jobs.values()))} jobs to run.")
-    one = jobs_lib.in_fresh_process
-    if args.here:
-        one = jobs_lib.in_this_process
-        from benchmarks.comparison import train  # loads TensorFlow
-
-        train.use_one_thread()
     with tempfile.TemporaryDirectory() as folder:
         paths = {}
         for name in dict.fromkeys(job.set for job in pending):
             print(f"Reading {name} ...", flush=True)
             paths[name] = os.path.join(folder, name + ".npz")
             sets_lib.prepare(name, args.data, paths[name])
-        return jobs_lib.run_jobs(pending, args.jobs, paths, one)
+        return jobs_lib.run_jobs(pending, args.jobs, paths)
 
 
 def main(argv=None):

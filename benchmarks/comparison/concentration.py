@@ -137,7 +137,7 @@ def save(found):
     rows = [
         {"set": name, **row} for name, points in found.items() for row in points
     ]
-    rows = measure.with_earlier(NAME, rows, ("set", "step"))
+    rows = measure.with_earlier(NAME, rows, ("set",))
     rows.sort(key=lambda row: (row["set"], row["step"]))
     measure.save(NAME, rows)
 

@@ -19,7 +19,6 @@ from benchmarks.defaults.model import OPTIMIZERS
 FOLDER = os.path.join(measure.RESULTS, "defaults")
 #: The runs, from which the tables are made.
 RUNS = os.path.join(FOLDER, "runs.jsonl")
-BASELINE = "class means"
 SGD = "SGD, momentum"
 #: A setting is the optimizer, its rate and the encoder's rate.
 DEFAULT = "HeadAdam", 1e-3, 1e-3
@@ -37,7 +36,7 @@ def settings_of(rows):
     """`{cell: {setting: rows}}` of the runs with uniform samples."""
     found = {cell.name: collections.defaultdict(list) for cell in CELLS}
     for row in rows:
-        if row["optimizer"] != BASELINE and not row.get("sampler"):
+        if not row.get("sampler"):
             key = row["optimizer"], row["rate"], row["encoder_rate"]
             found[row["cell"]][key].append(row)
     return {cell: runs for cell, runs in found.items() if is_complete(runs)}
@@ -65,16 +64,14 @@ def allowed(best):
     return max(2.0, 0.04 * (100 - best))
 
 
-def cell_table(cells, rows):
+def cell_table(cells):
     """A row for each cell: the default and the best of seven rules."""
-    means = {r["cell"]: r["test"] for r in rows if r["optimizer"] == BASELINE}
     table = []
     for cell, runs in cells.items():
         name, rate, encoder_rate = best_of(runs)
         best = points(runs[name, rate, encoder_rate])
         default = points(runs[DEFAULT])
         numbers = {
-            "class means": 100 * means[cell],
             "LazyAdam(1e-3)": points(runs["Adam", 1e-3, 1e-3]),
             "SGD, best rate": points(runs[best_of(runs, SGD)]),
             "HeadAdam()": default,
@@ -196,7 +193,7 @@ def tables(rows):
     """Rows of the results' tables by name."""
     cells, kept_back = split(rows)
     return {
-        "cells": cell_table(cells, rows),
+        "cells": cell_table(cells),
         "rates": regret_table(cells),
         "rates_kept_back": regret_table(kept_back),
         "samplers": sampler_table(rows),

@@ -35,13 +35,7 @@ class CellRun:
         self.rows = [row for row in done if row["cell"] == self.cell.name]
 
     def rules(self):
-        """The class means, all rules at all rates, the best with more seeds."""
-        if not any(row["optimizer"] == "class means" for row in self.rows):
-            means = {
-                part: tasks.class_means(self.task, getattr(self.task, part))
-                for part in ("validation", "test")
-            }
-            self._tell({"optimizer": "class means"}, means)
+        """All rules at all rates, the best with more seeds."""
         for name in model.OPTIMIZERS:
             rates = model.rates_of(name)
             trainer = self._train(name, [(r, ENCODER_RATE, 0) for r in rates])

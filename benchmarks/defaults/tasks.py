@@ -392,38 +392,3 @@ TASKS = {
     "small_groups": _groups(2_000, 20),
     "glyphs": glyphs,
 }
-
-
-def class_means(task, rows):
-    """Share of `rows` that the untrained mean of each class gets right.
-
-    The mean input of a class takes the place of its class vector: the trivial
-    baseline of a task.
-    """
-    import scipy.sparse as sparse
-
-    def matrix(inputs):
-        if not isinstance(inputs, tuple):
-            norms = np.linalg.norm(inputs, axis=1, keepdims=True)
-            return sparse.csr_matrix(inputs / np.maximum(norms, 1e-9))
-        ids, weights = inputs
-        at = np.repeat(np.arange(len(ids)), ids.shape[1])
-        shape = (len(ids), task.num_ids)
-        return sparse.csr_matrix((weights.ravel(), (at, ids.ravel())), shape)
-
-    inputs, labels = task.train
-    row, column = np.nonzero(labels >= 0)
-    ones = np.ones(len(row))
-    by_class = sparse.csr_matrix(
-        (ones, (labels[row, column], row)), (task.num_classes, len(labels))
-    )
-    sums = by_class @ matrix(inputs)
-    norms = np.sqrt(np.asarray(sums.multiply(sums).sum(1)).ravel())
-    sums = sparse.diags(1 / np.maximum(norms, 1e-9)) @ sums
-    right, asked = 0, matrix(rows[0])
-    for start in range(0, asked.shape[0], 200):
-        scores = (asked[start : start + 200] @ sums.T).toarray()
-        best = np.argpartition(-scores, task.k - 1)[:, : task.k]
-        of_rows = rows[1][start : start + 200]
-        right += (best[:, :, None] == of_rows[:, None, :]).any((1, 2)).sum()
-    return right / len(rows[1])

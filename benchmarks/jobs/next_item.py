@@ -30,18 +30,13 @@ COUNTS = {
     "co-occurrence": (10, None),
     "seen items, then co-occurrence": (10, "first"),
 }
-RECTOOLS = {
-    "RecTools SASRec, 64 factors": '{"n_factors": 64, "n_heads": 2, '
-    '"session_max_len": 20}',
-    "RecTools SASRec, defaults": "{}",
-}
-REPLAY = {
-    "RePlay SASRec, SCE": "SCE",
-    "RePlay SASRec, 1,024 sampled": "sampled",
-    "RePlay SASRec, full softmax": "CE",
+#: Scripts of peers/ and what their rows are called.
+PEERS = {
+    "rectools": "RecTools SASRec, 64 factors",
+    "replay": "RePlay SASRec, SCE",
 }
 FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
-USER_EPOCHS, PEER_EPOCHS = 10, 6
+USER_EPOCHS, PEER_EPOCHS = 10, 15
 CHILD = "-m", "benchmarks.jobs.next_item", "--child"
 _ANSWERS = 20
 COLUMNS = (
@@ -214,11 +209,11 @@ def of_users(arguments):
     commands = {
         "tfxclass": [sys.executable, *CHILD, "users", str(USER_EPOCHS), path]
     }
-    for peer, methods in (("rectools", RECTOOLS), ("replay", REPLAY)):
+    for peer, name in PEERS.items():
         script = os.path.join(measure.FOLDER, "peers", f"{peer}_sasrec.py")
         if python := getattr(arguments, peer):
-            start = [python, "-W", "ignore", script, path, str(PEER_EPOCHS)]
-            commands |= {name: [*start, x] for name, x in methods.items()}
+            start = [python, "-W", "ignore", script]
+            commands[name] = [*start, path, str(PEER_EPOCHS)]
     for name, command in commands.items():
         for found in lines_of(*command):
             epochs = "epoch" if found["epochs"] == 1 else "epochs"
@@ -234,8 +229,6 @@ def main():
     parser.add_argument("--rectools", help="Python of its environment")
     parser.add_argument("--replay", help="Python of its environment")
     arguments = parser.parse_args()
-    # What is not run this time stays.
-    rows = {(r["data"], r["method"]): r for r in measure.finished(NAME)}
     sources = {name: of_sessions(name) for name in SESSIONS}
     if arguments.users:
         sources = {"users": of_users(arguments)}
@@ -244,9 +237,10 @@ def main():
             print(data, method, row, flush=True)
             if "error" not in row:
                 row = {"data": data, "method": method, **row}
-                rows[data, method] = {x: row.get(x, "") for x in COLUMNS}
-                command = "python -m benchmarks.jobs.next_item"
-                measure.save(NAME, list(rows.values()), command=command)
+                row = {name: row.get(name, "") for name in COLUMNS}
+                # What is not run this time stays.
+                rows = measure.with_earlier(NAME, [row], ("data", "method"))
+                measure.save(NAME, rows)
 
 
 if __name__ == "__main__":

@@ -53,14 +53,11 @@ class Data:
         self.descriptions = [row[4] for row in rows]
 
 
-def nearest(data, analyzer, longest):
+def nearest(data):
     """The occupations with the nearest names, by TF-IDF and cosine."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    shortest = 2 if analyzer == "char" else 1
-    terms = TfidfVectorizer(
-        analyzer=analyzer, ngram_range=(shortest, longest), sublinear_tf=True
-    )
+    terms = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     names = terms.fit_transform(data.names).astype(np.float32)
     questions = terms.transform(data.asked).astype(np.float32)
     best, labels = [], np.array(data.labels)
@@ -104,8 +101,7 @@ def towers(data, epochs, **options):
 
 
 METHODS = {
-    "nearest name, characters 2 to 4": lambda x: nearest(x, "char", 4),
-    "nearest name, words and pairs": lambda x: nearest(x, "word", 2),
+    "nearest name, words and pairs": nearest,
     'Tagger(effort="fast")': lambda x: tagged(x, "fast"),
     "Tagger()": lambda x: tagged(x, "best"),
     "two towers, in-batch negatives (TFRS)": lambda x: towers(

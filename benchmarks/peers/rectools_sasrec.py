@@ -1,10 +1,10 @@
 """RecTools' SASRec on a file of users, in an environment of its own.
 
-    python rectools_sasrec.py USERS EPOCHS OPTIONS
+    python rectools_sasrec.py USERS EPOCHS
 
 USERS has a user a line: a name, then item ids in the order of time. The last
-item of each is the test. OPTIONS are arguments of `SASRecModel` as JSON. Each
-epoch prints a line of JSON. `pip install rectools[torch]`.
+item of each is the test. Each epoch prints a line of JSON.
+`pip install rectools[torch]`.
 """
 
 import json
@@ -45,13 +45,15 @@ def figures(model, users, data):
     }
 
 
-def main(path, epochs, options):
+def main(path, epochs):
     # Idle threads spin, which would count as CPU seconds.
     torch.set_num_threads(1)
     with open(path, encoding="utf8") as f:
         users = [list(map(int, line.split()[1:])) for line in f]
     data = dataset_of(users)
-    model = SASRecModel(epochs=1, verbose=0, **json.loads(options))
+    model = SASRecModel(
+        epochs=1, verbose=0, n_factors=64, n_heads=2, session_max_len=20
+    )
     used = 0.0
     for epoch in range(1, int(epochs) + 1):
         start = time.process_time()

@@ -1,10 +1,10 @@
 """RePlay's SASRec on a file of users, in an environment of its own.
 
-    python replay_sasrec.py USERS EPOCHS LOSS
+    python replay_sasrec.py USERS EPOCHS
 
-USERS is as for `rectools_sasrec.py`. LOSS is "CE" (all items), "sampled" (CE of
-1,024 uniform samples) or "SCE" (Scalable Cross-Entropy, arXiv 2409.18721).
-Each epoch prints a line of JSON. `pip install replay-rec lightning torch`.
+USERS is as for `rectools_sasrec.py`. The loss is SCE (Scalable Cross-Entropy,
+arXiv 2409.18721). Each epoch prints a line of JSON.
+`pip install replay-rec lightning torch`.
 """
 
 import json
@@ -26,15 +26,6 @@ from replay.models.nn.sequential import SasRec
 K, LENGTH, DIM, BATCH = 10, 20, 64, 128
 #: About two buckets a position of a batch, as the paper advises.
 SCE = SCEParams(n_buckets=48, bucket_size_x=48, bucket_size_y=256, mix_x=True)
-LOSSES = {
-    "CE": {"loss_type": "CE"},
-    "sampled": {
-        "loss_type": "CE",
-        "loss_sample_count": 1024,
-        "negatives_sharing": True,
-    },
-    "SCE": {"loss_type": "SCE", "sce_params": SCE},
-}
 
 
 def padded(rows):
@@ -68,7 +59,7 @@ class Users(torch.utils.data.Dataset):
         }
 
 
-def model_of(num_items, loss):
+def model_of(num_items):
     item = TensorFeatureInfo(
         "item_id",
         FeatureType.CATEGORICAL,
@@ -83,7 +74,8 @@ def model_of(num_items, loss):
         head_count=2,
         hidden_size=DIM,
         max_seq_len=LENGTH,
-        **LOSSES[loss],
+        loss_type="SCE",
+        sce_params=SCE,
     )
 
 
@@ -107,7 +99,7 @@ def figures(model, users):
     }
 
 
-def main(path, epochs, loss):
+def main(path, epochs):
     warnings.simplefilter("ignore")
     lightning.seed_everything(0, verbose=False)
     # Idle threads spin, which would count as CPU seconds.
@@ -115,7 +107,7 @@ def main(path, epochs, loss):
     with open(path, encoding="utf8") as f:
         users = [list(map(int, line.split()[1:])) for line in f]
     users = [[item - 1 for item in user] for user in users]
-    model = model_of(1 + max(map(max, users)), loss)
+    model = model_of(1 + max(map(max, users)))
     data = Users([user for user in users if len(user) > 2])
     loader = torch.utils.data.DataLoader(data, BATCH, shuffle=True)
     used, start = 0.0, time.process_time()
