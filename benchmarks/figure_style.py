@@ -13,19 +13,11 @@ COLORS = {
     "auto": "tab:orange",
     "forest": "tab:green",
     "lsh": "tab:purple",
-    "lsh_uncorrected": "tab:cyan",
     "forest_paper": "tab:brown",
-    "random": "tab:gray",
-    "optimal": "tab:pink",
     "keras_dense_adam": "dimgray",
     "tf_sampled_softmax_adam": "tab:red",
     "tf_sampled_softmax_sgd": "tab:purple",
     "sampled_head_adam": "tab:orange",  # its sampler is "auto"
-    "hs huffman": "tab:blue",
-    "plt clustered, wide": "tab:orange",
-    "balanced": "tab:green",
-    "fastText hs": "tab:red",
-    "fastText softmax": "tab:gray",
 }
 #: How methods are called in figures.
 NAMES = {
@@ -34,15 +26,12 @@ NAMES = {
     "auto": "auto",
     "forest": "forest",
     "lsh": "LSH",
-    "lsh_uncorrected": "LSH, uncorrected",
     "forest_paper": "the paper's forest",
-    "random": "the papers' random",
-    "optimal": "optimal",
 }
 _SIZE = 10
 
 
-def new_figure(columns=1, rows=1, width=5.4, height=4.4, **options):
+def new_figure(rows=1, height=4.4):
     """`(figure, axes)`, axes a list, panel by panel."""
     import matplotlib
 
@@ -52,11 +41,7 @@ def new_figure(columns=1, rows=1, width=5.4, height=4.4, **options):
     pyplot.close("all")
     with pyplot.rc_context({"font.size": _SIZE, "axes.titlesize": _SIZE}):
         figure, axes = pyplot.subplots(
-            rows,
-            columns,
-            figsize=(width * columns, height * rows),
-            squeeze=False,
-            **options,
+            rows, figsize=(5.4, height * rows), squeeze=False
         )
     for one in axes.flat:
         one.grid(alpha=0.3)

@@ -12,9 +12,6 @@ benchmarks/results/comparison:
     SET_steps.json    each method at the end, as report.py shows it
     SET_steps_curves.png
                       P@1 against CPU time and iterations, all methods
-    SET_steps_num_sampled.png, SET_steps_overlap.png
-                      P@1 against M; against the overlap with the optimal
-                      selection
 
 `--figures` draws them again, from the CSV where there are no jobs' files.
 What a figure says is written by hand into a file of its name, SET_steps.md or

@@ -127,23 +127,16 @@ def _counts(data, set_up):
     return [int(count) for count in data.counts]
 
 
-def _sizes(data):
-    """Three blocks of classes that have a third of the labels each."""
+def _blocks(data, set_up):
+    """Rows of the frequent classes read half of the features.
+
+    Each block has a third of the labels.
+    """
     from tfxclass.layers import split_by_frequency
 
-    return split_by_frequency(data.counts, 3)
-
-
-def _blocks(data, set_up):
-    """Rows of the frequent classes read half of the features."""
-    dim = set_up.dim
+    dim, sizes = set_up.dim, split_by_frequency(data.counts, 3)
     widths = dim - dim // 4 - dim // 4, dim // 4, dim // 4
-    return list(zip(_sizes(data), widths, strict=True))
-
-
-def _cutoffs(data, set_up):
-    first, second, _ = _sizes(data)
-    return [first, first + second]
+    return list(zip(sizes, widths, strict=True))
 
 
 # Of indexes that are not built again when they have drifted: a job of a minute
@@ -228,24 +221,11 @@ METHODS = {
         "FrequencySampler",
         {"num_sampled": _num_sampled, "counts": _counts},
     ),
-    # word2vec's law.
-    "negative_sampling": Method(
-        "negative sampling",
-        "NegativeSampling",
-        "FrequencySampler",
-        {"num_sampled": _num_sampled, "counts": _counts, "power": 0.75},
-    ),
     "differentiated": Method(
         "differentiated softmax",
         "DifferentiatedSoftmax",
         options={"blocks": _blocks},
     ),
-    "adaptive": Method(
-        "adaptive softmax",
-        "AdaptiveSoftmax",
-        options={"cutoffs": _cutoffs},
-    ),
-    "sparsemax": Method("sparsemax", "Sparsemax"),
     "hierarchical": Method(
         "hierarchical softmax (Huffman)",
         "HierarchicalSoftmax",

@@ -16,7 +16,6 @@ import statistics
 import sys
 import tempfile
 
-from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
@@ -194,25 +193,20 @@ def validated(job, paths):
 
 def draw(args, rows, ended):
     """P@1 on the test against CPU time and steps, means of the seeds."""
-    figure, axes = figure_style.new_figure(rows=2, height=4)
-    titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
-    for one, (column, title) in zip(axes, titles.items(), strict=True):
-        for method in args.methods:
-            of_method = [r["curve"] for job, r in ended if job.method == method]
-            label = METHODS[method].label
-            x, y = figures.mean_curve(of_method, column)
-            one.plot(x, y, marker=".", label=label)
-        one.set(
-            xlabel=title, ylabel="precision at 1, in percent", ylim=(30, 90)
+    lines = [
+        (
+            [r["curve"] for job, r in ended if job.method == method],
+            METHODS[method].label,
         )
-    # Below the axes, so that it covers no point.
-    axes[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        for method in args.methods
+    ]
     best, worst = (
         f(rows, key=lambda row: row["precision@1"])["method"]
         for f in (max, min)
     )
     path = os.path.join(results.FOLDER, f"{args.set}_{args.suffix}.png")
-    figure_style.save(figure, path, f"{best} ends highest, {worst} lowest")
+    title = f"{best} ends highest, {worst} lowest"
+    figures.draw_curves(lines, path, title, ylim=(30, 90))
 
 
 def _place(column):

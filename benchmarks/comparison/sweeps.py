@@ -6,21 +6,17 @@ from benchmarks.comparison.methods import METHODS
 
 
 class Sweep(NamedTuple):
-    """One option of some methods at several values, a panel of a figure.
+    """One option of some methods at several values.
 
     Attributes:
-        title: str, the x axis.
         methods: names.
         option: str; `num_sampled` takes the values of the data set.
         values: tuple.
-        log: bool, whether the axis is logarithmic.
     """
 
-    title: str
     methods: tuple
     option: str
     values: tuple = ()
-    log: bool = True
 
     def settings(self, set_up, method):
         """`{value: options}`; no options where the method does that anyway."""
@@ -38,7 +34,6 @@ PARTS = {
     "curves": (),
     "num_sampled": (
         Sweep(
-            "active classes of a step",
             (
                 "uniform",
                 "random_paper",
@@ -55,11 +50,9 @@ PARTS = {
     # HF-A's threshold starts at 0.6.
     "tau_cp": (
         Sweep(
-            "last value of the threshold tau_cp",
             ("forest_adaptive_paper", "forest_adaptive_labels_in_m"),
             "tau_cp_end",
             (0.7, 0.9, 0.95, 0.99),
-            log=False,
         ),
     ),
 }
