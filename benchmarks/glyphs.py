@@ -183,14 +183,8 @@ def row(method, results):
     return {**found, "accuracy +-": statistics.pstdev(ends)}
 
 
-def use_one_thread():
-    """Before any work: seconds of the CPU are then those of the steps."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-
-
 def child(folder, method, steps, seed):
-    use_one_thread()
+    measure.use_one_thread()
     job = GlyphsJob(method, int(steps), int(seed))
     return trained(job, glyphs_data.load(folder))
 

@@ -206,13 +206,10 @@ def run(name, loss, seed, data):
 
 def child(folder, name, loss, seed):
     """`run` on one thread, so that seconds of the CPU are of the steps."""
-    import tensorflow as tf
-
     from benchmarks.comparison import rows
     from benchmarks.comparison import sets
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    measure.use_one_thread()
     os.makedirs(CACHE, exist_ok=True)
     path = os.path.join(CACHE, f"{name}.npz")
     if not os.path.exists(path):

@@ -71,8 +71,7 @@ def child(num_classes):
     """A row for each rule."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    measure.use_one_thread()
     random = tf.random.Generator.from_seed(0)
     kernel = tf.Variable(random.normal([num_classes, DIM]))
     queries = random.normal([BATCH, DIM])

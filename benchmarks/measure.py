@@ -51,6 +51,14 @@ def merge_csv(path, rows, job, same):
             writer.writerows(of_job)
 
 
+def use_one_thread():
+    """Before any work: seconds of the CPU are then those of the steps."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
 def peak_gb():
     """Peak resident memory of this process so far, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
+from benchmarks import measure
 from benchmarks.comparison.groups import GroupsJob
 from benchmarks.comparison.sets import options_of
 from benchmarks.comparison.usual_heads import make_head
@@ -112,8 +113,7 @@ def learning_curve(job, model, head, groups):
 
 
 def main(text):
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    measure.use_one_thread()
     job = GroupsJob(**json.loads(text))
     model, head = make_model(job)
     groups = Groups(job.classes, job.group)

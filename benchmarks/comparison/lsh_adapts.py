@@ -136,7 +136,7 @@ def main():
     add("--rates", type=float, nargs=2, default=[0.003, 0.012])
     add("--epochs", type=float, default=3.0)
     args = parser.parse_args()
-    train.use_one_thread()
+    measure.use_one_thread()
     with tempfile.NamedTemporaryFile(suffix=".npz") as file:
         sets.prepare(SET, args.data, file.name)
         data = rows_lib.load(file.name)

@@ -23,7 +23,6 @@ from benchmarks import measure
 from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import rates
 from benchmarks.comparison import sets as sets_lib
-from benchmarks.comparison import train
 from benchmarks.comparison.methods import METHODS
 
 CACHE = os.path.join(measure.CACHE, "one_percent")
@@ -107,7 +106,7 @@ def main(argv=None):
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     args = parser.parse_args(argv)
-    train.use_one_thread()
+    measure.use_one_thread()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "set.npz")

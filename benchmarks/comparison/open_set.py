@@ -147,7 +147,7 @@ def main(argv=None):
     )
     parser.add_argument("--data", default="../shared/data")
     args = parser.parse_args(argv)
-    train.use_one_thread()
+    measure.use_one_thread()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "set.npz")
         sets_lib.prepare(SET, args.data, path)

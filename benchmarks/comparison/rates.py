@@ -22,7 +22,6 @@ from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets as sets_lib
-from benchmarks.comparison import train
 from benchmarks.comparison.methods import METHODS
 
 CACHE = os.path.join(measure.CACHE, "rates")
@@ -152,7 +151,7 @@ def row_of(method, found, results):
 
 def main(argv=None):
     args = parse_arguments(argv)
-    train.use_one_thread()
+    measure.use_one_thread()
     first = sets_lib.SETS[args.set].first_rate
     rows, ended, failed = [], [], False
     with tempfile.TemporaryDirectory() as folder:

@@ -168,14 +168,8 @@ def trained(job, data):
     }
 
 
-def use_one_thread():
-    """Before any work: seconds of the CPU are then those of the steps."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-
-
 def main(job, path):
-    use_one_thread()
+    measure.use_one_thread()
     print(json.dumps(run(Job(**json.loads(job)), rows.load(path))))
 
 

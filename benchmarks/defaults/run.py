@@ -5,8 +5,7 @@ import math
 import sys
 import time
 
-import tensorflow as tf
-
+from benchmarks import measure
 from benchmarks.defaults import model
 from benchmarks.defaults import tasks
 from benchmarks.defaults.cells import CELLS
@@ -119,8 +118,7 @@ class CellRun:
 
 def main(number, folder, part):
     """Runs a part of a cell: "rules", "default" or "samplers"."""
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    measure.use_one_thread()
     getattr(CellRun(int(number), folder, json.load(sys.stdin)), part)()
 
 

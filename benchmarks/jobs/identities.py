@@ -65,7 +65,7 @@ HEADS = {
 
 def child(folder, method, rate, seed):
     """Trains one head at one rate; the result, a dict."""
-    glyphs.use_one_thread()
+    measure.use_one_thread()
     seed = int(seed)
     keras.utils.set_random_seed(seed)
     data = glyphs_data.load(folder)
