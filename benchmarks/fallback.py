@@ -7,9 +7,6 @@ short. With words, only the tasks are measured that have one in their name; the
 other rows of results/fallback.json stay.
 """
 
-import contextlib
-import importlib
-import io
 import os
 import sys
 import time
@@ -17,8 +14,6 @@ import time
 import measure
 
 CLASSES, DIM, BATCH = 100_000, 64, 256
-#: Of the examples that read data; see examples/README.md.
-DATA = os.path.join(os.path.dirname(measure.FOLDER), "..", "shared", "data")
 
 
 def _model(head):
@@ -71,19 +66,6 @@ def _tagger(num_texts, num_tags):
     return lambda: tagger.fit(texts, [[f"tag {t}"] for t in tags])
 
 
-def _example(name, arguments=(), options=None):
-    """An example, on the data that it generates or of `DATA`."""
-    sys.path.insert(0, os.path.dirname(measure.FOLDER))
-    main = importlib.import_module(f"examples.{name}").main
-
-    def run():
-        # The last line that a child prints is its result.
-        with contextlib.redirect_stdout(io.StringIO()):
-            main(*arguments, **(options or {}))
-
-    return run
-
-
 def _tree(layers):
     return layers.HierarchicalSoftmax(CLASSES, tree="balanced")
 
@@ -104,32 +86,14 @@ TASKS = {
     "Tagger, fast, 1,000 texts, 100 tags": lambda: _tagger(1_000, 100),
     "Tagger, fast, 4,000 texts, 400 tags": lambda: _tagger(4_000, 400),
 }
-QUIET = {"verbose": 0}
-#: Module, arguments and options of `main` of examples, by what a row says.
-EXAMPLES = {
-    "growing_catalogue": ("growing_catalogue", [], QUIET),
-    "library_subjects, 5,000 titles": (
-        "library_subjects",
-        [f"{DATA}/yso_finna_en", 5_000],
-        QUIET,
-    ),
-    "job_titles, fast": (
-        "job_titles",
-        [f"{DATA}/esco_titles"],
-        {"effort": "fast", **QUIET},
-    ),
-}
 
 
 def child(task, fallback):
     """CPU seconds of a task, the second time where it is short."""
     os.environ["TFXCLASS_FALLBACK"] = fallback
-    if task in TASKS:
-        run = TASKS[task]()
-    else:
-        run = _example(*EXAMPLES[task.removeprefix("example ")])
+    run = TASKS[task]()
     # What takes longer is run once: its first run is what a user waits for.
-    if not task.startswith(("Tagger", "example")):
+    if not task.startswith("Tagger"):
         run()
     begin = time.process_time()
     run()
@@ -138,11 +102,10 @@ def child(task, fallback):
 
 def main():
     """Measures tasks and saves all rows."""
-    tasks = [*TASKS, *(f"example {name}" for name in EXAMPLES)]
     wanted = sys.argv[1:]
     cases = [
         {"task": task, "fallback": fallback}
-        for task in tasks
+        for task in TASKS
         if not wanted or any(word in task for word in wanted)
         for fallback in ("0", "1")
     ]
