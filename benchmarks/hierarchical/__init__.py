@@ -11,8 +11,8 @@ once more and tested. A result is a file under benchmarks/cache/hierarchical,
 and what has one is not run again.
 Then, into benchmarks/results/hierarchical:
 
-    eurlex57k.json      scores and seconds for each n
-    step_time.json      a training step from 10k to 2M classes
+    eurlex57k.json, .png            scores and seconds for each n
+    step_time.json                  a training step from 10k to 2M classes
 
 `--smoke` runs all of it on a few generated rows, for the tests.
 """

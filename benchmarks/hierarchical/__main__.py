@@ -36,6 +36,7 @@ def parse_arguments(argv=None):
         help="sizes to choose rates at; others take those of the next one",
     )
     add("--tables", action="store_true", help="run nothing, only tables")
+    add("--figures", action="store_true", help="draw the committed rows")
     add("--smoke", action="store_true", help="tiny, for the tests")
     add("--cache", default=data_lib.CACHE)
     add("--out", default=os.path.join(measure.RESULTS, "hierarchical"))
@@ -105,6 +106,10 @@ def main(argv=None):
     args = parse_arguments(argv)
     if args.size:
         run_size(args, args.size)
+        return
+    if args.figures:
+        path = os.path.join(args.out, SET + ".json")
+        tables.draw(measure.read(path)["rows"], args.out)
         return
     if not args.tables:
         run(args, argv)

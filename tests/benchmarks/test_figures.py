@@ -1,6 +1,8 @@
 """Figures are drawn from committed rows, and their titles fit."""
 
 import importlib
+import os
+import shutil
 import sys
 
 import numpy as np
@@ -10,6 +12,7 @@ from benchmarks import dropmax_figures
 from benchmarks import dropmax_retained
 from benchmarks import figure_style
 from benchmarks import measure
+from benchmarks.hierarchical import __main__ as hierarchical
 
 RESULTS = measure.RESULTS
 
@@ -25,6 +28,13 @@ def titles(monkeypatch):
 
     monkeypatch.setattr(figure_style, "save", remember)
     return found
+
+
+def test_trees(tmp_path, titles):
+    shutil.copy(os.path.join(RESULTS, "hierarchical/eurlex57k.json"), tmp_path)
+    hierarchical.main(["--figures", "--out", str(tmp_path)])
+    assert len(list(tmp_path.glob("*.png"))) == 1
+    assert "52 % of the exact softmax's time" in titles[0]
 
 
 @pytest.mark.parametrize("words", [1, 11, 12, 30])

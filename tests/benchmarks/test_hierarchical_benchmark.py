@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import os
 import sys
 
 import numpy as np
@@ -228,6 +229,7 @@ def test_smoke(tmp_path, capsys):
     for row in rows.values():
         assert row["n"] == 12 and row["epoch"] == 6
         assert row["f1"] > 0.6 and row["cpu_seconds"] > 0
+    assert os.path.getsize(tmp_path / "eurlex57k.png") > 1000
     # Nothing is run again.
     capsys.readouterr()
     benchmark.main(["--smoke", *arguments])

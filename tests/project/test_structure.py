@@ -11,7 +11,7 @@ from benchmarks import structure
 BOUNDS = {
     "lines of heads": 40_498,
     "lines of the tagger": 8_789,
-    "lines of benchmarks": 12_582,
+    "lines of benchmarks": 12_646,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,
