@@ -68,12 +68,11 @@ def test_scores_by_hand():
     assert found["F1 3+"] == pytest.approx(2 * 2 / 6)
 
 
-@pytest.mark.parametrize("name", ["eurlex57k", "generated"])
-def test_every_loss_is_a_head(name, data):
+def test_every_loss_is_a_head(data):
     sure = propensities(data.counts, data.train.num_rows)
     heads = {}
     for loss in long_tail.LOSSES:
-        heads[loss] = long_tail.make_head(name, loss, 0, data, sure)
+        heads[loss] = long_tail.make_head("eurlex57k", loss, 0, data, sure)
     used = {
         loss: head.loss_options and head.loss_options.used
         for loss, head in heads.items()
