@@ -44,8 +44,6 @@ def planned(num_classes, machines=MACHINES, dim=DIM, batch=BATCH, **options):
 
 def cells(row):
     """The cells of a `PlanRow`, a dict."""
-    if row.machine_bytes is None:
-        return dict.fromkeys(COLUMNS, "-")
     return {name: shown(find(row)) for name, find in COLUMNS.items()}
 
 

@@ -52,9 +52,9 @@ from tfxclass.growth.replace_head import replace_head
 from tfxclass.growth.replace_head import to_dense
 from tfxclass.inference.retain_probabilities import retain_probabilities
 from tfxclass.inference.top_k import top_k
-from tfxclass.memory import Estimate
-from tfxclass.memory import estimate
 from tfxclass.ops.library import show_build
+from tfxclass.planning.memory import Estimate
+from tfxclass.planning.memory import estimate
 from tfxclass.planning.plan import plan
 from tfxclass.plot import plot_reliability
 from tfxclass.saving import save_model

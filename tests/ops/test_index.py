@@ -123,7 +123,7 @@ import tensorflow as tf
 
 ctypes.CDLL(None).mallopt(-3, 1 << 16)  # malloc gives back what is freed
 tf.config.threading.set_intra_op_parallelism_threads(16)
-from tests.test_memory import status
+from tests.planning.test_memory import status
 from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.lsh import LSHIndex
 

@@ -16,7 +16,7 @@ from tfxclass.planning import Link
 from tfxclass.planning import Machine
 from tfxclass.planning import StepCosts
 from tfxclass.planning import measure_machine
-from tfxclass.planning.measured import step_costs
+from tfxclass.planning.machine import step_costs
 
 CLASSES, DIM, BATCH, SAMPLED = 10_000, 16, 64, 512
 LINK = Link(bytes_per_s=1e6, latency_s=1e-3)
@@ -125,7 +125,7 @@ def test_more_machines_need_less_of_each():
         assert bytes_[0] == pytest.approx(8 * bytes_[-1], rel=0.01)
 
 
-def test_options_change_memory_and_what_is_refused_says_why():
+def test_options_change_memory():
     half = plan(kernel_dtype="bfloat16")
     small = plan(
         optimizer=optimizers.LazyAdam(
@@ -141,10 +141,11 @@ def test_options_change_memory_and_what_is_refused_says_why():
     full = plan()["sharded"].variable_bytes
     assert full - half["sharded"].variable_bytes == 2 * weights / 4
     assert full - small["sharded"].variable_bytes == slots / 4
-    exact = plan(num_sampled=None)
-    for name in ("servers", "host"):
-        assert "num_sampled" in exact[name].note
-        assert exact[name].machine_bytes is None and not exact[name].fits
+
+
+def test_an_exact_softmax_has_no_row_of_servers():
+    rows = plan(num_sampled=None).rows
+    assert [row.strategy for row in rows] == ["mirrored", "sharded"]
 
 
 def test_fits_where_all_memories_are_enough():
@@ -206,7 +207,7 @@ def test_costs_are_those_that_explain_the_times():
     found = step_costs(sizes, times, DIM)
     for name, value in dataclasses.asdict(costs).items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-6)
-    # Noise may take a term below zero, never the figure; the rest still fits.
+    # Noise may take a term below zero, never the cost; the rest still fits.
     for noise in ([1, 0.9, 1.3], [1, 1.1, 0.8], [0.9, 1.2, 1.1]):
         noisy = [a * b for a, b in zip(times, noise)]
         found = step_costs(sizes, noisy, DIM)
@@ -216,11 +217,11 @@ def test_costs_are_those_that_explain_the_times():
 
 
 def test_a_machine_is_measured():
-    found = measure_machine(8, 8, 200, 64, repeats=1)
+    found = measure_machine(8, 8, 256)
     assert found.exact.seconds(8, 200, 8) > 0
     assert found.host_link.bytes_per_s > 1e6
-    with pytest.raises(ValueError, match="`num_sampled` must be at least 64"):
-        measure_machine(8, 8, 200, 63)
+    with pytest.raises(ValueError, match="`num_classes` must be at least 256"):
+        measure_machine(8, 8, 255)
 
 
 def test_the_page_says_what_the_plan_says(monkeypatch):

@@ -19,7 +19,7 @@ FLOORS = [
     ["layers"],
     ["inference"],
     ["calibration", "export", "growth", "metrics", "recovery"],
-    ["memory", "plot"],
+    ["plot"],
     ["advice", "planning"],
     ["text"],
 ]

@@ -9,9 +9,9 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 40_498,
+    "lines of heads": 40_463,
     "lines of the tagger": 8_789,
-    "lines of benchmarks": 12_646,
+    "lines of benchmarks": 12_644,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,

@@ -1,9 +1,9 @@
 """Memory, network traffic and time of training on many machines."""
 
-from tfxclass.planning.figures import Link
-from tfxclass.planning.figures import Machine
-from tfxclass.planning.figures import StepCosts
-from tfxclass.planning.measured import measure_machine
+from tfxclass.planning.machine import Link
+from tfxclass.planning.machine import Machine
+from tfxclass.planning.machine import StepCosts
+from tfxclass.planning.machine import measure_machine
 from tfxclass.planning.plan import Plan
 from tfxclass.planning.plan import PlanRow
 from tfxclass.planning.plan import plan

@@ -9,6 +9,7 @@ all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -16,49 +17,22 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass.checks import check_positive_int
-from tfxclass.memory import estimate
-from tfxclass.planning.figures import Link
-from tfxclass.planning.figures import Machine
-from tfxclass.planning.figures import StepCosts
+from tfxclass.planning.machine import TWO_CORES
+from tfxclass.planning.machine import Link
+from tfxclass.planning.machine import Machine
+from tfxclass.planning.memory import estimate
 
-#: Processor time of the steps of `measure_machine` (`python benchmarks/scale.py
-#: cpu`, row "cpu"), products and rows over two cores: Intel Xeon with AVX-512.
-TWO_CORES = Machine(
-    exact=StepCosts(0.0, 5.4e-11, 5.8e-9),
-    sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
-    memory_bytes=24e9,
-    host_bytes=24e9,
-    host_link=Link(5.9e9),
-    name="two cores",
-)
 _FLOAT, _ID = 4, 8
 # Maximum, sum of exponentials and target of a row, of each shard.
 _STATS = 3 * _FLOAT
 # Collectives of a traced step (benchmarks/scale.py, column `collectives`); of
 # an exact mirrored one two all-reduces, there and back.
 _OF_SAMPLED, _OF_EXACT, _OF_SHARDS = 7, 2 * 2, 15
-_NEED_SAMPLED = (
-    "needs `num_sampled`: an exact step would bring every row to the machine "
-    "that computes"
-)
-_TITLES = (
-    "strategy",
-    "machine GB",
-    "host or server GB",
-    "start GB",
-    "MB sent",
-    "compute ms",
-    "link ms",
-    "fits",
-    "note",
-)
 
 
 @dataclasses.dataclass(frozen=True)
 class PlanRow:
     """A training step with one strategy.
-
-    Values that are impossible are None, and `note` says why.
 
     Attributes:
         strategy: `"mirrored"`, `"sharded"`, `"servers"` or `"host"`.
@@ -71,41 +45,36 @@ class PlanRow:
         compute_s: float, seconds of a step that a machine computes.
         link_s: float, seconds of a step for network traffic.
         fits: bool, whether everything fits into memory.
-        note: str, what else to know.
     """
 
     strategy: str
-    machine_bytes: int | None = None
-    variable_bytes: int = 0
-    host_or_server_bytes: int = 0
-    start_bytes: int = 0
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    compute_s: float = 0.0
-    link_s: float = 0.0
-    fits: bool = False
-    note: str = ""
+    machine_bytes: int
+    variable_bytes: int
+    host_or_server_bytes: int
+    start_bytes: int
+    sent_bytes: int
+    received_bytes: int
+    compute_s: float
+    link_s: float
+    fits: bool
 
     @property
     def step_s(self) -> float:
         """Seconds of a step of the whole batch, without overlap."""
         return self.compute_s + self.link_s
 
-    def cells(self) -> list[str]:
-        """The cells of its row in the printed table, a list of str."""
-        if self.machine_bytes is None:
-            return [self.strategy, *7 * ["-"], self.note]
-        return [
-            self.strategy,
-            f"{self.machine_bytes / 1e9:,.2f}",
-            f"{self.host_or_server_bytes / 1e9:,.2f}",
-            f"{self.start_bytes / 1e9:,.1f}",
-            f"{self.sent_bytes / 1e6:,.2f}",
-            f"{1e3 * self.compute_s:,.1f}",
-            f"{1e3 * self.link_s:,.1f}",
-            "yes" if self.fits else "no",
-            self.note,
-        ]
+
+#: Columns of the printed table.
+_COLUMNS: dict[str, Callable[[PlanRow], str]] = {
+    "strategy": lambda row: row.strategy,
+    "machine GB": lambda row: f"{row.machine_bytes / 1e9:,.2f}",
+    "host or server GB": lambda row: f"{row.host_or_server_bytes / 1e9:,.2f}",
+    "start GB": lambda row: f"{row.start_bytes / 1e9:,.1f}",
+    "MB sent": lambda row: f"{row.sent_bytes / 1e6:,.2f}",
+    "compute ms": lambda row: f"{1e3 * row.compute_s:,.1f}",
+    "link ms": lambda row: f"{1e3 * row.link_s:,.1f}",
+    "fits": lambda row: "yes" if row.fits else "no",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +82,9 @@ class Plan:
     """Training steps with each strategy; `print` shows a Markdown table.
 
     Attributes:
-        title: str, the sizes that were asked for.
-        rows: tuple of `PlanRow`, one for each strategy.
+        title: str, what was planned.
+        rows: tuple of `PlanRow`, one for each strategy. `plan["sharded"]`
+            is the row of that strategy.
     """
 
     title: str
@@ -122,12 +92,13 @@ class Plan:
 
     def __getitem__(self, strategy: str) -> PlanRow:
         """The row of a strategy; KeyError of another."""
-        found = {row.strategy: row for row in self.rows}
-        return found[strategy]
+        return {row.strategy: row for row in self.rows}[strategy]
 
     def __str__(self) -> str:
-        lines: list[Any] = [_TITLES, len(_TITLES) * ("---",)]
-        lines += [row.cells() for row in self.rows]
+        lines: list[Any] = [_COLUMNS, len(_COLUMNS) * ["---"]]
+        lines += [
+            [show(row) for show in _COLUMNS.values()] for row in self.rows
+        ]
         table = ["| " + " | ".join(line) + " |" for line in lines]
         return "\n".join([self.title, "", *table])
 
@@ -162,6 +133,9 @@ def plan(
     - `"host"`: one machine, with class vectors in host memory
       (`placement="host"`).
 
+    An exact softmax has no row for the last two: each step would bring every
+    class vector to the machine that computes.
+
     Args:
         num_classes: int, number of classes.
         dim: int, width of the features.
@@ -179,7 +153,7 @@ def plan(
         servers: int, number of parameter servers. Defaults to `machines`.
 
     Returns:
-        A `Plan`. If a strategy is impossible, the note of its row says why.
+        A `Plan`.
 
     Raises:
         ValueError: if sizes are not positive, there are fewer examples or
@@ -216,10 +190,8 @@ def plan(
         machine=machine,
     )
     rows = [planner.mirrored(), planner.sharded()]
-    if num_sampled is None:
-        rows += [PlanRow(x, note=_NEED_SAMPLED) for x in ("servers", "host")]
-    else:
-        rows += [planner.of_servers(), planner.host()]
+    if num_sampled is not None:
+        rows += [planner.servers_row(), planner.host()]
     sampled = "all" if num_sampled is None else f"{num_sampled:,}"
     title = (
         f"{planner.num_classes:,} classes, {sampled} in a step, "
@@ -271,25 +243,22 @@ class _Planner:
         part, others = self._part, self.machines - 1
         found = self._estimate(self._head(self.num_classes), part, True)
         if self.num_sampled is None:
-            sent = self._reduced(self._row * self.num_classes)
-            messages = _OF_EXACT
+            sent, collectives = self._reduced(self.num_classes), _OF_EXACT
             costs = self.machine.exact
             compute_s = costs.seconds(part, self.num_classes, self.dim)
         else:
             sent = others * (part + self.num_sampled) * (self._row + _ID)
-            messages = _OF_SAMPLED
-            # Each machine moves the rows of all machines' gradients.
-            costs, more = self.machine.sampled, others * self.num_sampled
+            collectives, costs = _OF_SAMPLED, self.machine.sampled
             compute_s = costs.seconds(part, self.num_sampled, self.dim)
-            compute_s += costs.number_s * more * self.dim
-        return self._row_of(
+            # Each machine moves the rows of all machines' gradients.
+            compute_s += costs.number_s * others * self.num_sampled * self.dim
+        return self._on_machines(
             "mirrored",
-            _step_bytes(found),
+            found,
             found.weight_bytes + found.initialization_bytes,
             sent,
-            compute_s=compute_s,
-            messages=messages * others,
-            variable_bytes=found.weight_bytes + found.slot_bytes,
+            compute_s,
+            collectives,
         )
 
     def sharded(self):
@@ -299,44 +268,40 @@ class _Planner:
         head = layers.ShardedSoftmax(
             shard, num_sampled=sampled, kernel_dtype=self.kernel_dtype
         )
-        found = self._estimate(head, self.batch)
         of_batch = self._part * (self._row + _ID + _FLOAT)
         sent = (self.machines - 1) * (of_batch + self.batch * _STATS)
         costs = self.machine.sampled if sampled else self.machine.exact
-        return self._row_of(
+        return self._on_machines(
             "sharded",
-            _step_bytes(found),
+            self._estimate(head, self.batch),
             self._whole_start_bytes(),
-            sent + self._reduced(self.batch * self._row),
-            compute_s=costs.seconds(self.batch, sampled or shard, self.dim),
-            messages=_OF_SHARDS * (self.machines - 1),
-            variable_bytes=found.weight_bytes + found.slot_bytes,
-            note="each process draws all initial rows",
+            sent + self._reduced(self.batch),
+            costs.seconds(self.batch, sampled or shard, self.dim),
+            _OF_SHARDS,
         )
 
-    def of_servers(self):
+    def servers_row(self):
         """Rows on parameter servers; active ones cross, there and back."""
         sampled, load = self.num_sampled, self.machines / self.servers
         shard = -(-self.num_classes // self.servers)
         of_server = self._estimate(self._head(shard), self._part)
         of_worker = self._estimate(self._head(self.num_classes), self._part)
         costs = self.machine.sampled
+        # Ids twice, and gradients; rows come back.
+        sent = sampled * (self._row + 2 * _ID)
         return self._row_of(
             "servers",
             of_worker.gradient_bytes + of_worker.activation_bytes,
             self._whole_start_bytes(),
-            # Ids twice, and gradients; rows come back.
-            sampled * (self._row + 2 * _ID),
+            sent,
             received=sampled * self._row,
             compute_s=max(
                 costs.seconds(self._part, sampled, self.dim),
                 costs.number_s * load * sampled * self.dim,
             ),
-            messages=2,
-            load=load,
+            # The busiest link is a server's, if machines share it.
+            link_s=self.link.seconds(max(load, 1.0) * sent, 2),
             host_or_server_bytes=of_server.weight_bytes + of_server.slot_bytes,
-            note=f"{self.servers} servers; the coordinator draws all initial "
-            "rows",
         )
 
     def host(self):
@@ -344,16 +309,15 @@ class _Planner:
         found = self._estimate(self._head(self.num_classes), self.batch)
         variables = found.weight_bytes + found.slot_bytes
         costs = self.machine.sampled
+        sent = self.num_sampled * self._row
         return self._row_of(
             "host",
             found.gradient_bytes + found.activation_bytes,
             found.weight_bytes + found.initialization_bytes,
-            self.num_sampled * self._row,
+            sent,
             compute_s=costs.seconds(self.batch, self.num_sampled, self.dim),
-            messages=2,
-            link=self.machine.host_link,
+            link_s=self.machine.host_link.seconds(sent, 2),
             host_or_server_bytes=variables + found.index_bytes,
-            note="one machine",
         )
 
     @property
@@ -384,9 +348,26 @@ class _Planner:
         found = self._estimate(layers.FullSoftmax(self.num_classes), 1)
         return found.weight_bytes + found.initialization_bytes
 
-    def _reduced(self, num_bytes):
-        """Sent from each machine to sum `num_bytes` over all."""
-        return 2 * (self.machines - 1) / self.machines * num_bytes
+    def _reduced(self, rows):
+        """Bytes sent from each machine to sum vectors of `rows` over all."""
+        return 2 * (self.machines - 1) / self.machines * self._row * rows
+
+    def _on_machines(
+        self, strategy, found, start_bytes, sent, compute_s, collectives
+    ):
+        """The `PlanRow` where machines have the class vectors."""
+        others = self.machines - 1
+        step = found.gradient_bytes + found.activation_bytes + found.index_bytes
+        variables = found.weight_bytes + found.slot_bytes
+        return self._row_of(
+            strategy,
+            variables + step,
+            start_bytes,
+            sent,
+            compute_s,
+            self.link.seconds(sent, collectives * others) if others else 0.0,
+            variable_bytes=variables,
+        )
 
     def _row_of(
         self,
@@ -394,35 +375,23 @@ class _Planner:
         machine_bytes,
         start_bytes,
         sent,
-        messages,
+        compute_s,
+        link_s,
         received=None,
-        load=1.0,
-        link=None,
+        variable_bytes=0,
         host_or_server_bytes=0,
-        **others,
     ):
-        """The `PlanRow`; of the busiest link where `load` machines share it."""
-        received = sent if received is None else received
-        link_s = 0.0
-        if sent:
-            size = max(load, 1.0) * max(sent, received)
-            link_s = (link or self.link).seconds(size, messages)
         on_host = max(host_or_server_bytes, start_bytes)
         return PlanRow(
             strategy,
             machine_bytes=machine_bytes,
+            variable_bytes=variable_bytes,
             host_or_server_bytes=host_or_server_bytes,
             start_bytes=start_bytes,
             sent_bytes=math.ceil(sent),
-            received_bytes=math.ceil(received),
+            received_bytes=math.ceil(sent if received is None else received),
+            compute_s=compute_s,
             link_s=link_s,
             fits=machine_bytes <= self.machine.memory_bytes
             and on_host <= self.machine.host_bytes,
-            **others,
         )
-
-
-def _step_bytes(found):
-    """The part of an `Estimate` that a step holds, without the start."""
-    step = found.gradient_bytes + found.activation_bytes + found.index_bytes
-    return found.weight_bytes + found.slot_bytes + step

@@ -177,8 +177,8 @@ CHILD = """
 import gc, sys
 import keras, numpy as np, tensorflow as tf
 import tfxclass
-from tests import test_memory
-from tests.test_memory import status
+from tests.planning import test_memory
+from tests.planning.test_memory import status
 
 def fit(head, steps):
     inputs = keras.Input([test_memory.DIM])
@@ -270,7 +270,7 @@ RECOVERY = """
 import gc, sys
 import keras, numpy as np
 import tfxclass
-from tests import test_memory as t
+from tests.planning import test_memory as t
 
 def recover(num_classes, dim):
     head = tfxclass.layers.ProjectedSoftmax(num_classes, 16)
@@ -336,7 +336,7 @@ def test_initializers_that_draw_hold_more_than_constants():
 
 BUILD = """
 import sys
-from tests import test_memory as t
+from tests.planning import test_memory as t
 from tfxclass import layers
 
 layers.FullSoftmax(1000).build((None, t.DIM))  # what TensorFlow needs
