@@ -92,9 +92,7 @@ def main(num_classes=2000, dim=512, rows=10, epochs=30, folder=None, verbose=2):
     model.fit(x, y, batch_size=BATCH, epochs=epochs, verbose=verbose)
     found = {"slim": accuracy(model, test_x, test_y)}
 
-    full = tfxclass.recovery.recover(
-        model, (x, y), batch_size=BATCH, verbose=bool(verbose)
-    )
+    full = tfxclass.recovery.recover(model, (x, y), verbose=bool(verbose))
     found["recovered"] = accuracy(full, test_x, test_y)
 
     loss = full.layers[-1].loss

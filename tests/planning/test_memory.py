@@ -279,7 +279,7 @@ def recover(num_classes, dim):
     y = np.arange(1024) % num_classes
     gc.collect()
     before = t.status("VmRSS")
-    options = {"verbose": 0, "batch_size": 256}
+    options = {"verbose": 0}
     full = tfxclass.recovery.recover(model, (x, y), **options)
     return before
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 40_463,
+    "lines of heads": 40_400,
     "lines of the tagger": 8_789,
     "lines of benchmarks": 12_644,
     "classes of ours under a head": 4,

@@ -1,5 +1,6 @@
 """The dual of a slim class matrix, against its definition and its theorem."""
 
+import importlib
 import warnings
 
 import keras
@@ -447,14 +448,17 @@ class Rows(keras.utils.PyDataset):
 
 @pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("kind", ["tuple", "list", "pydataset"])
-def test_recover_takes_what_fit_takes(kind, weighed):
+def test_recover_takes_what_fit_takes(kind, weighed, monkeypatch):
+    monkeypatch.setattr(
+        importlib.import_module("tfxclass.recovery.recover"), "_BATCH", 20
+    )
     model, head = make_model(l2=0.1)
     arrays = data(labels=3)
     if weighed:
         arrays += (np.linspace(0.5, 2.0, ROWS).astype(np.float32),)
     given = {"tuple": arrays, "list": list(arrays), "pydataset": Rows(*arrays)}
     kernels = [
-        dual(model, d, batch_size=20).get_weights()[-1]
+        dual(model, d).get_weights()[-1]
         for d in (batches(*arrays), given[kind])
     ]
     np.testing.assert_array_equal(*kernels)

@@ -12,7 +12,6 @@ from sklearn import datasets
 import tfxclass
 from tests.support import reference
 from tfxclass import recovery
-from tfxclass.recovery import feature_moments
 from tfxclass.recovery.held_out_rows import HeldOutRows
 
 CLASSES, DIM, ROWS = 11, 6, 400
@@ -168,9 +167,7 @@ def test_digits_after_usual_training():
     def accuracy(model):
         return np.mean(model(x[test]).numpy().argmax(axis=1) == y[test])
 
-    found = recovery.recover(
-        model, (x[train], y[train]), batch_size=512, verbose=0
-    )
+    found = recovery.recover(model, (x[train], y[train]), verbose=0)
     assert accuracy(model) > 0.5
     assert accuracy(found) >= accuracy(model) + 0.1
 
@@ -182,9 +179,9 @@ def make_model(head):
 def test_recover_tells_what_it_found(capsys):
     model = make_model(slim(l2=0.1))
     x, y = data()
-    found = recovery.recover(model, (x, y), batch_size=90)
+    found = recovery.recover(model, (x, y))
     told = capsys.readouterr().out
-    sums = summed(model.layers[-1], x, y)
+    sums = summed(model.layers[-1], x, y, size=256)
     np.testing.assert_array_equal(found.layers[-1].kernel, sums.result())
     assert str(sums.report) in told and "stationarity error" in told
     for name in ("eta", "mu", "q", "L"):
@@ -211,34 +208,6 @@ def test_held_out_rows_are_a_uniform_sample():
     assert len(set(keys)) == 10_000
     counts, _ = np.histogram(keys, 10, (0, 1))
     assert np.abs(counts - 1000).max() < 5 * 1000**0.5
-
-
-def test_wide_features_have_blocks(monkeypatch):
-    monkeypatch.setattr(feature_moments, "WIDE", 5)
-    monkeypatch.setattr(feature_moments, "BLOCK", 4)
-    head = slim()
-    x, y = data()
-    sums = summed(head, x, y)
-    kernel, report = sums.result(), sums.report
-    rest = x[~is_held_out(sums, x)].astype(np.float64)
-    moments = rest.T @ rest / len(rest)
-    top = np.linalg.eigvalsh(moments)[-1]
-    moments[:3, 3:] = moments[3:, :3] = 0
-    assert [block.shape for block in sums.moments.blocks] == [(3, 3)] * 2
-    inverse = np.linalg.inv(moments + report.mu * np.eye(DIM))
-    gradient = sums.kernel / len(rest)
-    scaled = gradient / (sums.counts / len(rest) + report.q)[:, None]
-    expected = report.keep * lifted(head) + report.eta * scaled @ inverse
-    np.testing.assert_allclose(kernel, expected, rtol=1e-3, atol=1e-4)
-    assert top / 2 <= sums.smoothness() <= top
-    assert report.loss < report.lifted_loss
-
-
-def test_sizes_of_blocks():
-    assert feature_moments.block_ends(2047) == [2047]
-    assert feature_moments.block_ends(2048) == [1024, 2048]
-    ends = np.array(feature_moments.block_ends(5000))
-    assert len(ends) == 5 and np.diff(ends, prepend=0).max() <= 1024
 
 
 def test_sequences_and_masks():

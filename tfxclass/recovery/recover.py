@@ -17,7 +17,6 @@ from tfxclass.ops import placement
 from tfxclass.recovery.back_projection import back_projected
 from tfxclass.recovery.back_projection import row_blocks
 from tfxclass.recovery.dual_recovery import DualRecovery
-from tfxclass.recovery.feature_moments import block_ends
 from tfxclass.recovery.recovery_sums import check_l2
 from tfxclass.recovery.step_recovery import StepRecovery
 from tfxclass.recovery.step_recovery import rows_held_out
@@ -27,6 +26,9 @@ _HEADS = (ProjectedSoftmax, AdaptiveProjectedSoftmax)
 # Class matrices in full width: the sums, the result and the new head's
 # (measured).
 _MATRICES = 3
+# Rows of arrays that are computed at a time: a sample of the classes serves
+# more rows.
+_BATCH, _BATCH_OF_SAMPLE = 256, 1024
 
 
 def recover(
@@ -34,7 +36,6 @@ def recover(
     dataset: Any = None,
     l2: float | None = None,
     method: str = "step",
-    batch_size: int = 256,
     num_sampled: int | None = None,
     verbose: int = 1,
 ) -> keras.Model:
@@ -67,16 +68,15 @@ def recover(
         dataset: the training data, in any order. Not for the lift. As for
             `fit`: arrays `(inputs, labels)` or `(inputs, labels,
             sample_weight)`, or batches of them, a `tf.data.Dataset` or a
-            `keras.utils.PyDataset`.
+            `keras.utils.PyDataset`. Arrays are computed 256 rows at a time,
+            1,024 with `num_sampled`.
         l2: float > 0, weight of `|W|^2 / 2` in the mean loss, for the dual and
             the stationarity error. Defaults to the head's own.
         method: `"step"` (default), `"dual"` or `"lift"`.
-        batch_size: int, number of examples that are computed at a time. A
-            dataset has batches of its own.
         num_sampled: int, for millions of classes: probabilities are estimated
             from the labels of a batch and so many classes, sampled uniformly
-            for each batch. Use large batches (`batch_size=1024`). The pass
-            costs as much as a sampled training epoch of the projected head. The
+            for each batch. Batches of a dataset should be large. The pass costs
+            as much as a sampled training epoch of the projected head. The
             search of the step still needs all classes, for 1,024 examples or
             more.
         verbose: 1 shows a progress bar, the chosen step with its loss on
@@ -125,7 +125,8 @@ def recover(
             check_l2(l2)
         kind = DualRecovery if method == "dual" else StepRecovery
         sums: Any = kind(head, num_sampled)
-        batches = Batches("dataset", dataset, batch_size)
+        size = _BATCH if num_sampled is None else _BATCH_OF_SAMPLE
+        batches = Batches("dataset", dataset, size)
         _add_all(sums, keras.Model(given, features), batches, verbose)
         if verbose and l2:
             error = sums.stationarity_error(l2)
@@ -187,10 +188,9 @@ def recovery_bytes(head: keras.layers.Layer, dim: int, batch: int) -> int:
     """
     if not _is_recoverable(head):
         return 0
-    ends = block_ends(dim)
-    squares = sum((b - a) ** 2 for a, b in zip([0, *ends[:-1]], ends))
-    # Sums in float64; inverses for three ridges, and one in the making.
-    moments = (8 + 3 * 4 + 3 * 8) * squares
+    # Sums and their mean in float64, the identity, inverses for three ridges,
+    # and one in the making.
+    moments = (3 * 8 + 3 * 4 + 3 * 8) * dim**2
     held_out = 2 * 4 * rows_held_out(head.num_classes) * dim
     # Class vectors of a block, a copy of their sum, and logits.
     classes = blocks.classes_of(batch, placement.on_gpu(None))

@@ -7,7 +7,6 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.recovery.duals import Drawn
 from tfxclass.recovery.duals import add_duals
-from tfxclass.recovery.feature_moments import FeatureMoments
 from tfxclass.recovery.rows import Rows
 from tfxclass.recovery.rows import rows_of
 from tfxclass.types import Array
@@ -17,8 +16,7 @@ from tfxclass.types import Labels
 class RecoverySums:
     """Base class: what a pass over the data adds up.
 
-    They take `num_classes x dim` float32 numbers, and `dim^2` float64 ones
-    (`dim x 1,024` from 2,048 dimensions on: `FeatureMoments`).
+    They take `num_classes x dim` float32 numbers, and `dim^2` float64 ones.
 
     Args:
         head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`.
@@ -31,7 +29,7 @@ class RecoverySums:
     Attributes:
         kernel: float32 array `[num_classes, dim]`, `(Y - P)^T X` so far, each
             row times its weight.
-        moments: `FeatureMoments`, of `X^T X`, with the same weights.
+        moments: float64 `[dim, dim]`, `X^T X` with the same weights.
         counts: float64 `[num_classes]`, weights of the rows of each class.
         total_weight: float, sum of the weights of all rows; without weights,
             their number.
@@ -52,7 +50,7 @@ class RecoverySums:
         self.seed = seed
         dim = head.projection.shape[0]
         self.kernel = np.zeros((head.num_classes, dim), np.float32)
-        self.moments = FeatureMoments(dim)
+        self.moments = np.zeros((dim, dim))
         self.counts = np.zeros(head.num_classes)
         self.total_weight = 0.0
         self.num_rows = 0
@@ -105,7 +103,9 @@ class RecoverySums:
             message = self._not_finite("logits", error.args[0])
             raise ValueError(message) from error
         weights = rows.weights[:, tf.newaxis]
-        self.moments.add(rows.features, rows.features * weights)
+        self.moments += tf.matmul(
+            rows.features, rows.features * weights, transpose_a=True
+        ).numpy()
         self.total_weight += float(np.sum(rows.weights, dtype=np.float64))
         ids, shares = rows.targets.ids, rows.targets.weights * weights
         here = ids >= 0
@@ -121,11 +121,11 @@ class RecoverySums:
         """L: the mean of losses has no greater second derivative, float.
 
         Half of the greatest eigenvalue of `S = X^T X / n`, since the
-        covariance of one draw of a class has none above 1/2. An upper bound
-        where S is kept in blocks.
+        covariance of one draw of a class has none above 1/2.
         """
         self._check_rows()
-        return self.moments.greatest_eigenvalue() / self.total_weight / 2
+        greatest = np.linalg.eigvalsh(self.moments)[-1]
+        return float(greatest) / self.total_weight / 2
 
     def stationarity_error(self, l2: float) -> float:
         """How far from its optimum the slim model is, float.

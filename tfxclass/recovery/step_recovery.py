@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.recovery.back_projection import back_projected_blocks
@@ -155,7 +156,7 @@ class StepRecovery(RecoverySums):
         for at, rows in back_projected_blocks(self.head):
             kernel[at] = rows * np.float32(step.keep)
             if step.eta:
-                kernel[at] += self.moments.times(self._moves(step, at), inverse)
+                kernel[at] += tf.matmul(self._moves(step, at), inverse).numpy()
         return kernel
 
     def _moves(self, step, at):
@@ -209,11 +210,14 @@ class StepRecovery(RecoverySums):
 
     def _inverses(self):
         """Inverses of `S + mu I`, a dict by mu."""
-        mean = self.moments.mean_eigenvalue() / self.total_weight
+        moments = self.moments / self.total_weight
+        identity = np.eye(len(moments))
+        mean = float(np.trace(moments)) / len(moments)
         # Features that are all zero leave nothing to divide by.
         ridges = [ridge * mean for ridge in _RIDGES] if mean > 0 else [1.0]
         return {
-            mu: self.moments.inverse(mu, self.total_weight) for mu in ridges
+            mu: np.linalg.inv(moments + mu * identity).astype(np.float32)
+            for mu in ridges
         }
 
     def _labelled(self):
@@ -225,9 +229,8 @@ class StepRecovery(RecoverySums):
         return rows.at(counts.numpy()) if np.any(counts) else None
 
     def _losses(self, rows, steps, inverses):
-        features = rows.features.numpy()
         queries = {
-            mu: self.moments.times(features, inverses[mu])
+            mu: tf.matmul(rows.features, inverses[mu]).numpy()
             for mu in {step.mu for step in steps}
         }
         direction = Direction(
