@@ -452,7 +452,7 @@ class Tagger(Estimator):
         labels = columns_lib.padded_ids(names, self.tags)
         num_classes = max(int(labels.max(initial=0)) + 1, len(self.tags))
         ranking = metrics.RankingScores(ks, self._propensities(num_classes))
-        f1 = metrics.F1Scores(num_classes, [self.summary["threshold"]])
+        f1 = metrics.F1Scores(num_classes, self.summary["threshold"])
         # Past so many, none reaches the threshold.
         k = min(max(*ks, 100), len(self.tags))
         begin = 0
@@ -465,8 +465,7 @@ class Tagger(Estimator):
             f1.update(ids, probabilities, own)
             begin += len(ids)
         micro, macro = f1.result()
-        scores = {"micro_f1": float(micro[0]), "macro_f1": float(macro[0])}
-        return {**ranking.result(), **scores}
+        return {**ranking.result(), "micro_f1": micro, "macro_f1": macro}
 
     def save(self, folder: Path) -> None:
         """Writes the tagger to a folder; `Tagger.load` reads it."""
@@ -491,8 +490,8 @@ class Tagger(Estimator):
             folder: of the model's versions.
             k: int, tags of an answer.
             threshold: as in `predict`; tags of a lesser probability are "".
-            verify: whether the result is loaded through TensorFlow's C API
-                and its answers are compared.
+            verify: whether the result is loaded from its files and its answers
+                are compared.
 
         Returns:
             The folder written, str. Its signature `serving_default` takes the

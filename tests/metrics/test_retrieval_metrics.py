@@ -34,13 +34,13 @@ def case():
     ids, scores = (v.numpy() for v in head.top_k(x, CLASSES))
     ranking, f1 = (
         metrics.RankingScores((5, CLASSES)),  # a rank of any class
-        metrics.F1Scores(CLASSES, [0.9]),
+        metrics.F1Scores(CLASSES, 0.9),
     )
     ranking.update(ids, y)
     labelled = (y >= 0).any(axis=1)
     f1.update(ids[labelled], scores[labelled], y[labelled])
     micro, macro = f1.result()
-    expected = {"micro_f1": micro[0], "macro_f1": macro[0]}
+    expected = {"micro_f1": micro, "macro_f1": macro}
     return head, x, y, {**ranking.result(), **expected}
 
 

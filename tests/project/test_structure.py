@@ -9,8 +9,8 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 40_400,
-    "lines of the tagger": 8_789,
+    "lines of heads": 40_384,
+    "lines of the tagger": 8_788,
     "lines of benchmarks": 12_644,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,

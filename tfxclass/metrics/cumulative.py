@@ -62,12 +62,8 @@ class NormalizedCumulativeGain(CumulativeProbability):
     is ready. Use it for diagnosis only, since it costs as much as the full
     softmax.
 
-    Args:
-        head: a `SelectiveSoftmax`, or its name.
-        k: int, number of classes.
-        name: str, name of the metric. Defaults to
-            `normalized_cumulative_gain_<k>`.
-        dtype: as in `keras.metrics.Metric`.
+    It takes the arguments of `CumulativeProbability`, where `head` is a
+    `SelectiveSoftmax`, and is called `normalized_cumulative_gain_<k>`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -102,12 +98,8 @@ class NormalizedCumulativeGradient(CumulativeProbability):
     p are the probabilities and y the weights of the labels. Use it for
     diagnosis only, since it costs as much as the full softmax.
 
-    Args:
-        head: the head, or its name.
-        k: int, number of classes.
-        name: str, name of the metric. Defaults to
-            `normalized_cumulative_gradient_<k>`.
-        dtype: as in `keras.metrics.Metric`.
+    It takes the arguments of `CumulativeProbability`, and is called
+    `normalized_cumulative_gradient_<k>`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via

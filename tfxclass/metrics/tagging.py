@@ -12,7 +12,6 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_array
-from tfxclass.checks import as_numbers
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.metrics.propensity import check_propensities
@@ -162,21 +161,16 @@ class F1Scores:
 
     Args:
         num_classes: int.
-        thresholds: floats.
+        threshold: float.
     """
 
-    def __init__(
-        self, num_classes: int, thresholds: ArrayLike = (0.5,)
-    ) -> None:
+    def __init__(self, num_classes: int, threshold: float = 0.5) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
-        self.thresholds = as_numbers("thresholds", thresholds)
-        if self.thresholds.ndim != 1 or np.isnan(self.thresholds).any():
-            raise ValueError(
-                f"`thresholds` must be numbers. Received: {thresholds!r}"
-            )
-        shape = len(self.thresholds), num_classes
-        self._hits = np.zeros(shape, np.int64)
-        self._predicted = np.zeros(shape, np.int64)
+        if np.isnan(threshold):
+            raise ValueError("`threshold` must be a number. Received: NaN")
+        self.threshold = threshold
+        self._hits = np.zeros(num_classes, np.int64)
+        self._predicted = np.zeros(num_classes, np.int64)
         self._labels = np.zeros(num_classes, np.int64)
         self._rows = 0
 
@@ -187,7 +181,7 @@ class F1Scores:
 
         Args:
             ids: integers `[batch, k]`, classes of each row, -1 for none; all
-                that reach the least threshold must be among them.
+                that reach the threshold must be among them.
             probabilities: floats `[batch, k]`.
             labels: integers `[batch, p]`, padded with -1.
 
@@ -209,14 +203,13 @@ class F1Scores:
         self._rows += len(ids)
         same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
         hits = same.any(axis=2) & (ids >= 0)
+        above = (probabilities >= self.threshold) & (ids >= 0)
         np.add.at(self._labels, labels[labels >= 0], 1)
-        for number, threshold in enumerate(self.thresholds):
-            above = (probabilities >= threshold) & (ids >= 0)
-            np.add.at(self._predicted[number], ids[above], 1)
-            np.add.at(self._hits[number], ids[above & hits], 1)
+        np.add.at(self._predicted, ids[above], 1)
+        np.add.at(self._hits, ids[above & hits], 1)
 
-    def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """`(micro, macro)`, float64 `[thresholds]` each.
+    def result(self) -> tuple[float, float]:
+        """`(micro, macro)`, two floats.
 
         Raises:
             ValueError: no rows.
@@ -224,7 +217,6 @@ class F1Scores:
         if not self._rows:
             raise ValueError(f"F1 needs rows. {_NO_ROWS}")
         total = self._predicted + self._labels
-        micro = 2 * self._hits.sum(axis=1) / np.maximum(total.sum(axis=1), 1)
-        counted = np.maximum((total > 0).sum(axis=1), 1)
-        macro = (2 * self._hits / np.maximum(total, 1)).sum(axis=1) / counted
-        return micro, macro
+        micro = 2 * self._hits.sum() / max(total.sum(), 1)
+        macro = (2 * self._hits / np.maximum(total, 1)).sum()
+        return float(micro), float(macro / max((total > 0).sum(), 1))
