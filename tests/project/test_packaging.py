@@ -448,8 +448,18 @@ def test_project_files():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == tfxclass.__version__
     flow = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text())
-    commands = [step.get("run") for step in flow["jobs"]["checks"]["steps"]]
+    job = flow["jobs"]["checks"]
+    commands = [step.get("run") for step in job["steps"]]
     assert ".ci/run" in commands and (ROOT / ".ci/run").exists()
+    tested = job["strategy"]["matrix"]
+    readme = (ROOT / "README.md").read_text()
+    for name, versions in (
+        ("Python", tested["python"]),
+        ("TensorFlow", tested["tensorflow"]),
+    ):
+        assert f"{name} {versions[0]} to {versions[-1]}" in readme
+        minors = [int(version.split(".")[1]) for version in versions]
+        assert minors == list(range(minors[0], minors[-1] + 1))
     project = tomllib_of(ROOT / "pyproject.toml")["project"]
     minors = {f"3.{minor}" for minor in range(10, 14)}
     classifiers = project["classifiers"]
