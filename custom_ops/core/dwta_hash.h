@@ -159,59 +159,6 @@ class DwtaBins {
   uint64_t seed_ = 0;
 };
 
-// Codes of sparse vectors: each nonzero looks up the bins that it is in.
-class SparseDwta {
- public:
-  SparseDwta(const DwtaBins& bins, int64_t dim, int bits)
-      : bins_(bins), bits_(bits), starts_(dim + 1, 0) {
-    const auto& coordinates = bins.coordinates();
-    for (const int32_t c : coordinates) ++starts_[c + 1];
-    std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
-    places_.resize(coordinates.size());
-    std::vector<int64_t> next(starts_.begin(), starts_.end() - 1);
-    for (size_t i = 0; i < coordinates.size(); ++i) {
-      places_[next[coordinates[i]]++] = i;
-    }
-  }
-
-  // to[table], `stride` apart; ids are distinct and in [0, dim).
-  void Codes(const int64_t* ids, const float* values, int64_t count,
-             int64_t num_hashes, uint32_t* to, int64_t stride) const {
-    std::vector<int> slots(bins_.count(), -1);
-    std::vector<float> best(bins_.count());
-    bool is_zero = true;
-    for (int64_t i = 0; i < count; ++i) {
-      if (values[i] == 0) continue;
-      is_zero = false;
-      for (int64_t p = starts_[ids[i]]; p < starts_[ids[i] + 1]; ++p) {
-        const int64_t bin = places_[p] / bins_.bin_size();
-        const int slot = places_[p] % bins_.bin_size();
-        const bool better = slots[bin] < 0 || values[i] > best[bin] ||
-                            (values[i] == best[bin] && slot < slots[bin]);
-        if (!better) continue;
-        slots[bin] = slot;
-        best[bin] = values[i];
-      }
-    }
-    const auto slot_of = [&](int64_t bin) { return slots[bin]; };
-    uint32_t code = 0;
-    for (int64_t i = 0; i < bins_.count(); ++i) {
-      int slot = slots[i];
-      if (slot < 0) slot = is_zero ? 0 : bins_.Borrow(i, slot_of);
-      code = code << bits_ | slot;
-      if ((i + 1) % num_hashes) continue;
-      *to = code;
-      code = 0;
-      to += stride;
-    }
-  }
-
- private:
-  const DwtaBins& bins_;
-  const int bits_;
-  std::vector<int64_t> starts_, places_;  // of a coordinate, in all bins
-};
-
 }  // namespace tfxclass
 
 #endif  // TFXCLASS_CORE_DWTA_HASH_H_

@@ -7,8 +7,6 @@
 namespace tfxclass {
 namespace {
 
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
@@ -51,57 +49,7 @@ class CpuLshHashOp : public LshHashOp {
   }
 };
 
-class LshSparseHashOp : public OpKernel {
- public:
-  explicit LshSparseHashOp(OpKernelConstruction* c) : OpKernel(c) {
-    options_.family = HashFamily::kDwta;
-    OP_REQUIRES_OK(c, GetHashOptions(c, &options_));
-  }
-
-  void Compute(OpKernelContext* c) override {
-    const Tensor& splits = c->input(0);
-    const Tensor& ids = c->input(1);
-    const Tensor& values = c->input(2);
-    int64_t dim, seed;
-    OP_REQUIRES_OK(c, ReadInteger(c, "dim", 1, INT32_MAX, &dim));
-    OP_REQUIRES_OK(c, ReadScalar(c, "seed", &seed));
-    OP_REQUIRES_OK(c, CheckIds("ids", ids, dim));
-    OP_REQUIRES_OK(c, CheckFinite("values", values));
-    OP_REQUIRES(
-        c, values.shape() == ids.shape(),
-        absl::InvalidArgumentError(absl::StrCat(
-            "`values` must have the shape of `ids`, ", ShapeText(ids.shape()),
-            ". Received: shape ", ShapeText(values.shape()))));
-    OP_REQUIRES_OK(c, CheckSplits("row_splits", splits, ids.NumElements()));
-    OP_REQUIRES_OK(c, CheckDrawn(options_, dim));
-    HashOptions options = options_;
-    options.seed = seed;
-    const int64_t count = splits.NumElements() - 1;
-    Tensor* codes;
-    OP_REQUIRES_OK(c,
-                   AllocateOutput(c, 0, {options.num_tables, count}, &codes));
-    const HashFunctions functions(options, dim, PoolOf(c));
-    const SparseDwta sparse(functions.bins(), dim, options.function_bits());
-    const auto starts = splits.flat<int64_t>();
-    const int64_t cost = options.count() * 10 + 1000;
-    PoolOf(c)(count, cost, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        sparse.Codes(
-            ids.flat<int64_t>().data() + starts(i),
-            values.flat<float>().data() + starts(i), starts(i + 1) - starts(i),
-            options.num_hashes,
-            reinterpret_cast<uint32_t*>(codes->flat<int32_t>().data()) + i,
-            count);
-      }
-    });
-  }
-
- private:
-  HashOptions options_;
-};
-
 TFXCLASS_CPU("LshHash", CpuLshHashOp);
-TFXCLASS_CPU("LshSparseHash", LshSparseHashOp);
 
 }  // namespace
 }  // namespace tfxclass

@@ -41,16 +41,6 @@ REGISTER_OP("Tfxclass>LshHash")
       return CodesShape(c, c->Dim(vectors, 0));
     });
 
-REGISTER_OP("Tfxclass>LshSparseHash")
-    .Input("row_splits: int64")
-    .Input("ids: int64")
-    .Input("values: float")
-    .Input("dim: int64")
-    .Input("seed: int64")
-    .Output("codes: int32") HASH_ATTRS.SetShapeFn([](InferenceContext* c) {
-      return CodesShape(c, c->UnknownDim());
-    });
-
 REGISTER_INDEX_OPS("Tfxclass>Lsh");
 
 REGISTER_OP("Tfxclass>LshBuild")

@@ -185,30 +185,6 @@ void BorrowedValuesComeFromOtherBins() {
   for (const uint32_t code : codes) CHECK(given.count(code) == 1);
 }
 
-void SparseRowsHaveTheCodesOfDenseOnes() {
-  for (const double zeros : {0.3, 0.9, 1.0}) {
-    const int64_t dim = 50, count = 40, hashes = 4, tables = 6;
-    const HashOptions options = Options(HashFamily::kDwta, hashes, tables, 2);
-    const HashFunctions functions(options, dim);
-    const SparseDwta sparse(functions.bins(), dim, options.function_bits());
-    const auto rows = RandomRows(count, dim, zeros, 7);
-    const auto dense = AllCodes(functions, Lanes32(rows, dim));
-    std::vector<uint32_t> codes(tables * count);
-    for (int64_t i = 0; i < count; ++i) {
-      std::vector<int64_t> ids;
-      std::vector<float> values;
-      for (int64_t d = dim - 1; d >= 0; --d) {          // in any order
-        if (rows[i * dim + d] == 0 && d % 3) continue;  // stored zeros, too
-        ids.push_back(d);
-        values.push_back(rows[i * dim + d]);
-      }
-      sparse.Codes(ids.data(), values.data(), ids.size(), hashes, &codes[i],
-                   count);
-    }
-    CHECK(codes == dense);
-  }
-}
-
 void CodesDependOnTheRowAlone() {
   const int64_t dim = 13, count = 33;
   for (const HashFamily family : kFamilies) {
@@ -297,7 +273,6 @@ int main() {
   tfxclass::DwtaIsTheGreatestOfABin();
   tfxclass::BinsOfAPermutationAreDisjoint();
   tfxclass::BorrowedValuesComeFromOtherBins();
-  tfxclass::SparseRowsHaveTheCodesOfDenseOnes();
   tfxclass::CodesDependOnTheRowAlone();
   tfxclass::BitsAreThoseOfTheBin();
   tfxclass::BytesRoundTrip();

@@ -153,22 +153,6 @@ def _draw_lsh_hash(d):
     return {"vectors": vectors, "seed": d.seed(), **draw_hash(d)}
 
 
-@described("lsh_sparse_hash", check_codes)
-def _draw_lsh_sparse_hash(d):
-    rows, dim, count = d.size(), max(d.size(1, 40), 1), d.size(0, 30)
-    rows = max(rows, 1)
-    options = draw_hash(d)
-    del options["hash"]
-    return {
-        "row_splits": d.splits(rows, count),
-        "ids": d.ids((count,), dim),
-        "values": d.floats(count),
-        "dim": np.int64(dim),
-        "seed": d.seed(),
-        **options,
-    }
-
-
 def check_clusters(args, outputs, live):
     del live
     (clusters,) = outputs

@@ -12,7 +12,6 @@ from tests.support import reference
 from tests.support.processes import run_code
 from tfxclass.ops.lsh import LSHIndex
 from tfxclass.ops.lsh import hash_codes
-from tfxclass.ops.lsh import sparse_hash_codes
 from tfxclass.samplers.lsh_probability import log_not_found
 
 FAMILIES = ("simhash", "sparse_simhash", "dwta")
@@ -109,21 +108,6 @@ def test_dwta_is_winner_take_all_where_nothing_is_zero(dim, bin_size):
     expected = slots.reshape(100, num_tables, num_hashes) @ weights
     codes = hash_codes(rows, num_hashes, num_tables, "dwta", bin_size, seed)
     np.testing.assert_array_equal(codes, expected.T)
-
-
-@given(
-    dim=st.integers(1, 40),
-    zeros=st.sampled_from([0.2, 0.8, 0.97, 1.0]),
-    seed=st.integers(0, 10**6),
-)
-def test_sparse_and_dense_rows_have_the_same_code(dim, zeros, seed):
-    rows = normal(7, dim, seed=seed)
-    rows[np.random.default_rng(seed).random(rows.shape) < zeros] = 0
-    sparse = tf.sparse.from_dense(rows)
-    np.testing.assert_array_equal(
-        sparse_hash_codes(sparse, 3, 4, seed=seed),
-        hash_codes(rows, 3, 4, "dwta", seed=seed),
-    )
 
 
 @each_family
@@ -557,12 +541,6 @@ BAD_INPUT = {
     "vectors without coordinates": (
         lambda t, k: hash_codes(np.zeros((1, 0), np.float32), 2, 1),
         "`vectors` must have 1 to",
-    ),
-    "sparse id out of range": (
-        lambda t, k: sparse_hash_codes(
-            tf.SparseTensor([[0, 7]], [1.0], [1, 4]), 2, 1
-        ),
-        "`ids` must be in",
     ),
     "bytes that are none": (
         lambda t, k: t.set_state(

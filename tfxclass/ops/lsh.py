@@ -10,7 +10,7 @@ from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-for _name in ("LshHash", "LshSparseHash", "LshQuery", "LshMembers"):
+for _name in ("LshHash", "LshQuery", "LshMembers"):
     tf.no_gradient("Tfxclass>" + _name)
 
 
@@ -49,38 +49,6 @@ def hash_codes(
         vectors,
         tf.cast(seed, tf.int64),
         hash=hash,
-        num_hashes=num_hashes,
-        num_tables=num_tables,
-        bin_size=bin_size,
-    )
-
-
-def sparse_hash_codes(
-    vectors: tf.SparseTensor,
-    num_hashes: int,
-    num_tables: int,
-    bin_size: int = 8,
-    seed: Scalar = 0,
-) -> tf.Tensor:
-    """DWTA codes of sparse vectors, equal to `hash_codes` of dense ones.
-
-    Args:
-        vectors: float32 `tf.SparseTensor` `[n, dim]` in row-major order, no
-            coordinate twice.
-        num_hashes, num_tables, bin_size, seed: as for `hash_codes`.
-
-    Returns:
-        int32 `[num_tables, n]`.
-    """
-    rows = vectors.dense_shape[0]
-    return library.ops.tfxclass_lsh_sparse_hash(
-        tf.searchsorted(
-            vectors.indices[:, 0], tf.range(rows + 1), out_type=tf.int64
-        ),
-        vectors.indices[:, 1],
-        vectors.values,
-        vectors.dense_shape[1],
-        tf.cast(seed, tf.int64),
         num_hashes=num_hashes,
         num_tables=num_tables,
         bin_size=bin_size,

@@ -27,7 +27,6 @@ REFUSED = {
     "lsh_query": _LSH,
     "lsh_members": _LSH,
     "lsh_hash": "A hash code of a vector",
-    "lsh_sparse_hash": "The hash code of a sparse vector",
     "k_means": "A search in lists of similar classes (InvertedLists)",
     "parse_xc_lines": "A file in the Extreme Classification format (XCFile)",
     # `tfxclass.text.SparseLinear` has stock ops for the same.
