@@ -34,8 +34,7 @@ TAGS = 40
 
 def python_files(folder):
     """Paths of the Python files under a folder of the repository."""
-    paths = sorted((ROOT / folder).rglob("*.py"))
-    return [path for path in paths if not path.is_symlink()]
+    return sorted((ROOT / folder).rglob("*.py"))
 
 
 def package_files():

@@ -1,9 +1,9 @@
 """Runs a SavedModel through TensorFlow's C API; knows no TensorFlow Python.
 
-The development server runs models with it. An export is proven by
-`python c_loader.py LIBRARY_FOLDER FOLDER`, run by its path, in a process that
-imports neither tfxclass nor tensorflow. That writes `FOLDER/ops.pb`, the ops
-that TensorFlow and the libraries register (an OpList), and answers the runs:
+The development server runs models with it. `python c_loader.py LIBRARY_FOLDER
+FOLDER` asks a model in a process that does not import tensorflow: it writes
+`FOLDER/ops.pb`, the ops that TensorFlow and the libraries register (an OpList),
+and answers the runs:
 
     request.json: {"libraries": [path, ...], "model": folder,
                    "runs": [{"inputs": [tensor, ...],

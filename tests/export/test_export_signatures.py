@@ -66,7 +66,7 @@ def test_all_signatures_of_all_heads(name, tmp_path):
     folder = tfxclass.export.saved_model(
         model, tmp_path, top_k=4, labels=NAMES, full_scores=True
     )
-    signatures = checks._meta_graph(folder).signature_def
+    signatures = checks.meta_graph(folder).signature_def
     keys = {"serving_default", "classify", "embed", "full_scores"}
     assert keys < set(signatures)
     assert signatures["classify"].method_name == "tensorflow/serving/classify"
@@ -88,7 +88,7 @@ def test_classify_and_embed(tmp_path):
     np.testing.assert_allclose(answers["scores"], scores, rtol=1e-5)
     features = ask(folder, "embed", x=x)["features"]
     np.testing.assert_allclose(features, model.layers[0](x), rtol=1e-5)
-    signatures = checks._meta_graph(folder).signature_def
+    signatures = checks.meta_graph(folder).signature_def
     assert "full_scores" not in signatures
 
 
@@ -127,7 +127,7 @@ def test_types_that_json_has_not(tmp_path):
     head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
     model = keras.Model([x, n], head(features))
     folder = tfxclass.export.saved_model(model, tmp_path)
-    for signature in checks._meta_graph(folder).signature_def.values():
+    for signature in checks.meta_graph(folder).signature_def.values():
         for tensor in [*signature.inputs.values(), *signature.outputs.values()]:
             assert tensor.dtype not in (tf.float16, tf.bfloat16)
             # Dimension 0 is the batch. ("__saved_model_init_op" has none.)
@@ -141,7 +141,7 @@ def test_no_classify_of_an_unknown_size(tmp_path):
     head = tfxclass.layers.FullSoftmax(NUM_CLASSES)
     model = keras.Model(x, head(features))
     folder = tfxclass.export.saved_model(model, tmp_path)
-    keys = set(checks._meta_graph(folder).signature_def)
+    keys = set(checks.meta_graph(folder).signature_def)
     assert keys == {"serving_default", "embed", "__saved_model_init_op"}
 
 

@@ -9,9 +9,9 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 40_351,
+    "lines of heads": 40_340,
     "lines of the tagger": 8_788,
-    "lines of benchmarks": 12_644,
+    "lines of benchmarks": 12_643,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,

@@ -1,33 +1,28 @@
 """Checks an export: ops that a server has, and the model's own answers.
 
-The export is loaded by `_c_loader.py` in a process of its own, through the C
-API of TensorFlow's library: the loader that TensorFlow Serving uses. Its build
-has TensorFlow Text's ops, too. The file belongs to `tfxclass_serve`, which is a
-distribution of its own: a link here, a copy where tfxclass is installed.
+The export is run in a session of its own, from its files alone, as TensorFlow
+Serving runs it.
 """
 
-import json
+import contextlib
+import glob
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.framework import op_def_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tfxclass.export import _c_loader
-from tfxclass.export._libraries import text_libraries
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
-LOADER = _c_loader.__file__
-_TEXT = "tensorflow_text"
+# They call a function of the Python process that made the graph.
+_PYTHON_OPS = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 
 
 class SignatureCheck(NamedTuple):
@@ -60,64 +55,27 @@ def verify(
 
     Raises:
         ValueError: the graph has ops that neither TensorFlow nor TensorFlow
-            Text has.
+            Text has, or ops that call Python.
         RuntimeError: the export does not load, or answers otherwise.
     """
     folder = local_path(folder, "folder")
-    graph = _meta_graph(folder)
-    runs = [(check.signature, check.inputs) for check in checks]
-    runs += records
-    with tempfile.TemporaryDirectory() as scratch:
-        _write_request(scratch, folder, graph.signature_def, runs)
-        done = _run_loader(scratch)
-        _check_stock_ops(graph, scratch, done)
-        if not runs:
-            return
-        _check_done(done)
-        answers = [_answers(scratch, i) for i in range(len(checks))]
+    graph = meta_graph(folder)
+    _check_ops(ops_of(graph))
+    if not checks and not records:
+        return
+    with _runner(folder, graph) as run:
+        answers = [run(check.signature, check.inputs) for check in checks]
+        for signature, inputs in records:
+            run(signature, inputs)
     for check, found in zip(checks, answers):
         check.check(found)
 
 
-def _meta_graph(folder):
+def meta_graph(folder: str) -> Any:
+    """The MetaGraphDef of the SavedModel in `folder`."""
     with open(os.path.join(folder, "saved_model.pb"), "rb") as f:
         saved = saved_model_pb2.SavedModel.FromString(f.read())
     return saved.meta_graphs[0]
-
-
-def _write_request(scratch, folder, signatures, runs):
-    """Writes to `scratch` what the loader has to run."""
-    request = {
-        # No graph made here has their ops without an import of them.
-        "libraries": text_libraries() if _TEXT in sys.modules else [],
-        "model": os.path.abspath(folder),
-        "runs": [],
-    }
-    for number, (key, inputs) in enumerate(runs):
-        signature = signatures[key]
-        outputs = sorted(signature.outputs.items())
-        request["runs"].append(
-            {
-                "inputs": [signature.inputs[name].name for name in inputs],
-                "outputs": {name: info.name for name, info in outputs},
-            }
-        )
-        path = os.path.join(scratch, f"inputs_{number}.npz")
-        np.savez(path, *inputs.values())
-    with open(os.path.join(scratch, "request.json"), "w") as f:
-        json.dump(request, f)
-
-
-def _run_loader(scratch):
-    # The C API sees no GPU: this process may hold its memory.
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
-    return subprocess.run(
-        [sys.executable, LOADER, tf.sysconfig.get_lib(), scratch],
-        env=environment,
-        capture_output=True,
-        text=True,
-        errors="replace",
-    )
 
 
 def ops_of(graph: Any) -> set[str]:
@@ -130,13 +88,15 @@ def ops_of(graph: Any) -> set[str]:
     return ops - {function.signature.name for function in library}
 
 
-def _check_stock_ops(graph, scratch, done):
-    path = os.path.join(scratch, "ops.pb")
-    if not os.path.exists(path):
-        raise RuntimeError(_failure("TensorFlow's C API does not load", done))
-    with open(path, "rb") as f:
-        stock = {op.name for op in op_def_pb2.OpList.FromString(f.read()).op}
-    foreign = sorted(ops_of(graph) - stock)
+def _check_ops(ops):
+    stock = set(dir(tf.raw_ops)) | _text_ops()
+    foreign = sorted(
+        op
+        for op in ops
+        # Compiled parts of a model, which `raw_ops` leaves out.
+        if not op.startswith("Xla")
+        and (op in _PYTHON_OPS or op.replace(">", "_") not in stock)
+    )
     if foreign:
         raise ValueError(
             "The graph of an export must have only ops of TensorFlow and "
@@ -145,22 +105,51 @@ def _check_stock_ops(graph, scratch, done):
         )
 
 
-def _check_done(done):
-    if done.returncode:
+def _text_ops():
+    """Names of TensorFlow Text's ops, if it is imported.
+
+    TensorFlow Serving is built with them: `SUPPORTED_TENSORFLOW_OPS` in
+    tensorflow/serving, `model_servers/BUILD`.
+    """
+    text = sys.modules.get("tensorflow_text")
+    if text is None:
+        return set()
+    folder = os.path.join(os.path.dirname(text.__file__), "python")
+    libraries = glob.glob(os.path.join(glob.escape(folder), "*", "_*.so"))
+    # They are loaded already, so this returns their modules.
+    return {
+        name for path in libraries for name in dir(tf.load_op_library(path))
+    }
+
+
+@contextlib.contextmanager
+def _runner(folder, graph) -> Iterator[Callable[..., dict[str, np.ndarray]]]:
+    """A function of a signature's name and inputs that returns its answers."""
+    # No GPU: this process may hold its memory.
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    logger = tf.get_logger()
+    level = logger.level
+    try:
+        # TensorFlow warns that this loader is deprecated; servers have it.
+        logger.setLevel("ERROR")
+        with (
+            tf.Graph().as_default(),
+            tf.compat.v1.Session(config=config) as session,
+        ):
+            tf.compat.v1.saved_model.load(session, ["serve"], folder)
+
+            def run(signature, inputs):
+                signature = graph.signature_def[signature]
+                fetches = {k: v.name for k, v in signature.outputs.items()}
+                feeds = {signature.inputs[k].name: v for k, v in inputs.items()}
+                return session.run(fetches, feeds)
+
+            yield run
+    except (tf.errors.OpError, ValueError) as e:
         raise RuntimeError(
-            _failure("The export does not load or run without tfxclass", done)
-            + "\nIf the made-up inputs do not fit the model, give "
+            f"The export does not load or run without tfxclass: {e}\n"
+            "If the made-up inputs do not fit the model, give "
             "`example_inputs`."
-        )
-
-
-def _answers(scratch, number):
-    path = os.path.join(scratch, f"outputs_{number}.npz")
-    # Written by our own process: strings are arrays of objects.
-    with np.load(path, allow_pickle=True) as outputs:
-        return dict(outputs)
-
-
-def _failure(what, done):
-    said = done.stderr.strip()[-4000:]
-    return f"{what} (exit status {done.returncode}): {said}"
+        ) from e
+    finally:
+        logger.setLevel(level)

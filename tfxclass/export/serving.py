@@ -88,9 +88,9 @@ def saved_model(
         labels: sequence of str, the name of each class, or the path of a text
             file with one name in each line. Defaults to the head's
             `class_names`. False leaves names out.
-        verify: bool, whether to load the export through TensorFlow's C API in a
-            process without tfxclass, and to compare the answers of each
-            signature with the model's.
+        verify: bool, whether to load the export from its files, as TensorFlow
+            Serving does, and to compare the answers of each signature with the
+            model's.
         example_inputs: inputs for `verify` and for the warm-up: an array, or a
             list or dict by input name of arrays, `[batch, ...]`. Defaults to a
             few made-up examples.
@@ -224,7 +224,7 @@ def saved_model(
             reference.inputs,
             warmup_batch_sizes,
         )
-        # A normalised class matrix goes before another process loads it.
+        # A normalised class matrix goes before the check loads another one.
         gc.collect()
         checks = list(map(reference.check, signatures))
         with progress.log_if_slow("Proving the export"):

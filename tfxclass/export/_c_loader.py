@@ -1,1 +1,0 @@
-../../tfxclass_serve/c_loader.py

@@ -1,1 +1,0 @@
-../../tfxclass_serve/libraries.py
