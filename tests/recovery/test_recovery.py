@@ -132,10 +132,11 @@ def test_weights_count_rows_that_often():
     x, y = data()
     weight = np.ones(ROWS, np.float32)
     weight[::2], weight[1::4] = 2.0, 0.0
-    sums = recovery.DualRecovery(head)
-    sums.add(x, y, weight)
     expected = (duals(head, x, y) * weight[:, None]).T @ x
-    np.testing.assert_allclose(sums.kernel, expected, rtol=2e-5, atol=2e-5)
+    for given in (weight, weight[:, None]):
+        sums = recovery.DualRecovery(head)
+        sums.add(x, y, given)
+        np.testing.assert_allclose(sums.kernel, expected, rtol=2e-5, atol=2e-5)
 
 
 def slim_gradient(model, x, y, weight):

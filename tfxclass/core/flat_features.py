@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from tfxclass.types import Array
+
 
 def flatten(features: tf.Tensor) -> tf.Tensor:
     """Features `[..., dim]` as float32 `[rows, dim]`, a row a position."""
@@ -19,6 +21,24 @@ def unflatten(values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
     shape = tf.concat([leading, tf.shape(values)[1:]], axis=0)
     static = features.shape[:-1].concatenate(values.shape[1:])
     return tf.ensure_shape(tf.reshape(values, shape), static)
+
+
+def row_weights(sample_weight: Array, features: tf.Tensor) -> tf.Tensor:
+    """Sample weights of a batch as float32 `[rows]`, a row a position.
+
+    Args:
+        sample_weight: floats, of the shape of `features` without the last
+            dimension, or `[batch]` or `[batch, 1]` for all positions.
+        features: float `[..., dim]`.
+    """
+    weights = tf.cast(sample_weight, tf.float32)
+    rank = features.shape.rank - 1
+    if weights.shape.rank > rank:
+        weights = tf.squeeze(weights, axis=-1)
+    for _ in range(rank - weights.shape.rank):
+        weights = weights[..., tf.newaxis]
+    weights = tf.broadcast_to(weights, tf.shape(features)[:-1])
+    return tf.reshape(weights, [-1])
 
 
 def mean(losses: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.core import forward as forward_lib
+from tfxclass.core.flat_features import row_weights
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import take_columns
 from tfxclass.keras_internals import is_keras_building
@@ -63,13 +64,10 @@ class HeadMetric(keras.metrics.Mean):
         )
         self.check_head(forward.head)
         targets = forward.head.targets(forward.features, y_true)
-        given = None
-        if sample_weight is not None:
-            given = _per_row(sample_weight, forward.features)
         values = self.values_of(forward, targets)
         weight = self.weights_of(targets)
-        if given is not None:
-            weight *= given
+        if sample_weight is not None:
+            weight *= row_weights(sample_weight, forward.features)
         self.add_values(values, weight)
 
     def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
@@ -131,15 +129,3 @@ def _best_of_logits(head, logits, k):
     scores = take_columns(scores, ids)
     is_nan = tf.reduce_any(tf.math.is_nan(logits), axis=1, keepdims=True)
     return ids, tf.where(is_nan, float("nan"), scores)
-
-
-def _per_row(sample_weight, features):
-    """Weights `[batch]`, or like the features' rows, as float32 `[rows]`."""
-    weights = tf.cast(sample_weight, tf.float32)
-    leading = tf.shape(features)[:-1]
-    missing = features.shape.rank - 1 - weights.shape.rank
-    for _ in range(missing):
-        weights = weights[..., tf.newaxis]
-    if missing > 0:
-        weights = tf.broadcast_to(weights, leading)
-    return tf.reshape(weights, [-1])

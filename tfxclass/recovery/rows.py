@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.core.flat_features import flatten
+from tfxclass.core.flat_features import row_weights
 from tfxclass.core.forward import mask_of
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import uniform_targets
@@ -46,25 +47,16 @@ def rows_of(
     sample_weight: Array | None = None,
 ) -> Rows:
     """`Rows` of a batch as `fit` has it: positions of sequences are rows."""
-    targets = head.targets(features, labels)
-    leading = tf.shape(features)[:-1]
-    mask = mask_of(features)
-    weights = tf.ones(leading)
-    if sample_weight is not None:
-        sample_weight = tf.convert_to_tensor(sample_weight)
-        check_weight_shape(sample_weight, features.shape[:-1])
-        weights *= _like(tf.cast(sample_weight, tf.float32), leading)
+    targets, mask = head.targets(features, labels), mask_of(features)
+    features = tf.convert_to_tensor(features)
+    if sample_weight is None:
+        sample_weight = tf.ones(tf.shape(features)[:-1])
+    sample_weight = tf.convert_to_tensor(sample_weight)
+    check_weight_shape(sample_weight, features.shape[:-1])
+    weights = row_weights(sample_weight, features)
     if mask is not None:
-        weights = tf.where(mask, weights, 0.0)
-    features = flatten(tf.convert_to_tensor(features))
-    return Rows(features, targets, tf.reshape(weights, [-1]))
-
-
-def _like(weights, leading):
-    """`[batch]` for all positions of a sequence, as Keras has it."""
-    missing = leading.shape[0] - weights.shape.rank
-    ones = tf.ones(max(missing, 0), tf.int32)
-    return tf.reshape(weights, tf.concat([tf.shape(weights), ones], axis=0))
+        weights = tf.where(tf.reshape(mask, [-1]), weights, 0.0)
+    return Rows(flatten(features), targets, weights)
 
 
 def joined(many: list[Rows]) -> Rows:
