@@ -140,39 +140,19 @@ class Signature(NamedTuple):
     excluded: keras.Model | None = None
 
 
-def boosted_classes(k: int, boost: float) -> Signature:
-    """The signature of the `k` best classes, with logits of some raised.
-
-    Args:
-        k: int, classes in an answer.
-        boost: float > 0, what is added to the logits of the ids.
-    """
-
-    def answer(search, features, ids):
-        # One row of ids is for all questions, as the default is.
-        shape = [tf.shape(features)[0], tf.shape(ids)[1]]
-        found = filters.boosted(
-            search.head,
-            features,
-            tf.broadcast_to(ids, shape),
-            k,
-            boost,
-            search,
-        )
-        return dict(zip(("ids", "scores"), found, strict=True))
-
-    return Signature(filters.BOOST, answer, _HEAD_ACTIVATION)
-
-
 def best_classes(
-    k: int, kind: str | None = None, max_excluded: int = 0
+    k: int,
+    kind: str | None = None,
+    max_excluded: int = 0,
+    boost: float | None = None,
 ) -> Signature:
     """The signature of the `k` best classes, with or without a filter.
 
     Args:
         k: int, classes in an answer.
-        kind: `filters.EXCLUDE`, `filters.ONLY`, or None.
+        kind: `filters.EXCLUDE`, `filters.ONLY`, `filters.BOOST`, or None.
         max_excluded: int, ids that a request may exclude.
+        boost: float > 0, what is added to the logits of the ids.
     """
 
     def answer(search, features, *ids):
@@ -189,10 +169,11 @@ def best_classes(
                 kind,
                 search,
                 max_excluded,
+                boost,
             )
         return dict(zip(("ids", "scores"), found, strict=True))
 
-    if kind == filters.ONLY:
+    if kind in (filters.ONLY, filters.BOOST):
         return Signature(kind, answer, _HEAD_ACTIVATION)
     return Signature(kind or DEFAULT, answer, max_excluded=max_excluded)
 
@@ -229,7 +210,7 @@ def signatures_of(
     if only:
         found.append(best_classes(k, filters.ONLY))
     if boost is not None:
-        found.append(boosted_classes(k, boost))
+        found.append(best_classes(k, filters.BOOST, boost=boost))
     # The Classify API has one list of classes for an example.
     is_flat = len(encoder.outputs[0].shape) == 2
     if is_flat and example_spec(encoder.inputs) is not None:

@@ -100,18 +100,22 @@ def filtered_top_k(
     kind: str,
     search: Any = None,
     most: int = MAX_EXCLUDED,
+    boost: float | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The k best classes of a head, without `ids` or among them.
+    """The k best classes of a head: without `ids`, among them, or with them
+    raised.
 
     Args:
         head: the head.
         features: float `[..., dim]`.
         ids: integers `[batch, p]`, -1 is padding.
         k: int.
-        kind: `EXCLUDE` or `ONLY`.
+        kind: `EXCLUDE`, `ONLY` or `BOOST`.
         search: what finds classes and logits, by default the head.
         most: int, ids of a row for which there is room where p is not known
             while a step is traced.
+        boost: float > 0, what `BOOST` adds to the logits of `ids`, where
+            repeated ids count once.
 
     Returns:
         `(ids, scores)`: int64 and float32 `[..., k]`.
@@ -121,6 +125,8 @@ def filtered_top_k(
     if kind == ONLY:
         ids = head.live_ids(ids)
         found = among(head, search.logits_of(rows, ids), ids, k)
+    elif kind == BOOST:
+        found = _boosted(head, rows, head.live_ids(ids), k, boost, search)
     else:
         n, ids = places_for(k, ids, head, most)
         best, scores = search.top_k(rows, n)
@@ -153,29 +159,8 @@ def check_boost(boost: float | None, head: OutputHead) -> float | None:
     return float(boost)
 
 
-def boosted(
-    head: OutputHead,
-    features: tf.Tensor,
-    ids: Array,
-    k: int,
-    boost: Any,
-    search: Any = None,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The k best classes of a head if the logits of `ids` were greater.
-
-    Args:
-        head: the head.
-        features: float `[..., dim]`.
-        ids: integers `[batch, p]`, -1 is padding; repeated ids count once.
-        k: int.
-        boost: float > 0, what is added to their logits.
-        search: what finds classes and logits, by default the head.
-
-    Returns:
-        `(ids, scores)`: int64 and float32 `[..., k]`.
-    """
-    ids = head.live_ids(checked_ids(ids, features, head))
-    rows, search = flatten(features), search or head
+def _boosted(head, rows, ids, k, boost, search):
+    """The best classes of rows, if `boost` is added to the logits of `ids`."""
     # A class that is not boosted is among the best k only if it was before.
     best, scores = search.top_k(rows, k)
     ids = _distinct(ids)
@@ -199,10 +184,9 @@ def boosted(
     ids = tf.concat([best, ids], axis=1)
     changed = tf.where(ids >= 0, nan_last(changed), float("-inf"))
     _, order = tf.math.top_k(changed, k)
-    found = mask_missing(
+    return mask_missing(
         *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, values))
     )
-    return tuple(unflatten(x, features) for x in found)
 
 
 def _distinct(ids):

@@ -92,7 +92,7 @@ class TopK(HeadLayer):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class FilteredTopK(TopK):
-    """`TopK` of features and ids `[batch, p]`: without them, or among them."""
+    """`TopK` of features and ids `[batch, p]` of a filter."""
 
     def __init__(
         self,
@@ -101,11 +101,12 @@ class FilteredTopK(TopK):
         threshold: float | str | None = None,
         kind: str = filters.EXCLUDE,
         max_excluded: int = filters.MAX_EXCLUDED,
+        boost: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(head, k, threshold, **kwargs)
-        self.kind = kind
-        self.max_excluded = max_excluded
+        self.kind, self.max_excluded = kind, max_excluded
+        self.boost = boost
 
     # Keras hands these methods as many inputs as `call` has.
     def build(  # type: ignore[override]
@@ -123,6 +124,7 @@ class FilteredTopK(TopK):
             self.k,
             self.kind,
             most=self.max_excluded,
+            boost=self.boost,
         )
         return above(threshold_of(self.threshold, self.head), *found)
 
@@ -132,33 +134,12 @@ class FilteredTopK(TopK):
         return super().compute_output_spec(features)
 
     def get_config(self) -> Config:
-        own = {"kind": self.kind, "max_excluded": self.max_excluded}
+        own = {
+            "kind": self.kind,
+            "max_excluded": self.max_excluded,
+            "boost": self.boost,
+        }
         return {**super().get_config(), **own}
-
-
-@keras.saving.register_keras_serializable("tfxclass")
-class BoostedTopK(FilteredTopK):
-    """`TopK` of features and ids `[batch, p]` whose logits are raised."""
-
-    def __init__(
-        self,
-        head: OutputHead,
-        k: int,
-        threshold: float | str | None = None,
-        boost: float | None = 1.0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(head, k, threshold, **kwargs)
-        self.boost = boost
-
-    def call(  # type: ignore[override]
-        self, features: tf.Tensor, ids: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        found = filters.boosted(self.head, features, ids, self.k, self.boost)
-        return above(threshold_of(self.threshold, self.head), *found)
-
-    def get_config(self) -> Config:
-        return {**super().get_config(), "boost": self.boost}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -258,11 +239,8 @@ def top_k(
     width = None if width is True else check_positive_int(kind, width)
     name = filters.INPUTS[kind]
     ids = keras.Input([width], dtype="int64", name=name)
-    if kind == filters.BOOST:
-        layer = BoostedTopK(head, k, threshold, boost)
-    else:
-        most = filters.MAX_EXCLUDED if width is None else width
-        layer = FilteredTopK(head, k, threshold, kind, most)
+    most = filters.MAX_EXCLUDED if width is None else width
+    layer = FilteredTopK(head, k, threshold, kind, most, boost)
     best = layer(features, ids)
     if isinstance(given, dict):
         return TopKModel({**given, name: ids}, best)
