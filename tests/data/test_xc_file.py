@@ -133,29 +133,14 @@ class TestRows:
         again = XCFile(tmp_path / "a.txt").batches(6, 40, seed=1)
         assert read(again) == first
 
-    @pytest.mark.parametrize("count", [1, 2, 3])
     @pytest.mark.parametrize("block", [20, 1 << 20])
-    def test_shards_are_every_nth_row(
-        self, tmp_path, monkeypatch, count, block
-    ):
+    def test_blocks_of_any_size(self, tmp_path, monkeypatch, block):
         monkeypatch.setattr(xc_file, "_BLOCK_BYTES", block)
         rows = random_rows(50, 30, 20)
         helpers.write_xc(tmp_path / "a.txt", rows, 30, 20)
-        for index in range(count):
-            dataset = XCFile(tmp_path / "a.txt").batches(
-                4, shard=(index, count)
-            )
-            mine = rows[index::count]
-            assert read(dataset) == mine
-            assert dataset.cardinality() == -(-len(mine) // 4)
-            # A strategy must not take a share of the share.
-            policy = dataset.options().experimental_distribute.auto_shard_policy
-            off = policy == tf.data.experimental.AutoShardPolicy.OFF
-            assert off == (count > 1)
-
-    def test_more_shards_than_rows(self, small):
-        assert read(small.batches(2, shard=(2, 5))) == [([3], [])]
-        assert read(small.batches(2, shard=(4, 5))) == []
+        dataset = XCFile(tmp_path / "a.txt").batches(4)
+        assert read(dataset) == rows
+        assert dataset.cardinality() == 13
 
     def test_counts(self, tmp_path):
         rows = random_rows(50, 30, 20)
@@ -361,11 +346,6 @@ class TestErrors:
         "shuffle": ({"shuffle_buffer_size": -1}, "`shuffle_buffer_size` must"),
         "num_epochs": ({"num_epochs": 0}, "`num_epochs` must be a positive"),
         "max_labels": ({"max_labels": 0}, "`max_labels` must be a positive"),
-        "shard": ({"shard": (2, 2)}, "`shard` must be (index, count)"),
-        "shard below": ({"shard": (-1, 2)}, "Received: (-1, 2)"),
-        "no shards": ({"shard": (0, 0)}, "`shard` must be (index, count)"),
-        "fractions": ({"shard": (0, 2.5)}, "Received: (0, 2.5)"),
-        "no pair": ({"shard": 3}, "`shard` must be (index, count)"),
     }
 
     @pytest.mark.parametrize("name", ARGUMENTS)

@@ -1,7 +1,6 @@
 """The extreme-classification text format as a streaming pipeline."""
 
 import codecs
-import numbers
 
 import numpy as np
 import tensorflow as tf
@@ -72,7 +71,6 @@ class XCFile:
         seed: int | None = None,
         num_epochs: int | None = 1,
         max_labels: int | None = None,
-        shard: tuple[int, int] = (0, 1),
         drop_remainder: bool = False,
     ) -> tf.data.Dataset:
         """Batches for `fit`, `evaluate` and `predict`.
@@ -87,8 +85,6 @@ class XCFile:
                 end.
             max_labels: int, number of labels that an example keeps, the first
                 ones. None keeps all.
-            shard: `(index, count)`: this worker gets every `count`-th example,
-                starting at `index`. Every worker reads the whole file.
             drop_remainder: bool, whether a last batch that is not full is left
                 out.
 
@@ -115,7 +111,10 @@ class XCFile:
         ):
             if value is not None or name == "batch_size":
                 check_positive_int(name, value)
-        lines = self._lines(*_checked_shard(shard))
+        lines = self._blocks().unbatch()
+        lines = lines.apply(
+            tf.data.experimental.assert_cardinality(self.num_rows)
+        )
         if shuffle_buffer_size is not None:
             # Unparsed, so that a row in the buffer is as small as in the file.
             lines = lines.shuffle(shuffle_buffer_size, seed=seed)
@@ -141,30 +140,16 @@ class XCFile:
         """
         feature_counts = np.zeros(self.num_features, np.int64)
         label_counts = np.zeros(self.num_classes, np.int64)
-        for rows in self._blocks(0, 1).map(self._parse).prefetch(1):
+        for rows in self._blocks().map(self._parse).prefetch(1):
             np.add.at(feature_counts, rows.features.numpy(), 1)
             np.add.at(label_counts, rows.labels.numpy(), 1)
         return feature_counts, label_counts
 
-    def _lines(self, index, count):
-        """Dataset of `(line number, line)`, this shard's rows."""
-        num_rows = len(range(index, self.num_rows, count))
-        lines = self._blocks(index, count).unbatch()
-        lines = lines.apply(tf.data.experimental.assert_cardinality(num_rows))
-        if count > 1:
-            # A distribution strategy must not take a share of the share.
-            options = tf.data.Options()
-            options.experimental_distribute.auto_shard_policy = (
-                tf.data.experimental.AutoShardPolicy.OFF
-            )
-            lines = lines.with_options(options)
-        return lines
-
-    def _blocks(self, index, count):
+    def _blocks(self):
         """Dataset of `(line numbers, lines)`, about a MiB of text each."""
-        return passes.dataset_of(lambda: self._row_blocks(index, count))
+        return passes.dataset_of(self._row_blocks)
 
-    def _row_blocks(self, index, count):
+    def _row_blocks(self):
         row, lines = 0, []
         for number, lines in self._text_blocks():
             if number == 1:
@@ -175,9 +160,8 @@ class XCFile:
                     f"{self.path}, line {self.num_rows + 2}: the header says "
                     f"{self.num_rows} rows, but here is another line"
                 )
-            mine = slice((index - row) % count, None, count)
             numbers = np.arange(number, number + len(lines))
-            yield numbers[mine], np.array(lines[mine], object)
+            yield numbers, np.array(lines, object)
         if row + len(lines) < self.num_rows:
             raise ValueError(
                 f"{self.path}, line {row + len(lines) + 2}: the header says "
@@ -220,20 +204,6 @@ def _parse_header(path, line):
             f"{line[:60]!r}"
         )
     return map(int, fields)
-
-
-def _checked_shard(shard):
-    is_pair = isinstance(shard, (tuple, list)) and len(shard) == 2
-    if (
-        not is_pair
-        or not all(isinstance(x, numbers.Integral) for x in shard)
-        or not 0 <= shard[0] < shard[1]
-    ):
-        raise ValueError(
-            "`shard` must be (index, count) with 0 <= index < count. "
-            f"Received: {shard}"
-        )
-    return shard
 
 
 def _padded(rows, max_labels):
