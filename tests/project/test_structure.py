@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 40_251,
+    "lines of heads": 40_249,
     "lines of the tagger": 8_788,
     "lines of benchmarks": 12_643,
     "classes of ours under a head": 4,

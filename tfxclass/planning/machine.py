@@ -99,17 +99,6 @@ class Machine:
         _check(self)
 
 
-#: Processor time of the steps of `measure_machine` (`python benchmarks/scale.py
-#: cpu`, row "cpu"), products and rows over two cores: Intel Xeon with AVX-512.
-TWO_CORES = Machine(
-    exact=StepCosts(0.0, 5.4e-11, 5.8e-9),
-    sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
-    memory_bytes=24e9,
-    host_bytes=24e9,
-    host_link=Link(5.9e9),
-)
-
-
 def measure_machine(
     dim: int = 128,
     batch: int = 256,
