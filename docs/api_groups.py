@@ -186,7 +186,6 @@ GROUPS = {
 
 #: Public names that the pages leave out, by module.
 LEFT_OUT = {
-    "optimizers": {"keeps_shards"},
     "samplers": {"get"},
     "initializers": {"rms_of"},
 }

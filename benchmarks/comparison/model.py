@@ -85,7 +85,7 @@ class SampleWatch:
         ids, queries = self._ids.numpy(), self._queries.numpy()
         best, _ = search.top_k(
             tf.constant(queries),
-            self.head.class_matrix(),
+            self.head.class_matrix.values(),
             max(len(ids) // len(queries), 1),
             normalize=self.head.similarity == "cosine",
         )

@@ -89,7 +89,7 @@ class TestActiveSet:
         head = built(make_head(mode, num_sampled=30, sampler="uniform"))
         x, y = data()
         recorded = Recorded(head)
-        kernels = [head.kernel, head.retain[0]]
+        kernels = [head.kernel, head.retain.kernel]
         with tf.GradientTape() as tape:
             loss = head.compute_loss(x, y, training=True)
         for gradient in tape.gradient(loss, [v.value for v in kernels]):

@@ -83,9 +83,9 @@ def test_first_biases(mode, weights):
         entropy = weights.get("entropy_weight", 3.0)
         expected = dropmax.stationary_logits(1.0, 1.0, entropy)
     pairs = [x for x in (head.retain, head.posterior) if x is not None]
-    for (kernel, bias), value in zip(pairs, expected, strict=True):
-        np.testing.assert_array_equal(kernel, 0.0)
-        np.testing.assert_allclose(bias, value, rtol=1e-6)
+    for matrix, value in zip(pairs, expected, strict=True):
+        np.testing.assert_array_equal(matrix.kernel, 0.0)
+        np.testing.assert_allclose(matrix.bias, value, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def error_of_posterior(from_zeros, classes=300, dim=16, rows=15_000):
     hidden = [keras.layers.Dense(32, activation="relu") for _ in range(2)]
     model = keras.Sequential([keras.Input([dim]), *hidden, head])
     if from_zeros:
-        for _, bias in (head.retain, head.posterior):
-            bias.assign(tf.zeros(bias.shape))
+        for matrix in (head.retain, head.posterior):
+            matrix.bias.assign(tf.zeros(matrix.bias.shape))
     model.compile(keras.optimizers.Adam(3e-3), loss=head.loss)
     model.fit(x, y, batch_size=100, verbose=0, shuffle=False)
     answers = model.predict(x[:1000], batch_size=1000, verbose=0)

@@ -62,7 +62,7 @@ def test_without_cuda_ops_rows_stay_on_the_host(gpu, name):
         head = HEADS[name]()
         trained(head)
     assert all(is_on_host(weight) for weight in head.weights)
-    assert head._is_apart
+    assert head.rows_device is not None
     with warnings.catch_warnings():  # once is enough
         warnings.simplefilter("error")
         trained(HEADS[name]())
@@ -74,7 +74,7 @@ def test_with_cuda_ops_rows_lie_where_the_step_is(gpu):
         warnings.simplefilter("error")
         head = layers.SelectiveSoftmax(30, 20)
         trained(head)
-    assert not head._is_apart
+    assert head.rows_device is None
     assert head.sampler.index.device == head.kernel.value.device
 
 
@@ -85,7 +85,7 @@ def test_a_sampler_without_gpu_ops_keeps_rows_on_the_host(gpu):
     )
     with pytest.warns(UserWarning, match="sampler has ops for CPUs only"):
         trained(head)
-    assert head._is_apart
+    assert head.rows_device is not None
     assert "CPU" in head.sampler.index.device
 
 
@@ -97,11 +97,11 @@ def test_rows_in_bfloat16_stay_on_the_host_for_an_index_alone(gpu):
             30, 20, sampler="uniform", kernel_dtype="bfloat16"
         )
         trained(head)
-    assert not head._is_apart
+    assert head.rows_device is None
     head = layers.SelectiveSoftmax(30, 20, kernel_dtype="bfloat16")
     with pytest.warns(UserWarning, match="an index of class rows in bfloat16"):
         trained(head)
-    assert head._is_apart
+    assert head.rows_device is not None
 
 
 def test_blocks_of_logits_are_larger_on_a_gpu(gpu):
@@ -120,7 +120,7 @@ def test_no_gpu_no_warning(monkeypatch):
         warnings.simplefilter("error")
         head = layers.SampledSoftmax(30, 20)
         trained(head)
-    assert not head._is_apart
+    assert head.rows_device is None
 
 
 @pytest.mark.gpu

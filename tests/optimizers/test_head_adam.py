@@ -15,17 +15,18 @@ from tfxclass import optimizers
 from tfxclass.ops import fallback
 from tfxclass.ops import library
 from tfxclass.optimizers import head_adam
-from tfxclass.rows import class_matrix
+from tfxclass.rows.class_matrix import ClassMatrix
 
 ROWS, DIM = 12, 5
+# An optimizer finds a matrix while it lives.
+MATRICES = []
 RATE = 0.05
 
 
 def class_vectors(dtype="float32", is_normalized=False):
     values = np.random.default_rng(0).normal(size=(ROWS, DIM))
     variable = keras.Variable(values, dtype=dtype)
-    class_matrix.register(variable, 0)
-    class_matrix.of(variable).is_normalized = is_normalized
+    MATRICES.append(ClassMatrix(variable, normalize=is_normalized))
     return variable
 
 
@@ -465,8 +466,7 @@ def test_the_size_of_initial_values(initializer, shape):
 def test_unknown_initializers_count_as_new():
     assert initializers.rms_of(lambda shape, dtype: None, (3, 4)) is None
     variable = keras.Variable(100 * np.ones((3, 4)))
-    class_matrix.register(variable, 0)
-    assert not class_matrix.is_trained(variable)
+    assert not ClassMatrix(variable).is_trained()
 
 
 def test_compile_by_name(tmp_path):

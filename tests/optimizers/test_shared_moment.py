@@ -11,9 +11,11 @@ import tfxclass
 from tests.support.processes import run_code
 from tfxclass import layers
 from tfxclass import optimizers
-from tfxclass.rows import class_matrix
+from tfxclass.rows.class_matrix import ClassMatrix
 
 ROWS, DIM = 12, 5
+# An optimizer finds a matrix while it lives.
+MATRICES = []
 RATE = 0.05
 BETAS = {"beta_1": 0.8, "beta_2": 0.99}
 BETA_1, BETA_2 = BETAS.values()
@@ -28,7 +30,7 @@ def adam(rate=RATE, kind="LazyAdam", **options):
 def class_rows(seed=0, dtype="float32"):
     values = np.random.default_rng(seed).normal(size=(ROWS, DIM))
     variable = keras.Variable(values, dtype=dtype)
-    class_matrix.register(variable, 0)
+    MATRICES.append(ClassMatrix(variable))
     return variable
 
 

@@ -14,10 +14,9 @@ ALLOWED = {
     "takes no arguments for its layers",
     "text_features.py:_COUNTED": "set within one call of a model",
     "sparse_linear.py:_COMPILED": "set within one call of a model",
-    "rows/class_matrix.py:_MATRICES": "by the identity of a variable, weakly: "
-    "Keras hands optimizers variables alone",
+    "owners.py:OWNERS": "by the identity of a variable, weakly: Keras hands "
+    "optimizers and files variables alone",
     "shards/exchange.py:NO_EXCHANGE": "nothing changes it",
-    "shards/shards.py:_SHARDS": "by the identity of a variable, weakly",
     "distribute/asynchronous.py:_lock": "guards what TensorFlow creates "
     "without a lock, and has no state",
     "ops/fallback/registry.py:FALLBACKS": "filled while ops are imported",

@@ -1,4 +1,4 @@
-"""What is known of a variable without an attribute on it."""
+"""What a head knows of its class vectors, and how others find it."""
 
 import gc
 
@@ -9,8 +9,13 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass import optimizers
+from tfxclass.owners import WeakRegistry
 from tfxclass.rows import class_matrix
-from tfxclass.weak_registry import WeakRegistry
+from tfxclass.rows.class_matrix import ClassMatrix
+
+
+class Owner:
+    pass
 
 
 def variables():
@@ -21,22 +26,33 @@ def variables():
 def test_a_registry_knows_variables_apart():
     registry = WeakRegistry()
     keys = [*variables(), *variables()]
-    for number, key in enumerate(keys):
+    owners = [Owner() for _ in keys]
+    for key, owner in zip(keys, owners, strict=True):
         assert registry.get(key) is None
-        registry.set(key, number)
-    assert [registry.get(key) for key in keys] == [0, 1, 2, 3]
-    registry.set(keys[0], "another")
-    assert registry.get(keys[0]) == "another"
+        registry.set(key, owner)
+    assert [registry.get(key) for key in keys] == owners
+    registry.set(keys[0], owners[1])
+    assert registry.get(keys[0]) is owners[1]
 
 
 def test_an_entry_goes_with_its_variable():
-    registry = WeakRegistry()
+    registry, owner = WeakRegistry(), Owner()
     for key in variables():
-        registry.set(key, object())
+        registry.set(key, owner)
     del key
     gc.collect()
     assert not registry._entries
     assert registry.get(None) is None and registry.get(3) is None
+
+
+def test_an_owner_is_not_kept():
+    registry, owner = WeakRegistry(), Owner()
+    for key in variables():
+        registry.set(key, owner)
+        assert registry.get(key) is owner
+    del owner
+    gc.collect()
+    assert registry.get(key) is None
 
 
 def test_class_vectors_of_a_head():
@@ -44,43 +60,57 @@ def test_class_vectors_of_a_head():
         9, 4, use_bias=True, seed=7, kernel_dtype="bfloat16"
     )
     head.build((None, 3))
-    assert class_matrix.seed_of(head.kernel) == 7
-    assert class_matrix.holds_bfloat16(head.kernel)
-    assert not class_matrix.holds_class_vectors(head.bias)
+    matrix = class_matrix.of(head.kernel)
+    assert matrix is head.class_matrix
+    assert matrix.variables == [head.kernel, head.bias]
+    assert matrix.seed == 7 and matrix.is_half and not matrix.normalize
+    assert class_matrix.of(head.bias) is None
     assert not [name for name in vars(head.kernel) if "tfxclass" in name]
-
-
-def test_a_subscriber_is_notified_while_it_lives():
-    class Subscriber:
-        seen = ()
-
-        def on_update(self, ids):
-            Subscriber.seen = (*self.seen, *ids.numpy().tolist())
-
-    variable = keras.Variable(np.ones((4, 2)))
-    subscriber = Subscriber()
-    class_matrix.of(variable).subscribe(subscriber.on_update)
-    class_matrix.of(variable).notify(tf.constant([1, 3]))
-    assert Subscriber.seen == (1, 3)
-    del subscriber
-    gc.collect()
-    class_matrix.of(variable).notify(tf.constant([2]))
-    assert Subscriber.seen == (1, 3)
+    kernel, bias = matrix.gather(tf.constant([8, 0], tf.int64))
+    np.testing.assert_array_equal(kernel, matrix.values().numpy()[[8, 0]])
+    np.testing.assert_array_equal(bias, [0.0, 0.0])
 
 
 @pytest.mark.parametrize(
-    "name, read",
+    "make",
     [
-        ("set_shard_owner", "keeps_shards"),
-        ("set_local_optimizer", "differs_between_replicas"),
+        lambda: layers.AdaptiveSoftmax(9, cutoffs=[4]),
+        lambda: layers.DropMax(9, "posterior"),
+        lambda: layers.FullSoftmax(9, similarity="cosine"),
+        lambda: layers.HierarchicalSoftmax(9, tree="balanced"),
     ],
 )
-def test_an_optimizer_counts_while_it_lives(name, read):
-    matrix = class_matrix.of(keras.Variable(np.ones((4, 2))))
-    optimizer = optimizers.LazySGD()
-    assert not getattr(matrix, read)
-    getattr(matrix, name)(optimizer)
-    assert getattr(matrix, read)
+def test_all_class_vectors_have_an_owner(make):
+    head = make()
+    head.build((None, 6))
+    wide = [
+        variable
+        for name, variable in head.weights_by_name.items()
+        if "kernel" in name
+    ]
+    assert wide and all(class_matrix.of(x) is not None for x in wide)
+    assert class_matrix.of(wide[0]).normalize == (
+        getattr(head, "similarity", "dot") == "cosine"
+    )
+
+
+def test_a_sampler_is_told_of_what_moved():
+    head = layers.LSHSoftmax(9, 4)
+    head.build((None, 3))
+    assert head.class_matrix.on_moved == head.sampler.rows_moved
+    seen = []
+    head.class_matrix.on_moved = lambda ids: seen.extend(ids.numpy())
+    head.class_matrix.note_moved(tf.constant([1, 3]))
+    assert seen == [1, 3]
+    ClassMatrix(head.kernel).note_moved(tf.constant([1, 3]))
+
+
+def test_an_optimizer_counts_while_it_lives():
+    matrix = ClassMatrix(keras.Variable(np.ones((4, 2))))
+    assert matrix.optimizer is None and not matrix.differs_between_replicas
+    matrix.optimizer = optimizer = optimizers.LazySGD()
+    assert matrix.optimizer is optimizer
+    assert not matrix.differs_between_replicas
     del optimizer
     gc.collect()
-    assert not getattr(matrix, read)
+    assert matrix.optimizer is None

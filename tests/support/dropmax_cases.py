@@ -33,8 +33,8 @@ def make_head(mode, num_classes=CLASSES, **changes):
     )
 
 
-def affine(weights, features):
-    kernel, bias = (v.numpy().astype(np.float64) for v in weights)
+def affine(matrix, features):
+    kernel, bias = (v.numpy().astype(np.float64) for v in matrix.variables)
     return np.asarray(features, np.float64) @ kernel.T + bias
 
 

@@ -299,7 +299,7 @@ def check_averages_are_told(strategy):
         model = small_model(HEADS["uniform"], optimizers.LocalSGD(0.3, 2))
     kernel = model.layers[-1].kernel
     start, follower = components(kernel)[0], Follower()
-    class_matrix.of(kernel).subscribe(follower.told)
+    class_matrix.of(kernel).on_moved = follower.told
     train_steps(strategy, model, x, y, 1)
     assert not np.any(follower.marks)
     model.optimizer.average()

@@ -17,7 +17,6 @@ from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import partitions
-from tfxclass.rows import read
 from tfxclass.rows.best import Best
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.loss import cross_entropy
@@ -238,11 +237,9 @@ class AdaptiveSoftmax(BlockHead):
         # Not a tf.cond: its gradient would be dense, zeros for none.
         count = tf.where(is_touched, self.sizes[tail], 0)
         ids = tf.range(tf.cast(count, tf.int64))
-        bias = None if self.offsets is None else self.offsets[tail]
-        rows = ClassRows(self.kernels[tail], bias)
+        matrix = self.class_matrices[f"kernel_{tail}"]
         return ClassRows(
-            *read.gather(rows, ids),
-            bfloat16_products=self.compute_dtype == "bfloat16",
+            *matrix.gather(ids), bfloat16_products=matrix.bfloat16_products
         )
 
     def activation_bytes(self, batch: int, dim: int) -> int:

@@ -33,7 +33,11 @@ class BlockHead(OutputHead):
         """
         kernels = [
             WeightSpec(
-                f"kernel_{i}", shape, self.kernel_initializer, self.kernel_dtype
+                f"kernel_{i}",
+                shape,
+                self.kernel_initializer,
+                self.kernel_dtype,
+                bias=f"offsets_{i}",
             )
             for i, shape in enumerate(zip(sizes, widths, strict=True))
         ]

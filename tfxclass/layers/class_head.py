@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.initializers import rms_of
 from tfxclass.layers import cosine
 from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.class_set import offset_specs
@@ -18,8 +17,6 @@ from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.options import LOSS_OPTIONS
-from tfxclass.ops import bfloat16_rows
-from tfxclass.rows import class_matrix as matrices
 from tfxclass.rows import exact
 from tfxclass.rows import products
 from tfxclass.rows.class_rows import ClassRows
@@ -190,9 +187,15 @@ class ClassHead(OutputHead):
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         shape = (self.num_classes, dim)
+        is_tied = self.tie is not None
         specs = [
             WeightSpec(
-                "kernel", shape, self.kernel_initializer, self.kernel_dtype
+                "kernel",
+                shape,
+                self.tie.initializer if is_tied else self.kernel_initializer,
+                self.kernel_dtype,
+                bias="bias" if self.use_bias else "offsets",
+                normalize=self.cosine is not None,
             )
         ]
         if self.use_bias:
@@ -204,11 +207,7 @@ class ClassHead(OutputHead):
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         self.kernel = weights_by_name["kernel"]
         self.bias: Any = weights_by_name.get("bias")
-        matrix = matrices.of(self.kernel)
-        matrix.is_tied = self.tie is not None
-        matrix.is_normalized = self.similarity == "cosine"
-        if self.tie is not None:
-            matrix.initial_rms = rms_of(self.tie.initializer, self.kernel.shape)
+        self.class_matrix = self.class_matrices["kernel"]
         self.offsets = weights_by_name.get("offsets")
 
     @property
@@ -264,17 +263,13 @@ class ClassHead(OutputHead):
     @property
     def rows(self) -> ClassRows:
         """The `ClassRows` of all classes."""
-        normalize = self.cosine is not None
-        return ClassRows(
-            self.kernel,
-            self.row_bias,
-            normalize,
-            device=self.rows_device,
-            bfloat16_products=self.compute_dtype == "bfloat16",
-        )
+        return self.class_matrix.rows
 
     def class_rows(self) -> list[ClassRows]:
-        return [self.rows]
+        return list(self.class_matrix.rows_by_shard().values())
+
+    def export_weights(self) -> Any:
+        return [self.class_matrix.servable()]
 
     @property
     def is_exact_softmax(self) -> bool:
@@ -283,10 +278,6 @@ class ClassHead(OutputHead):
         plain = options is None or set(options.used) <= set(LOSS_OPTIONS)
         is_softmax = self.objective.name == "softmax"
         return is_softmax and plain and not exact.on_gpu(self.rows_device)
-
-    def class_matrix(self) -> tf.Tensor:
-        """The whole `kernel`, float32."""
-        return bfloat16_rows.floats(tf.convert_to_tensor(self.kernel))
 
     def get_config(self) -> Config:
         initializer = keras.initializers.serialize(self.bias_initializer)

@@ -29,7 +29,6 @@ from tfxclass.losses.options import LossOptions
 from tfxclass.rows import products
 from tfxclass.rows import read
 from tfxclass.rows import stock_search
-from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -234,7 +233,13 @@ class DropMax(SampledSoftmax):
             shape = (self.num_classes, dim)
             constant = keras.initializers.Constant(bias)
             specs.append(
-                WeightSpec(f"{name}_kernel", shape, "zeros", self.kernel_dtype)
+                WeightSpec(
+                    f"{name}_kernel",
+                    shape,
+                    "zeros",
+                    self.kernel_dtype,
+                    bias=f"{name}_bias",
+                )
             )
             specs.append(WeightSpec(f"{name}_bias", shape[:1], constant))
         return specs
@@ -253,16 +258,9 @@ class DropMax(SampledSoftmax):
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         super().take_weights(weights_by_name)
         self.retain, self.posterior = (
-            (weights_by_name[f"{name}_kernel"], weights_by_name[f"{name}_bias"])
-            if f"{name}_kernel" in weights_by_name
-            else None
+            self.class_matrices.get(f"{name}_kernel")
             for name in ("retain", "posterior")
         )
-
-    def _affine_rows(self, variables):
-        if variables is None:
-            return None
-        return ClassRows(*variables, device=self.rows_device)
 
     @property
     def retained(self) -> Retained:
@@ -272,7 +270,7 @@ class DropMax(SampledSoftmax):
             logit = math.log(p) - math.log1p(-p) if p < 1 else 1e4
         return Retained(
             self.rows,
-            self._affine_rows(self.retain),
+            self.retain and self.retain.rows,
             logit,
             self.predict_samples,
             self.seed or 0,
@@ -399,12 +397,11 @@ class DropMax(SampledSoftmax):
             return tf.constant(self.retained.retain_logit)
         return self._affine(queries, self.retain, ids)
 
-    def _affine(self, queries, variables, ids):
+    def _affine(self, queries, matrix, ids):
         """Logits of the classes `ids`, or of all."""
-        rows = self._affine_rows(variables)
         if ids is None:
-            return products.all_products(queries, read.whole(rows))
-        kernel, bias = read.gather(rows, ids)
+            return products.all_products(queries, read.whole(matrix.rows))
+        kernel, bias = matrix.gather(ids)
         return tf.matmul(queries, kernel, transpose_b=True) + bias
 
     def _masking(self, seed):

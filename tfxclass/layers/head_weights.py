@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from tfxclass.initializers import rms_of
 from tfxclass.ops import placement
-from tfxclass.rows import class_matrix
+from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.rows.rounded_initializer import Rounded
 from tfxclass.types import Shape
 
@@ -26,7 +27,11 @@ class WeightSpec(NamedTuple):
         dtype: str.
         trainable: bool.
         is_rows: bool, whether steps gather its rows: they may then lie on the
-            host or on a server.
+            host or on a server. Rows of two dimensions are class vectors, of
+            a `ClassMatrix`.
+        bias: str, name of the weight with the biases of class vectors, if
+            there is one.
+        normalize: bool, whether logits are cosines of class vectors.
     """
 
     name: str
@@ -35,6 +40,13 @@ class WeightSpec(NamedTuple):
     dtype: str = "float32"
     trainable: bool = True
     is_rows: bool = True
+    bias: str = ""
+    normalize: bool = False
+
+    @property
+    def is_class_matrix(self) -> bool:
+        """Whether it has class vectors."""
+        return self.is_rows and len(self.shape) == 2
 
     @property
     def size(self) -> int:
@@ -60,29 +72,55 @@ def width_of(shape: Shape) -> int:
 
 
 def add_weights(
-    head: keras.layers.Layer, dim: int, shared: dict[str, keras.Variable]
-) -> dict[str, keras.Variable]:
-    """Makes the weights of a head for features of width `dim`.
+    head: keras.layers.Layer,
+    specs: Sequence[WeightSpec],
+    shared: dict[str, keras.Variable],
+) -> tuple[dict[str, keras.Variable], dict[str, ClassMatrix]]:
+    """Makes the weights of a head.
 
     Args:
         head: an `OutputHead` that is being built.
-        dim: int.
+        specs: list of `WeightSpec`.
         shared: weights by name that belong to another layer.
 
     Returns:
-        The variables by name, in the order of `weight_specs`.
+        `(variables, matrices)`, both by name. The matrices are of the class
+        vectors among the variables.
     """
+    servers = tf.distribute.ParameterServerStrategy
+    is_own = any(spec.is_rows and spec.name not in shared for spec in specs)
+    # Of a tied head, the rows lie where their owner put them.
+    is_apart = is_own and (
+        head.is_on_host() or isinstance(tf.distribute.get_strategy(), servers)
+    )
     found: dict[str, keras.Variable] = {}
-    for spec in head.weight_specs(dim):
-        kernel = found.get("kernel")
+    for spec in specs:
+        kernel = found.get("kernel") if is_apart else None
         if spec.name in shared:
             found[spec.name] = shared[spec.name]
         elif spec.is_rows:
-            found[spec.name] = head.add_rows(spec, kernel)
+            found[spec.name] = head.add_rows(spec, is_apart, kernel)
         else:
-            kernel = kernel if head._is_apart else None
             found[spec.name] = add_weight(head, spec, kernel)
-    return found
+    shards = head.shards
+    is_split = shards is not None and shards.count > 1
+    matrices = {
+        spec.name: ClassMatrix(
+            found[spec.name],
+            found.get(spec.bias),
+            spec.normalize,
+            head.seed,
+            # Rows in shards always count as new to an optimizer.
+            None if is_split else rms_of(spec.initializer, spec.shape),
+            spec.name in shared,
+            is_apart,
+            head.compute_dtype == "bfloat16",
+            shards,
+        )
+        for spec in specs
+        if spec.is_class_matrix
+    }
+    return found, matrices
 
 
 def is_on_host(head: keras.layers.Layer) -> bool:
@@ -111,31 +149,21 @@ def random_projection(
 def add_rows(
     head: keras.layers.Layer,
     spec: WeightSpec,
+    is_apart: bool,
     kernel: keras.Variable | None = None,
-) -> tuple[keras.Variable, bool]:
+) -> keras.Variable:
     """Makes a weight whose rows are gathered.
 
     Args:
         head: an `OutputHead` that is being built.
         spec: `WeightSpec`.
-        kernel: the class matrix; the weight lies on the same device.
-
-    Returns:
-        `(variable, is_apart)`: is_apart is whether it lies on another device
-        than the step, on a server or on the host.
+        is_apart: bool, whether it lies on another device than the step, on a
+            server or on the host.
+        kernel: the class matrix; the weight lies on the same device. Or None.
     """
-    servers = tf.distribute.ParameterServerStrategy
-    is_apart = isinstance(tf.distribute.get_strategy(), servers)
-    on_host = head.is_on_host()
-    is_apart = is_apart or on_host
+    on_host = is_apart and not tf.distribute.has_strategy()
     with tf.device("CPU:0") if on_host else contextlib.nullcontext():
-        variable = add_weight(head, spec, kernel if is_apart else None)
-    if len(spec.shape) == 2:
-        class_matrix.register(variable, head.seed)
-        class_matrix.of(variable).initial_rms = rms_of(
-            spec.initializer, spec.shape
-        )
-    return variable, is_apart
+        return add_weight(head, spec, kernel)
 
 
 def add_weight(

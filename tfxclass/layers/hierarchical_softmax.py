@@ -171,6 +171,7 @@ class HierarchicalSoftmax(OutputHead):
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         self.kernel = weights_by_name["kernel"]
+        self.class_matrix = self.class_matrices["kernel"]
         self.nodes, self.leaves = (
             weights_by_name["nodes"],
             weights_by_name["leaves"],

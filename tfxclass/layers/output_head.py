@@ -163,8 +163,11 @@ class OutputHead(keras.layers.Layer):
     #: The `keras.random.SeedGenerator` of a head whose steps draw numbers.
     random: Any = None
 
-    # Whether rows lie on another device than the step: a server, or the host.
-    _is_apart = False
+    #: The `ClassMatrix` of a head with one class vector for each class.
+    class_matrix: Any = None
+
+    #: The `Shards` of a head whose classes are shared out, or None.
+    shards: Any = None
 
     def __init__(
         self,
@@ -252,10 +255,11 @@ class OutputHead(keras.layers.Layer):
     def build(self, input_shape: Shape) -> None:
         dim = head_weights.width_of(input_shape)
         shared = self.shared_rows(dim)
-        weights_by_name = head_weights.add_weights(self, dim, shared)
-        #: The weights by name.
-        self.weights_by_name = weights_by_name
-        self.take_weights(weights_by_name)
+        #: The weights, and the `ClassMatrix` of class vectors, by name.
+        self.weights_by_name, self.class_matrices = head_weights.add_weights(
+            self, self.weight_specs(dim), shared
+        )
+        self.take_weights(self.weights_by_name)
         for variable in shared.values():
             untrack(self, variable)
 
@@ -272,11 +276,13 @@ class OutputHead(keras.layers.Layer):
             super().load_own_variables(saved_random.load(self.random, store))
 
     def add_rows(
-        self, spec: WeightSpec, kernel: keras.Variable | None = None
+        self,
+        spec: WeightSpec,
+        is_apart: bool,
+        kernel: keras.Variable | None = None,
     ) -> keras.Variable:
         """Makes a weight whose rows are gathered (see `head_weights`)."""
-        variable, self._is_apart = head_weights.add_rows(self, spec, kernel)
-        return variable
+        return head_weights.add_rows(self, spec, is_apart, kernel)
 
     def is_on_host(self) -> bool:
         """Whether class vectors lie in host memory, and the step does not."""
@@ -285,8 +291,7 @@ class OutputHead(keras.layers.Layer):
     @property
     def rows_device(self) -> str | None:
         """The device that reads all class vectors, str; None is the step's."""
-        kernel = getattr(self, "kernel", None) if self._is_apart else None
-        return None if kernel is None else placement.device_of(kernel)
+        return None if self.class_matrix is None else self.class_matrix.device
 
     @do_not_convert
     def call(

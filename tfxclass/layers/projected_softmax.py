@@ -118,7 +118,12 @@ class ProjectedSoftmax(SampledSoftmax):
 
     def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Lists `(projection, rows)`: logits are `x . projection . rows`."""
-        return [(tf.convert_to_tensor(self.projection), self.class_matrix())]
+        return [
+            (
+                tf.convert_to_tensor(self.projection),
+                self.class_matrix.values(),
+            )
+        ]
 
     @property
     def steps_by_class(self) -> bool:
@@ -129,7 +134,7 @@ class ProjectedSoftmax(SampledSoftmax):
         step = super().training_step(features, targets)
         if not self.l2 or self.sampler is not None:
             return step
-        penalty = self.l2 * tf.nn.l2_loss(self.class_matrix())
+        penalty = self.l2 * tf.nn.l2_loss(self.class_matrix.values())
         return step._replace(losses=step.losses + penalty)
 
     def may_skip_rows(self) -> bool:

@@ -16,8 +16,6 @@ from tfxclass.core.targets import with_negatives
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops import placement as placement_lib
-from tfxclass.rows import class_matrix
-from tfxclass.rows import read
 from tfxclass.samplers import by_name
 from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.sampler import Sample
@@ -181,8 +179,8 @@ class SampledSoftmax(ClassHead):
     def build(self, input_shape: Shape) -> None:
         super().build(input_shape)
         if self.sampler is not None:
-            self.sampler.build_for(self)
-            class_matrix.of(self.kernel).subscribe(self.sampler.rows_moved)
+            self.sampler.build_for(self.name, self.rows, self.num_negatives)
+            self.class_matrix.on_moved = self.sampler.rows_moved
             self.num_sampled = self.sampler.num_sampled
 
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
@@ -225,7 +223,7 @@ class SampledSoftmax(ClassHead):
                 self.sampler,
                 tf.stop_gradient(queries),
                 with_negatives(targets),
-                self.kernel,
+                self.class_matrix,
             )
         return sample.without_negatives(self.num_negatives)
 
@@ -233,7 +231,7 @@ class SampledSoftmax(ClassHead):
         self, sample: Sample
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """`(kernel, bias)` of the classes of a step; see `read.gather`."""
-        return read.gather(self.rows, sample.ids)
+        return self.class_matrix.gather(sample.ids)
 
     def sampled_logits(
         self,

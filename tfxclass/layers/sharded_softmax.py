@@ -18,11 +18,8 @@ from tfxclass.layers import head_weights
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.objectives import ALL_OBJECTIVES
-from tfxclass.ops import placement
 from tfxclass.ops.active_classes import active_classes
-from tfxclass.rows import class_matrix
 from tfxclass.rows import read
-from tfxclass.rows import stock_search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
@@ -32,7 +29,6 @@ from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass.types import Store
-from tfxclass.types import Variable
 
 # Begins the names of the samplers' state in files.
 _SAMPLER = "sampler_state_"
@@ -213,71 +209,26 @@ class ShardedSoftmax(ClassHead):
         ]
 
     def add_rows(
-        self, spec: WeightSpec, kernel: keras.Variable | None = None
+        self,
+        spec: WeightSpec,
+        is_apart: bool,
+        kernel: keras.Variable | None = None,
     ) -> keras.Variable | shards_lib.SplitRows:
         def add(shape, initializer, suffix=""):
             part = spec._replace(
                 name=spec.name + suffix, shape=shape, initializer=initializer
             )
-            return super(ShardedSoftmax, self).add_rows(part)
+            return super(ShardedSoftmax, self).add_rows(part, is_apart)
 
         return self.shards.add(add, spec.shape, spec.initializer)
 
     def exchange(self, features: tf.Tensor) -> ReplicaGroup:
         return shards_lib.batch_of(self.shards, features)
 
-    def class_rows(self) -> list[ClassRows]:
-        """The class vectors of this replica, or all of them outside of one."""
-        return list(self._numbered_rows().values())
-
-    def _numbered_rows(self):
-        """`ClassRows` by the number of the shard."""
-        shards = self.shards
-        number = shards_lib.batch_of(shards).shard
-        if number is not None or shards.count == 1:
-            parts = {number or 0: (self.kernel, self.row_bias)}
-        else:
-            kernels = dict(shards.components(self.kernel))
-            biases = {}
-            if self.row_bias is not None:
-                biases = dict(shards.components(self.row_bias))
-            parts = {i: (x, biases.get(i)) for i, x in kernels.items()}
-        return {
-            i: ClassRows(
-                *variables,
-                self.similarity == "cosine",
-                shards.starts[i],
-                shards.sizes[i],
-                None
-                if shards.is_of_replicas
-                else placement.host_of(variables[0]),
-                bfloat16_products=self.compute_dtype == "bfloat16",
-            )
-            for i, variables in parts.items()
-        }
-
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         if weights is None and self.exchange(features).needs_collectives:
             return tf.fill([tf.shape(features)[0], self.num_classes], math.nan)
         return super().all_logits(features, weights)
-
-    def class_matrix(self) -> tf.Tensor:
-        """The class vectors of all shards as one tensor, for exports."""
-        exchange = shards_lib.batch_of(self.shards)
-        parts = [read.whole(rows).kernel for rows in self.class_rows()]
-        return tf.concat([exchange.gather(x) for x in parts], axis=0)
-
-    def export_weights(self) -> list[ClassRows]:
-        if self.shards.count == 1:
-            return super().export_weights()
-        with tf.device("CPU:0"):
-            kernel, *biases = (
-                tf.Variable(self.shards.read(x), trainable=False)
-                for x in self.shard_variables
-            )
-        bias = biases[0] if biases else None
-        rows = ClassRows(kernel, bias, normalize=self.similarity == "cosine")
-        return [stock_search.servable(rows)]
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         exchange = self.exchange(features)
@@ -291,7 +242,7 @@ class ShardedSoftmax(ClassHead):
         queries = self.queries(features)
         sampled = [
             self._sampled(number, rows, queries, exchange, targets)
-            for number, rows in self._numbered_rows().items()
+            for number, rows in self.class_matrix.rows_by_shard().items()
         ]
         parts, columns, ids = map(list, zip(*sampled))
         options = self.loss_options
@@ -317,7 +268,7 @@ class ShardedSoftmax(ClassHead):
                 "replicas and trains in all of them together. Received: "
                 "`training=True` outside of `strategy.run`."
             )
-        if not class_matrix.of(self.kernel).keeps_shards:
+        if self.class_matrix.optimizer is None:
             raise ValueError(
                 "`optimizer` must be one of tfxclass.optimizers, e.g. "
                 "HeadAdam, and built before the training step is traced (fit "
@@ -372,7 +323,7 @@ class ShardedSoftmax(ClassHead):
 
     def save_own_variables(self, store: Store) -> None:
         # Rows are in the order of all classes, whatever the shards are.
-        state.save(self.shard_variables, store)
+        state.save(self.class_matrix.variables, store)
         saved_random.save(self.random, store)
         if self._saves_samplers:
             store["sampler_shards"] = np.array(self.shards.count)
@@ -382,7 +333,7 @@ class ShardedSoftmax(ClassHead):
     def load_own_variables(self, store: Store) -> None:
         with head_weights.loading_into(self):
             rows = saved_random.load(self.random, store)
-            state.load(self.shard_variables, rows)
+            state.load(self.class_matrix.variables, rows)
         names = [x for x in store.keys() if x.startswith(_SAMPLER)]
         # Samplers of another number of shards are of other classes: the
         # indexes are built again, from the rows.
@@ -390,11 +341,6 @@ class ShardedSoftmax(ClassHead):
             self._samplers.set_state(
                 {x.removeprefix(_SAMPLER): store[x] for x in names}
             )
-
-    @property
-    def shard_variables(self) -> list[Variable | shards_lib.SplitRows]:
-        variables = [self.kernel, self.row_bias]
-        return [x for x in variables if x is not None]
 
     @property
     def _saves_samplers(self):

@@ -19,7 +19,6 @@ from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.ops import placement as placement_lib
 from tfxclass.ops import row_update
-from tfxclass.rows import class_matrix
 from tfxclass.rows import products
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
@@ -165,9 +164,6 @@ class TwoTowerSoftmax(SampledSoftmax):
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         super().take_weights(weights_by_name)
         self.residual = weights_by_name.get("residual")
-        if self.residual is not None:
-            is_normalized = self.similarity == "cosine"
-            class_matrix.of(self.residual).is_normalized = is_normalized
         self.state = weights_by_name["state"]
         self.next_class = weights_by_name["next_class"]
         self.table = table_lib.Table(self._columns(), weights_by_name)

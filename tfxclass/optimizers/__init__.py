@@ -8,7 +8,6 @@ from tfxclass.optimizers.head_adam import HeadAdam
 from tfxclass.optimizers.local_sgd import LocalSGD
 from tfxclass.optimizers.multi_optimizer import MultiOptimizer
 from tfxclass.optimizers.sgd import LazySGD
-from tfxclass.optimizers.sharded_slots import keeps_shards
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import growing_stages
 
@@ -23,7 +22,6 @@ __all__ = [
     "MultiOptimizer",
     "Stage",
     "growing_stages",
-    "keeps_shards",
 ]
 
 

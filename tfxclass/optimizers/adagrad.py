@@ -63,5 +63,5 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
         ours: Config = {"second_moment": second_moment, "l2": l2}
         super().__init__(*of_keras, **ours, **kwargs)
 
-    def _rule_of(self, variable):
+    def _rule_of(self, variable, matrix):
         return rules.Adagrad(self.initial_accumulator_value, self.epsilon)

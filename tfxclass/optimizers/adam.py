@@ -8,7 +8,6 @@ import keras
 
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
-from tfxclass.rows import class_matrix
 from tfxclass.types import LearningRate
 
 
@@ -132,13 +131,10 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
                 "out one of both. Received: amsgrad=True"
             )
 
-    def _rule_of(self, variable):
+    def _rule_of(self, variable, matrix):
         betas = self.beta_1, self.beta_2
-        if (
-            self.second_moment == "matrix"
-            and class_matrix.holds_class_vectors(variable)
-            and len(variable.shape) > 1
-        ):
+        is_own = matrix is not None and not matrix.is_tied
+        if self.second_moment == "matrix" and is_own:
             return rules.SharedAdam(*betas, self.epsilon)
         return rules.Adam(*betas, self.epsilon, self.amsgrad)
 

@@ -17,7 +17,7 @@ from tfxclass.ops.row_update import RowStorage
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.adam import check_epsilon
 from tfxclass.optimizers.row_optimizer import RowOptimizer
-from tfxclass.rows import class_matrix
+from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.shards import shards_of
 from tfxclass.types import Config
 from tfxclass.types import Variable
@@ -39,6 +39,7 @@ class ScaledAdagrad:
         dense_rule: the rule of dense gradients, whose state this one has; None
             if all gradients are of rows. Its second moments are then the
             accumulators.
+        matrix: the `ClassMatrix` of class vectors, or None.
         trained_marks: scales of class vectors. The rate is multiplied by
             `TRAINED_FACTOR` if some were trained before.
     """
@@ -47,6 +48,7 @@ class ScaledAdagrad:
     offset: float
     has_scale: bool = False
     dense_rule: rules.Adam | None = None
+    matrix: ClassMatrix | None = None
     trained_marks: Sequence[Variable] = ()
 
     @property
@@ -62,7 +64,7 @@ class ScaledAdagrad:
             return {"accumulator": accumulator}
         # A sum of scales, their number, and 1 for class vectors that were
         # trained before.
-        mark = float(class_matrix.is_trained(variable))
+        mark = float(self.matrix is not None and self.matrix.is_trained())
         scale = rules.one_row(storage, [0.0, 0.0, mark])
         return {"gradient_scale": scale, "accumulator": accumulator}
 
@@ -210,36 +212,38 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
                 "only get shorter. Fix: leave it out. Received: amsgrad=True"
             )
 
-    def _rule_of(self, variable):
-        if class_matrix.is_of_head(variable):
-            return self._class_rule(variable)
+    def _rule_of(self, variable, matrix):
+        if matrix is not None:
+            return self._class_rule(variable, matrix)
         adam = rules.Adam(self.beta_1, self.beta_2, self.epsilon)
         if self.embedding_rate == "adam" or len(variable.shape) < 2:
             return adam
         # An embedding follows the class vectors of its model.
-        matrices = filter(class_matrix.is_of_head, self._built_for)
-        rule = RULES["embedding"]
-        rule = self._with_rate(rule, self.embedding_rate, matrices)
+        rule = self._with_rate(RULES["embedding"], self.embedding_rate)
         return dataclasses.replace(rule, dense_rule=adam)
 
-    def _class_rule(self, variable):
-        is_normalized = class_matrix.of(variable).is_normalized
-        rule = RULES["cosine" if is_normalized else "dot"]
-        rule = self._with_rate(rule, self.class_rate, [variable])
+    def _class_rule(self, variable, matrix):
+        rule = RULES["cosine" if matrix.normalize else "dot"]
+        rule = dataclasses.replace(rule, matrix=matrix)
+        rule = self._with_rate(rule, self.class_rate)
         if self._is_replicated and shards_of(variable) is not None:
             # Each replica takes the scale of its own classes in a step.
             return dataclasses.replace(rule, has_scale=False)
         return rule
 
-    def _with_rate(self, rule, own_rate, matrices):
+    def _with_rate(self, rule, own_rate):
         """A rule with the rate that a user chose, or slower where trained."""
         if own_rate is not None:
             return dataclasses.replace(rule, rate=own_rate)
         if not self.built:
             return rule
-        states = [self._states[self._index_of(each)] for each in matrices]
-        name = "gradient_scale"
-        marks = [state[name] for state in states if name in state]
+        marks = [
+            state["gradient_scale"]
+            for variable, state in zip(self._built_for, self._states)
+            if "gradient_scale" in state
+            and rule.matrix
+            in (None, self._matrices.get(self._key_of(variable)))
+        ]
         return dataclasses.replace(rule, trained_marks=marks)
 
     def get_config(self) -> Config:

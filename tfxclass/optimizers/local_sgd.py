@@ -19,7 +19,6 @@ from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import StageSchedule
 from tfxclass.optimizers.stages import check_stages
-from tfxclass.rows import class_matrix
 from tfxclass.shards import shards_of
 from tfxclass.types import Config
 from tfxclass.types import Gradient
@@ -139,9 +138,12 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
                 self._stage_starts = self.add_optimizer_variables(
                     variables, "stage_start"
                 )
-        if self._is_replicated and not self._schedule.always_averages:
-            for variable in variables:
-                class_matrix.of(variable).set_local_optimizer(self)
+
+    @property
+    def differs_between_replicas(self) -> bool:
+        """Whether replicas are no one model between averages."""
+        is_local = not self._schedule.always_averages
+        return self._averages is not None and is_local
 
     def _check_variables(self, variables):
         if self._is_replicated and tf.inside_function():
@@ -161,7 +163,7 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
                     "replicas, e.g. a SampledSoftmax"
                 )
 
-    def _rule_of(self, variable):
+    def _rule_of(self, variable, matrix):
         return rules.SGD(self.momentum, self.nesterov)
 
     @property

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
-from tfxclass.rows import class_matrix
 from tfxclass.types import Gradient
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -91,7 +90,9 @@ class ReplicaAverages:
                 whole += group
         moved = _assign_means(strategy, whole, rows)
         for variable, ids in zip(tables, moved):
-            class_matrix.of(variable).notify(ids)
+            matrix = self._optimizer._matrix_of(variable)
+            if matrix is not None:
+                matrix.note_moved(ids)
 
     def average(self) -> None:
         """Averages now, unless replicas are equal; outside of replicas."""

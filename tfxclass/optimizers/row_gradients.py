@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
-from tfxclass.shards import shards_of
 from tfxclass.types import Gradient
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -50,13 +49,15 @@ def times(gradient: Gradient, number: Scalar) -> Gradient:
 def all_reduce(
     reduce: Callable[[list[Any]], Any],
     pairs: Sequence[tuple[Gradient, Variable]],
+    is_whole: Sequence[bool],
 ) -> list[tuple[Gradient, Variable]]:
-    """Reduces pairs of gradient and variable; shards are left as they are.
+    """Reduces pairs of gradient and variable where `is_whole`.
+
+    Others are in shards, and are left as they are.
 
     `AllRows` are reduced as dense gradients: replicas would put their rows one
     below the other.
     """
-    is_whole = [shards_of(variable) is None for _, variable in pairs]
     given = [
         (g.values if isinstance(g, AllRows) else g, v)
         for (g, v), whole in zip(pairs, is_whole)

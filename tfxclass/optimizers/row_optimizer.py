@@ -30,6 +30,7 @@ from tfxclass.optimizers import sharded_slots
 from tfxclass.optimizers.gradient_sums import GradientSums
 from tfxclass.rows import class_gradients
 from tfxclass.rows import class_matrix
+from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Initializer
@@ -103,13 +104,19 @@ class RowOptimizer(OptimizerHooks):
         self.slot_dtype = slot_dtype
         self.l2 = l2
         self._sums: GradientSums | None = None
+        self._matrices: dict[str, ClassMatrix] = {}
         self._check_arguments()
 
     def _check_arguments(self):
         """Raises ValueError for arguments that a subclass cannot combine."""
 
-    def _rule_of(self, variable: Variable) -> Any:
-        """The update rule of a variable, one of those in `rules.py`."""
+    def _rule_of(self, variable: Variable, matrix: ClassMatrix | None) -> Any:
+        """The update rule of a variable, one of those in `rules.py`.
+
+        Args:
+            variable: of `build`.
+            matrix: the `ClassMatrix` whose class vectors it has, or None.
+        """
         raise NotImplementedError
 
     @property
@@ -127,10 +134,19 @@ class RowOptimizer(OptimizerHooks):
         if self.built:
             return
         check_made_within(self._strategy, variables)
-        if any(map(class_matrix.holds_bfloat16, variables)):
+        #: The `ClassMatrix` of the variables with class vectors.
+        self._matrices = {
+            self._key_of(variable): matrix
+            for variable in variables
+            if (matrix := class_matrix.of(variable)) is not None
+        }
+        if any(matrix.is_half for matrix in self._matrices.values()):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
         if self._is_replicated:
-            sharded_slots.take_charge(self, variables)
+            for variable in filter(shards_lib.shards_of, variables):
+                sharded_slots.check(self, variable)
+            for matrix in self._matrices.values():
+                matrix.optimizer = self
         with eager_variables():
             #: The state of each variable, by name.
             self._states = [self._make_state(v) for v in variables]
@@ -138,12 +154,17 @@ class RowOptimizer(OptimizerHooks):
             if self.gradient_accumulation_steps and not self._is_replicated:
                 self._sums = GradientSums(self, variables)
 
+    def _matrix_of(self, variable):
+        """The `ClassMatrix` whose class vectors a variable has, or None."""
+        return self._matrices.get(self._key_of(variable))
+
     def _make_state(self, variable):
         """Makes the state that the rule of a variable declares, by name."""
         if getattr(variable, "overwrite_with_gradient", False):
             return {}
         storage = self._storage_of(variable)
-        specs = self._rule_of(variable).state(variable, storage)
+        rule = self._rule_of(variable, self._matrix_of(variable))
+        specs = rule.state(variable, storage)
         return {name: self._add(variable, name, x) for name, x in specs.items()}
 
     def add_variable_from_reference(
@@ -179,12 +200,13 @@ class RowOptimizer(OptimizerHooks):
     def _storage_of(self, variable):
         """How a variable and its state are stored, for `row_update`."""
         dtype = tf.as_dtype(variable.dtype)
-        is_half = class_matrix.holds_bfloat16(variable)
+        matrix = self._matrix_of(variable)
+        is_own = matrix is not None and not matrix.is_tied
+        is_half = is_own and dtype == tf.bfloat16
         slot_dtype = tf.float32 if is_half else dtype
         is_compact = self.slot_dtype == "bfloat16"
         if slot_dtype != tf.float32 or not (
-            class_matrix.holds_class_vectors(variable)
-            and (is_compact or self.second_moment == "row")
+            is_own and (is_compact or self.second_moment == "row")
         ):
             return RowStorage(dtype, slot_dtype)
         # The op has no bfloat16 first moments with full second ones.
@@ -240,12 +262,12 @@ class RowOptimizer(OptimizerHooks):
 
     def _deferred(self, gradient, variable):
         """The `DeferredGradient` of class vectors, or None."""
-        matrix = self._built_for[self._index_of(variable)]
+        kernel = self._built_for[self._index_of(variable)]
         if (
             isinstance(gradient, tf.IndexedSlices)
-            or not class_matrix.is_of_head(matrix)
-            or self._storage_of(matrix).slot_dtype != tf.float32
-            or getattr(matrix, "constraint", None) is not None
+            or self._matrix_of(kernel) is None
+            or self._storage_of(kernel).slot_dtype != tf.float32
+            or getattr(kernel, "constraint", None) is not None
         ):
             return None
         return class_gradients.take(gradient, variable)
@@ -258,7 +280,8 @@ class RowOptimizer(OptimizerHooks):
             return gradient
         storage = self._storage_of(variable)
         is_plain = storage == RowStorage(storage.dtype, storage.dtype)
-        if is_plain and self._rule_of(variable).takes_dense:
+        rule = self._rule_of(variable, self._matrix_of(variable))
+        if is_plain and rule.takes_dense:
             return gradient
         self._check_rows(variable)
         return row_gradients.AllRows(gradient)
@@ -321,7 +344,10 @@ class RowOptimizer(OptimizerHooks):
         reduce = super()._on_all_reduce
         if not tf.distribute.has_strategy():
             return reduce(pairs)
-        return row_gradients.all_reduce(reduce, list(pairs))
+        pairs = list(pairs)
+        variables = [self._built_for[self._index_of(v)] for _, v in pairs]
+        is_whole = [shards_lib.shards_of(v) is None for v in variables]
+        return row_gradients.all_reduce(reduce, pairs, is_whole)
 
     def update_step(
         self, gradient: Gradient, variable: Variable, learning_rate: Any
@@ -337,11 +363,12 @@ class RowOptimizer(OptimizerHooks):
     def _update_rows(self, variable, ids, grads, learning_rate):
         """One step of the rows `ids`; what the op returns."""
         index = self._index_of(variable)
-        matrix = self._built_for[index]
-        storage = self._storage_of(matrix)
+        reference = self._built_for[index]
+        matrix = self._matrix_of(reference)
+        storage = self._storage_of(reference)
         if storage.bfloat16_moments or storage.slot_dtype != storage.dtype:
             # Kernels of one head, and heads of one seed, differ by index.
-            seed = (class_matrix.seed_of(matrix) or 0) * 1024 + index
+            seed = (0 if matrix is None else matrix.seed) * 1024 + index
             storage = storage._replace(seed=seed, step=num_applied(self))
         if not isinstance(grads, ClassGradient):
             grads = tf.cast(grads, storage.slot_dtype)
@@ -356,7 +383,7 @@ class RowOptimizer(OptimizerHooks):
             self.iterations,
             storage,
         )
-        return self._rule_of(matrix).update(step)
+        return self._rule_of(reference, matrix).update(step)
 
     def _decay(self, variable, learning_rate):
         """Learning rate times weight decay, float64 scalar."""

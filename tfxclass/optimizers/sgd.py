@@ -63,5 +63,5 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
         of_keras = (learning_rate, momentum, nesterov, weight_decay)
         super().__init__(*of_keras, slot_dtype=slot_dtype, l2=l2, **kwargs)
 
-    def _rule_of(self, variable):
+    def _rule_of(self, variable, matrix):
         return rules.SGD(self.momentum, self.nesterov)

@@ -12,7 +12,7 @@ from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.recovery.recover import recovery_bytes
-from tfxclass.rows import class_matrix
+from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.rows.rounded_initializer import CONSTANTS
 from tfxclass.rows.rounded_initializer import Rounded
 
@@ -162,10 +162,11 @@ def _slots_of(optimizer, dtype="float32", are_class_rows=True):
     """Optimizer state of a small variable, and its shape."""
     copy = type(optimizer).from_config(optimizer.get_config())
     variable = keras.Variable(np.zeros((3, 2)), dtype=dtype)
-    if are_class_rows:
-        class_matrix.register(variable, 0)
+    # An optimizer finds it while it lives.
+    matrix = ClassMatrix(variable) if are_class_rows else None
     before = len(copy.variables)
     copy.build([variable])
+    del matrix
     return copy.variables[before:], (3, 2)
 
 

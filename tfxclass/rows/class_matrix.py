@@ -1,8 +1,4 @@
-"""What heads, samplers and optimizers tell each other of a class matrix.
-
-An optimizer is handed variables, not heads. `of(variable)` finds what else is
-known of a variable, without an attribute on the variable itself.
-"""
+"""Class vectors of a head, and all that is known of them."""
 
 import weakref
 from collections.abc import Callable
@@ -13,13 +9,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import shards as shards_lib
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import placement
+from tfxclass.owners import OWNERS
+from tfxclass.rows import read
+from tfxclass.rows import stock_search
+from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Variable
-from tfxclass.weak_registry import WeakRegistry
 
-_MATRICES = WeakRegistry()
 # Random initial values differ by under 1 % from what the initializer says.
 # Training makes them 1.7 times as large in small models, and 8 in others.
 _TRAINED_RATIO = 1.3
@@ -27,114 +26,201 @@ _SAMPLED_ROWS = 1000
 
 
 class ClassMatrix:
-    """What is known about a variable in addition to its values.
+    """Class vectors and their biases, as a head makes them in `build`.
 
-    Attributes:
-        seed: int, of the stochastic rounding of class vectors; None where the
-            variable holds no class vectors, as a bias or an encoder's weight.
-        is_tied: bool, whether it is an embedding that a head is tied to.
-        is_normalized: bool, whether a head normalizes the class vectors
-            (`similarity="cosine"`).
+    The head, its sampler and its exports read `ClassRows` of it. An optimizer,
+    which is handed the variables alone, finds it with `of`.
+
+    Args:
+        kernel: Keras variable `[rows, dim]`, or `SplitRows` of servers.
+        bias: as `kernel`, `[rows]`, or None.
+        normalize: bool, whether logits are cosines of the class vectors.
+        seed: int or None, of the stochastic rounding of class vectors.
         initial_rms: float, root mean square of the initial values; None where
             the initializer does not tell it.
+        is_tied: bool, whether the kernel is an embedding that a head is tied
+            to.
+        is_apart: bool, whether it lies on another device than the step, on a
+            server or on the host, and is computed with there.
+        bfloat16_products: of `ClassRows`.
+        shards: the `Shards` whose rows the variables have, or None.
+
+    Attributes:
+        on_moved: function that is called with the ids of class vectors,
+            int64 `[n]`, that moved without being sampled; or None.
     """
 
-    def __init__(self) -> None:
-        self.seed: int | None = None
-        self.is_tied = False
-        self.is_normalized = False
-        self.initial_rms: float | None = None
-        self._shard_owner = _gone
-        self._local_optimizer = _gone
-        self._subscriber = _gone
+    def __init__(
+        self,
+        kernel: Any,
+        bias: Any = None,
+        normalize: bool = False,
+        seed: int | None = None,
+        initial_rms: float | None = None,
+        is_tied: bool = False,
+        is_apart: bool = False,
+        bfloat16_products: bool = False,
+        shards: Any = None,
+    ) -> None:
+        self.kernel, self.bias = kernel, bias
+        self.normalize = normalize
+        self.seed = int(seed or 0)
+        self.initial_rms = initial_rms
+        self.is_tied = is_tied
+        self.bfloat16_products = bfloat16_products
+        self.shards = shards
+        self.on_moved: Callable[[tf.Tensor], None] | None = None
+        self._is_apart = is_apart
+        self._optimizer: Any = lambda: None
+        self._parts = shards_lib.parts_of(kernel)
+        for part in self._parts:
+            OWNERS.set(part, self)
+        if bias is not None:
+            for part in shards_lib.parts_of(bias):
+                OWNERS.set(part, self)
 
     @property
-    def keeps_shards(self) -> bool:
-        """Whether an optimizer updates each shard on its own replica."""
-        return self._shard_owner() is not None
+    def variables(self) -> list[Any]:
+        """The kernel, and the bias if there is one."""
+        return [x for x in (self.kernel, self.bias) if x is not None]
 
-    def set_shard_owner(self, optimizer: Any) -> None:
-        """Makes `keeps_shards` true while the optimizer lives."""
-        self._shard_owner = weakref.ref(optimizer)
+    def has(self, variable: Variable) -> bool:
+        """Whether class vectors are in a variable, of one server perhaps."""
+        return any(part is variable for part in self._parts)
+
+    @property
+    def device(self) -> str | None:
+        """The device that reads all class vectors, str; None is the step's."""
+        return placement.device_of(self.kernel) if self._is_apart else None
+
+    @property
+    def is_half(self) -> bool:
+        """Whether class vectors are stored in bfloat16."""
+        return bfloat16_rows.is_half(self._parts[0])
+
+    @property
+    def rows(self) -> ClassRows:
+        """The `ClassRows` of all classes, which are in no shards."""
+        return ClassRows(
+            self.kernel,
+            self.bias,
+            self.normalize,
+            device=self.device,
+            bfloat16_products=self.bfloat16_products,
+        )
+
+    def rows_by_shard(self) -> dict[int, ClassRows]:
+        """The `ClassRows` that are here, by the number of their shard.
+
+        In a replica these are its own rows. Outside of one, and without
+        shards, they are all rows.
+        """
+        shards = self.shards
+        if shards is None:
+            return {0: self.rows}
+        number = shards_lib.batch_of(shards).shard
+        if number is not None or shards.count == 1:
+            parts = {number or 0: self.variables}
+        else:
+            local = [shards.components(x) for x in self.variables]
+            parts = {
+                pairs[0][0]: [part for _, part in pairs]
+                for pairs in zip(*local, strict=True)
+            }
+        return {i: self._shard(i, *parts[i]) for i in parts}
+
+    def _shard(self, number, kernel, bias=None):
+        return self.rows._replace(
+            kernel=kernel,
+            bias=bias,
+            first=self.shards.starts[number],
+            size=self.shards.sizes[number],
+            device=None
+            if self.shards.is_of_replicas
+            else placement.host_of(kernel),
+        )
+
+    def gather(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """`(kernel, bias)` of classes `ids`, as `read.gather`."""
+        return read.gather(self.rows, ids)
+
+    def values(self) -> tf.Tensor:
+        """All class vectors as they are stored, float32; of all shards."""
+        parts = [read.whole(x).kernel for x in self.rows_by_shard().values()]
+        parts = [bfloat16_rows.floats(x) for x in parts]
+        if self.shards is None:
+            return parts[0]
+        exchange = shards_lib.batch_of(self.shards)
+        return tf.concat([exchange.gather(x) for x in parts], axis=0)
+
+    def servable(self) -> ClassRows:
+        """The `ClassRows` that an export saves, of all shards."""
+        rows = self.rows
+        if self.shards is not None and self.shards.count > 1:
+            with tf.device("CPU:0"):
+                kernel, *biases = (
+                    tf.Variable(self.shards.read(x), trainable=False)
+                    for x in self.variables
+                )
+            rows = rows._replace(kernel=kernel, bias=(*biases, None)[0])
+        return stock_search.servable(rows)
+
+    def is_trained(self) -> bool:
+        """Whether values are much larger than their initializer makes them.
+
+        They come from training, from a file, or from data such as class means.
+        """
+        if self.initial_rms is None:
+            return False
+        rows = self.kernel.shape[0]
+        ids = np.linspace(0, rows - 1, min(rows, _SAMPLED_ROWS))
+        with tf.init_scope():
+            # A variable that is created in a tf.function has no values before
+            # the function is traced.
+            if not tf_variable(self.kernel).is_initialized():
+                return False
+            vectors = placement.gather(self.kernel, ids.astype(np.int64))
+            squares = tf.square(tf.cast(vectors, tf.float32))
+            rms = float(tf.sqrt(tf.reduce_mean(squares)))
+        return rms > _TRAINED_RATIO * self.initial_rms
+
+    # What the optimizer and the sampler tell each other.
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer of ours that updates it on several replicas, or None.
+
+        A shard is updated on its own replica then. Others would add up the
+        gradients of different classes.
+        """
+        return self._optimizer()
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Any) -> None:
+        self._optimizer = weakref.ref(optimizer)
 
     @property
     def differs_between_replicas(self) -> bool:
-        """Whether an optimizer updates each replica by itself."""
-        return self._local_optimizer() is not None
+        """Whether the optimizer updates each replica by itself."""
+        return getattr(self.optimizer, "differs_between_replicas", False)
 
-    def set_local_optimizer(self, optimizer: Any) -> None:
-        """Makes `differs_between_replicas` true while the optimizer lives."""
-        self._local_optimizer = weakref.ref(optimizer)
+    def note_moved(self, ids: tf.Tensor) -> None:
+        """Tells `on_moved` of class vectors that moved, int64 `[n]`.
 
-    def subscribe(self, on_update: Callable[[tf.Tensor], None]) -> None:
-        """Has the method `on_update` called with the ids of updated rows.
-
-        Only `LocalSGD` notifies, of the rows that an average changes: a
-        sampler knows the rows of its own samples.
+        Only `LocalSGD` does, of the rows that an average changes: a sampler
+        knows the rows of its own samples.
         """
-        self._subscriber = weakref.WeakMethod(on_update)
-
-    def notify(self, ids: tf.Tensor) -> None:
-        """Tells the subscriber of updated rows, int64 `[n]`."""
-        on_update = self._subscriber()
-        if on_update is not None:
-            on_update(ids)
+        if self.on_moved is not None:
+            self.on_moved(ids)
 
 
-def of(variable: Variable) -> ClassMatrix:
-    """The `ClassMatrix` of a variable, made when it is first asked for."""
-    found = _MATRICES.get(variable)
-    if found is None:
-        found = ClassMatrix()
-        _MATRICES.set(variable, found)
-    return found
+def of(variable: Variable) -> ClassMatrix | None:
+    """The `ClassMatrix` whose class vectors a variable has, or None.
 
-
-def register(variable: Variable, seed: int | None) -> None:
-    """Says that `variable` holds class vectors of a head with this seed."""
-    of(variable).seed = int(seed or 0)
-
-
-def is_trained(variable: Variable) -> bool:
-    """Whether values are much larger than their initializer makes them.
-
-    They come from training, from a file, or from data such as class means.
+    The class vectors may be those of one server. A bias has none.
     """
-    initial = of(variable).initial_rms
-    if initial is None:
-        return False
-    rows = variable.shape[0]
-    ids = np.linspace(0, rows - 1, min(rows, _SAMPLED_ROWS)).astype(np.int64)
-    with tf.init_scope():
-        # A variable that is created in a tf.function has no values before the
-        # function is traced.
-        if not tf_variable(variable).is_initialized():
-            return False
-        vectors = tf.cast(placement.gather(variable, ids), tf.float32)
-        rms = float(tf.sqrt(tf.reduce_mean(tf.square(vectors))))
-    return rms > _TRAINED_RATIO * initial
-
-
-def holds_class_vectors(variable: Variable) -> bool:
-    """Whether `register` was called for `variable`."""
-    return seed_of(variable) is not None
-
-
-def is_of_head(variable: Variable) -> bool:
-    """Whether it holds class vectors, or a tied embedding."""
-    found = _MATRICES.get(variable)
-    return found is not None and (found.seed is not None or found.is_tied)
-
-
-def holds_bfloat16(variable: Variable) -> bool:
-    """Whether it holds class vectors in bfloat16."""
-    return holds_class_vectors(variable) and bfloat16_rows.is_half(variable)
-
-
-def seed_of(variable: Variable) -> int | None:
-    """The seed that `register` was given, or None."""
-    found = _MATRICES.get(variable)
-    return None if found is None else found.seed
+    found = OWNERS.get(variable)
+    return found if found is not None and found.has(variable) else None
 
 
 def check_rounded(
@@ -148,14 +234,13 @@ def check_rounded(
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if getattr(optimizer, "rounds_bfloat16_rows", False):
         return
-    for variable in filter(holds_bfloat16, variables):
+    for variable in variables:
+        matrix = of(variable)
+        if matrix is None or not matrix.is_half:
+            continue
         raise ValueError(
             "`optimizer` must be one of tfxclass.optimizers, e.g. HeadAdam, "
             'for rows of kernel_dtype="bfloat16": others round small steps '
             f"to none. Received: a {type(optimizer).__name__} for "
             f"{variable.path!r}."
         )
-
-
-def _gone():
-    """A reference to nothing."""

@@ -12,6 +12,7 @@ from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.index import query_threads
+from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import check_neighbor_fraction
 from tfxclass.samplers.candidates import sample_with_candidates
@@ -113,9 +114,11 @@ class IndexedSampler(Sampler):
         """The schedule, if it measures the recall."""
         return self.schedule if isinstance(self.schedule, Drift) else None
 
-    def build_for(self, head: keras.layers.Layer) -> None:
-        self.device = placement.of_index(head.kernel, self.has_gpu_ops)
-        super().build_for(head)
+    def build_for(
+        self, head_name: str, rows: ClassRows, num_negatives: int = 0
+    ) -> None:
+        self.device = placement.of_index(rows.kernel, self.has_gpu_ops)
+        super().build_for(head_name, rows, num_negatives)
         if self.searches_index():
             library.require_op(f"{self.index.prefix}_build")
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.rows import class_matrix
+from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.samplers.sampler import Sample
 from tfxclass.shards.exchange import gather
-from tfxclass.types import Variable
 
 # Products of greater numbers are infinite.
 _MAX_QUERY = 1e15
@@ -25,7 +24,10 @@ def finite(queries: tf.Tensor) -> tf.Tensor:
 
 
 def sample_for_replicas(
-    sampler: Any, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    sampler: Any,
+    queries: tf.Tensor,
+    target_ids: tf.Tensor,
+    matrix: ClassMatrix,
 ) -> Sample:
     """`sampler.sample` and `update`, once a step.
 
@@ -41,12 +43,14 @@ def sample_for_replicas(
     replica: there a worker's replicas are sampled for at once, and no features
     cross to other workers.
 
-    Args and returns as `Sampler.sample`, in a replica.
+    Args and returns as `Sampler.sample`, in a replica, with the `ClassMatrix`
+    in place of its kernel.
     """
+    kernel = matrix.kernel
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return _sample(sampler, queries, target_ids, kernel)
-    if class_matrix.of(kernel).differs_between_replicas:
+    if matrix.differs_between_replicas:
         if sampler.is_stateless:
             return sampler.sample(finite(queries), target_ids, kernel)
         return _sample_in_worker(context, sampler, queries, target_ids, kernel)

@@ -11,6 +11,7 @@ from tfxclass.checks import suggesting_arguments
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
+from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.samplers.sample_size import count_labels
@@ -141,22 +142,31 @@ class Sampler(keras.layers.Layer):
         self.normalize = False
         self.random = keras.random.SeedGenerator(seed)
 
-    def build_for(self, head: keras.layers.Layer) -> None:
-        """Prepares for the class matrix of `head`, which has been built."""
-        if self.head_name not in (None, head.name):
+    def build_for(
+        self, head_name: str, rows: ClassRows, num_negatives: int = 0
+    ) -> None:
+        """Prepares for the class vectors of a head.
+
+        Args:
+            head_name: str.
+            rows: `ClassRows` of all classes that there are to sample.
+            num_negatives: int, of the head.
+        """
+        if self.head_name not in (None, head_name):
             raise ValueError(
                 "A sampler belongs to one head. Received: the sampler of "
-                f"{self.head_name!r} for {head.name!r}."
+                f"{self.head_name!r} for {head_name!r}."
             )
-        self.check_for(head.num_classes)
+        num_classes, dim = rows.kernel.shape
+        self.check_for(num_classes)
         is_new = self.head_name is None
-        self.head_name = head.name
-        self.normalize = head.similarity == "cosine"
-        self.num_negatives = head.num_negatives
-        self.resolve_size(head.num_classes)
+        self.head_name = head_name
+        self.normalize = rows.normalize
+        self.num_negatives = num_negatives
+        self.resolve_size(num_classes)
         if is_new:
             self.overflow = LabelOverflow()
-            self.build((head.num_classes, head.kernel.shape[1]))
+            self.build((num_classes, dim))
 
     def resolve_size(self, num_classes: int) -> None:
         """Sets `num_sampled` for a number of classes, if it was not given."""

@@ -1,6 +1,5 @@
 """Samplers of the classes of each shard, with their indexes."""
 
-import types
 from typing import Any
 
 import keras
@@ -24,15 +23,16 @@ class ShardSamplers:
     def __init__(self, sampler: Any, head: keras.layers.Layer) -> None:
         sampler.check_for(head.num_classes)
         self._shards = head.shards
-        self._kernels = dict(head.shards.components(head.kernel))
+        rows = head.class_matrix.rows_by_shard()
+        self._kernels = {number: rows[number].kernel for number in rows}
         self._samplers = {
-            number: self._copy(sampler, head, number, kernel)
-            for number, kernel in self._kernels.items()
+            number: self._copy(sampler, head, number, rows[number])
+            for number in rows
         }
 
-    def _copy(self, sampler, head, number, kernel):
+    def _copy(self, sampler, head, number, rows):
         # Padding is a class of a shard that is never computed.
-        num_rows = self._shards.rows_of(number)
+        num_rows = rows.capacity
         part = -(-sampler.num_sampled // self._shards.count)
         copy = sampler.for_rows(
             self._shards.starts[number],
@@ -40,15 +40,8 @@ class ShardSamplers:
             num_sampled=None if sampler.follows_batch else part,
             seed=_seed_of(sampler.seed, number),
         )
-        shard = types.SimpleNamespace(
-            name=head.name,
-            num_classes=num_rows,
-            similarity=head.similarity,
-            kernel=kernel,
-            num_negatives=head.num_negatives,
-        )
         copy.num_shards = self._shards.count
-        copy.build_for(shard)
+        copy.build_for(head.name, rows, head.num_negatives)
         return copy
 
     @property

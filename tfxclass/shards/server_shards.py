@@ -18,14 +18,19 @@ class SplitRows:
     Attributes:
         parts: list of Keras variables `[size, ...]`.
         shape: tuple, shape of the whole matrix.
+        shards: its `ServerShards`.
         path: str.
     """
 
     def __init__(
-        self, parts: Sequence[Variable], shape: tuple[int, ...]
+        self,
+        parts: Sequence[Variable],
+        shape: tuple[int, ...],
+        shards: Shards,
     ) -> None:
         self.parts = parts
         self.shape = tuple(shape)
+        self.shards = shards
         self.path = parts[0].path
 
 
@@ -58,8 +63,7 @@ class ServerShards(Shards):
             add_weight((size, *shape[1:]), "zeros", f"_{number}")
             for number, size in enumerate(self.sizes)
         ]
-        split = SplitRows(parts, shape)
-        self.mark(split)
+        split = SplitRows(parts, shape, self)
         if all(isinstance(part, keras.Variable) for part in parts):
             with tf.init_scope(), tf.device("CPU:0"):
                 values = keras.initializers.get(initializer)(shape, "float32")

@@ -10,11 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.owners import OWNERS
 from tfxclass.types import Initializer
 from tfxclass.types import Variable
-from tfxclass.weak_registry import WeakRegistry
-
-_SHARDS = WeakRegistry()
 
 
 class Shards:
@@ -103,7 +101,6 @@ class Shards:
         with self.creator():
             variable = add_weight((self.capacity, *shape[1:]), "zeros")
         if isinstance(variable, keras.Variable):
-            self.mark(variable)
             with tf.init_scope(), tf.device("CPU:0"):
                 values = keras.initializers.get(initializer)(shape, "float32")
                 self.write(variable, values.numpy())
@@ -119,12 +116,6 @@ class Shards:
             return next_creator(**options)
 
         return tf.variable_creator_scope(create)
-
-    def mark(self, variable: Any) -> None:
-        """Makes `shards_of` return these shards for a variable."""
-        _SHARDS.set(variable, self)
-        if isinstance(variable, keras.Variable):
-            _SHARDS.set(variable.value, self)
 
     def components(self, variable: Variable) -> list[tuple[int, Variable]]:
         """Lists `(shard, tf.Variable)` for this worker's devices."""
@@ -180,8 +171,16 @@ class Shards:
 
 
 def shards_of(variable: Any) -> Shards | None:
-    """The `Shards` of a Keras or TensorFlow variable, or None."""
-    return _SHARDS.get(variable)
+    """The `Shards` that a variable or `SplitRows` has the rows of, or None.
+
+    It knows the class vectors and biases of heads, and their optimizer state.
+    """
+    if hasattr(variable, "parts"):
+        return variable.shards
+    shards = getattr(OWNERS.get(variable), "shards", None)
+    if shards is None or not shards.is_of_replicas or shards.count == 1:
+        return None
+    return shards
 
 
 def memory_per_replica(model: keras.Model) -> list[int]:
