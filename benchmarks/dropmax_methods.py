@@ -8,8 +8,6 @@ import tensorflow as tf
 from tfxclass import layers
 from tfxclass.core.forward import Step
 from tfxclass.losses import dropmax
-from tfxclass.rows import products
-from tfxclass.rows import read
 
 SHARES = (0.2, 0.4, 0.6)  # retained, or drawn for each row
 
@@ -78,7 +76,7 @@ class RandomWithTargetTerm(layers.DropMax):
 
     def training_step(self, features, targets):
         queries = self.queries(features)
-        logits = products.all_products(queries, read.whole(self.rows))
+        logits = self.rows.products(queries)
         retain = self._retain_logits(queries, None)
         target = dropmax.is_target(logits, targets.ids)
         draws = dropmax.uniform(tf.shape(logits), self.next_seed())

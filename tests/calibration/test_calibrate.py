@@ -16,6 +16,7 @@ from tfxclass import calibration
 from tfxclass import layers
 from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.calibration.label_thresholds import best_thresholds
+from tfxclass.export.searches import ExactSearch
 
 CLASSES, ROWS = 6, 1500
 
@@ -86,7 +87,10 @@ def test_temperature_is_in_all_answers(loss, similarity, tmp_path):
     np.testing.assert_allclose(head(x), p, rtol=1e-5)
     ids, scores = head.top_k(x, 3)
     np.testing.assert_allclose(scores, -np.sort(-p)[:, :3], rtol=1e-5)
-    ours = (head.export_top_k(x, 3)[1], head.export_scores(x))
+    ours = (
+        head.top_k(x, 3, weights=head.export_weights())[1],
+        ExactSearch(head).scores(x),
+    )
     np.testing.assert_allclose(ours[0], scores, rtol=1e-5)
     np.testing.assert_allclose(ours[1], p, rtol=1e-5)
     # Losses are of the plain logits.

@@ -132,7 +132,7 @@ def test_export_top_k_equals_top_k(name, k, block_path):
     features = np.random.default_rng(1).normal(size=(4, DIM))
     features[0] = 0.0  # Ties everywhere.
     weights = head.export_weights()
-    export_top_k = tf.function(lambda x: head.export_top_k(x, k, weights))
+    export_top_k = tf.function(lambda x: head.top_k(x, k, weights=weights))
     ids, scores = export_top_k(features.astype("float32"))
     live_ids, live_scores = map(np.asarray, head.top_k(features, k))
     np.testing.assert_array_equal(ids, live_ids)
@@ -147,7 +147,7 @@ def test_export_top_k_has_stock_ops_only(name, block_path):
     weights = head.export_weights()
     graph = (
         tf.function(
-            lambda x: head.export_top_k(x, 3, weights),
+            lambda x: head.top_k(x, 3, weights=weights),
             [tf.TensorSpec([None, DIM])],
         )
         .get_concrete_function()
@@ -190,7 +190,7 @@ def test_a_query_of_nan_has_no_answer(name, block_path):
     weights = head.export_weights()
     for ids, scores in (
         head.top_k(features, 7),
-        head.export_top_k(features, 7, weights),
+        head.top_k(features, 7, weights=weights),
     ):
         assert np.all(ids[1] == -1) and np.all(scores[1] == 0)
         assert np.all(ids[0] >= 0) and np.all(ids[2] >= 0)

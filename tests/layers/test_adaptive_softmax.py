@@ -224,7 +224,7 @@ def test_top_k_in_blocks(k, monkeypatch):
     logits = log_probabilities(head, x)
     expected = np.argsort(-logits, axis=1)[:, :k]
     weights = head.export_weights()
-    export = tf.function(lambda x: head.export_top_k(x, k, weights))
+    export = tf.function(lambda x: head.top_k(x, k, weights=weights))
     for ids, scores in (head.top_k(x, k), export(x)):
         probabilities = np.exp(np.take_along_axis(logits, ids.numpy(), 1))
         np.testing.assert_allclose(scores, probabilities, rtol=3e-5)

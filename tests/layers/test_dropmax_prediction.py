@@ -138,7 +138,7 @@ class TestPrediction:
         weights = head.export_weights()
         for ids, scores in (
             head.top_k(x, 5),
-            tf.function(lambda x: head.export_top_k(x, 5, weights))(x),
+            tf.function(lambda x: head.top_k(x, 5, weights=weights))(x),
         ):
             np.testing.assert_array_equal(ids, expected)
             np.testing.assert_allclose(

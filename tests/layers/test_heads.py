@@ -955,7 +955,10 @@ def test_whole_numbers_may_be_floats():
     head.build((None, 4))
     assert type(head.num_classes) is type(head.num_sampled) is int
     x = np.ones((2, 4), "f")
-    for found in (head.top_k(x, 3.0), head.export_top_k(x, 3.0)):
+    for found in (
+        head.top_k(x, 3.0),
+        head.top_k(x, 3.0, weights=head.export_weights()),
+    ):
         assert found[0].shape == (2, 3)
     stages = tfxclass.optimizers.growing_stages(0.1, 10.0, 2.0, 3.0)
     assert [stage.steps for stage in stages] == [10, 20, 40]

@@ -263,8 +263,8 @@ class TestRoot:
         nothing = 0.0 if activation else -np.inf
         ids = np.where(scores < least, -1, ids)
         scores = np.where(scores < least, nothing, scores)
-        for found in (head.top_k, head.export_top_k):
-            ours = found(x, 5, threshold=threshold)
+        for weights in (None, head.export_weights()):
+            ours = head.top_k(x, 5, threshold, weights)
             np.testing.assert_array_equal(ours[0], ids)
             np.testing.assert_allclose(ours[1], scores, rtol=1e-4)
 
@@ -439,7 +439,7 @@ def test_search_equals_the_exhaustive_answer(tree, multi_label):
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_allclose(found, scores, **TOLERANCE)
     head.beam_width = CLASSES
-    ids, found = head.export_top_k(x, 9)
+    ids, found = head.top_k(x, 9, weights=head.export_weights())
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_allclose(found, scores, **TOLERANCE)
 
@@ -465,7 +465,7 @@ def test_threshold(threshold, activation):
     scores = np.exp(np.where(is_in, scores, -np.inf))
     for ids, found in (
         head.top_k(x, 8, threshold),
-        head.export_top_k(x, 8, threshold=threshold),
+        head.top_k(x, 8, threshold, weights=head.export_weights()),
     ):
         np.testing.assert_array_equal(ids, np.where(is_in, expected, -1))
         if activation is None:
@@ -489,7 +489,7 @@ def test_recall_of_the_beam():
     recall = {}
     for width in (1, 10, 64):
         head.beam_width = width
-        ids, _ = head.export_top_k(features, 10)
+        ids, _ = head.top_k(features, 10, weights=head.export_weights())
         same = ids.numpy()[:, :, None] == exact.numpy()[:, None, :]
         recall[width] = same.any(axis=2).mean()
     assert recall[64] > 0.97  # 0.99 when this was written
@@ -605,6 +605,5 @@ def test_invalid_arguments(name):
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
 def test_invalid_threshold(threshold):
     head = make_head("balanced")
-    for search in (head.top_k, head.export_top_k):
-        with pytest.raises(ValueError, match="`threshold` must be in"):
-            search(data()[0], 3, threshold=threshold)
+    with pytest.raises(ValueError, match="`threshold` must be in"):
+        head.top_k(data()[0], 3, threshold=threshold)

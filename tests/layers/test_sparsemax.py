@@ -339,7 +339,7 @@ def test_top_k_in_blocks_where_the_support_is_wide(
     )
     expected = -np.sort(-reference.sparsemax(logits), axis=1)
     weights = head.export_weights()
-    export = tf.function(lambda x: head.export_top_k(x, 9, weights))
+    export = tf.function(lambda x: head.top_k(x, 9, weights=weights))
     for _, scores in (head.top_k(x, 9), export(x)):
         np.testing.assert_allclose(
             scores, expected[:, :9], rtol=1e-4, atol=2e-6
@@ -352,7 +352,7 @@ def test_top_k_in_an_export_has_stock_ops_only():
     head = built(layers.Sparsemax(100))
     weights = head.export_weights()
     traced = tf.function(
-        lambda x: head.export_top_k(x, 3, weights),
+        lambda x: head.top_k(x, 3, weights=weights),
         [tf.TensorSpec([None, DIM])],
     ).get_concrete_function()
     graph = traced.graph.as_graph_def()

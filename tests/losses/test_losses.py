@@ -14,7 +14,7 @@ import tfxclass
 from tests.support import reference
 from tfxclass import losses
 from tfxclass.rows import blocks
-from tfxclass.rows import products
+from tfxclass.rows import norms
 
 # float32 sums over some thousand classes.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
@@ -392,7 +392,7 @@ def cosine_gradients(length):
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         loss = losses.linear_cross_entropy(
-            SCALE * products.normalize(inputs[0]),
+            SCALE * norms.normalize(inputs[0]),
             inputs[1],
             losses.as_targets([0, 1, 2, 3], 50),
             normalize=True,
@@ -404,7 +404,7 @@ def cosine_gradients(length):
 def test_gradients_of_vectors_without_a_direction_are_bounded(length):
     """A unit logit gradient has at most length 2, and those here SCALE times
     that, over the least norm."""
-    bound = 2 * SCALE / products.EPSILON**0.5
+    bound = 2 * SCALE / norms.EPSILON**0.5
     for gradient in cosine_gradients(length):
         assert np.all(np.linalg.norm(gradient, axis=1) <= bound)
 
@@ -418,7 +418,7 @@ def test_zero_features_of_a_cosine_head(training):
     head.build(features.shape)
     with tf.GradientTape() as tape:
         loss = head.compute_loss(features, [0, 1, 2, 3], training=training)
-    bound = 2 * SCALE / products.EPSILON**0.5
+    bound = 2 * SCALE / norms.EPSILON**0.5
     lengths = np.linalg.norm(tape.gradient(loss, features), axis=1)
     assert np.all((0 < lengths) & (lengths <= bound))
 
@@ -434,7 +434,7 @@ def test_streamed_gradient_of_rows_of_any_length(length):
         found = losses.linear_cross_entropy(
             queries, rows, losses.as_targets(labels, 50), normalize=True
         )
-        logits = tf.matmul(queries, products.normalize(rows), transpose_b=True)
+        logits = tf.matmul(queries, norms.normalize(rows), transpose_b=True)
         expected = tf.nn.sparse_softmax_cross_entropy_with_logits(
             labels, logits
         )
@@ -443,9 +443,9 @@ def test_streamed_gradient_of_rows_of_any_length(length):
     # A logit, of DIM products with a unit row, is off by up to (DIM + 2) eps of
     # its query's norm; a probability by half of that, on either side. A row's
     # gradient sums probabilities times queries, here of norms by SCALE.
-    norms = np.linalg.norm(queries, axis=1) / SCALE
+    sizes = np.linalg.norm(queries, axis=1) / SCALE
     eps = np.finfo(np.float32).eps
-    each = (DIM + 2) * SCALE * norms + 2 * (DIM + len(norms))
+    each = (DIM + 2) * SCALE * sizes + 2 * (DIM + len(sizes))
     np.testing.assert_allclose(
         tape.gradient(found, rows) / scale,
         tape.gradient(expected, rows) / scale,
@@ -457,9 +457,9 @@ def test_normalize_and_its_inverse_norms_agree():
     vectors = np.random.default_rng(0).normal(size=(6, DIM))
     vectors *= [[0.0], [1e-7], [0.99e-3], [1.01e-3], [1.0], [1e6]]
     vectors = tf.constant(vectors, tf.float32)
-    found = products.normalize(vectors)
+    found = norms.normalize(vectors)
     np.testing.assert_allclose(
-        found, vectors * products.inverse_norms(vectors)[:, None], rtol=1e-6
+        found, vectors * norms.inverse_norms(vectors)[:, None], rtol=1e-6
     )
     np.testing.assert_allclose(
         np.linalg.norm(found[-2:], axis=1), 1.0, rtol=1e-6

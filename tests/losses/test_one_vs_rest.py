@@ -27,6 +27,7 @@ from tfxclass import losses
 from tfxclass import samplers
 from tfxclass.core.one_vs_rest import BINARY
 from tfxclass.core.one_vs_rest import one_vs_rest_loss
+from tfxclass.layers import head_step
 from tfxclass.losses import LossOptions
 from tfxclass.losses import with_teacher
 from tfxclass.samplers.sampler import Sample
@@ -273,7 +274,10 @@ def test_uniform_samples_are_unbiased_by_enumeration(kind):
     """All sets of two negatives, as likely each: loss and gradient."""
     head = sampled_head(kind, samplers.UniformSampler(4))
     x, y = data(rows=2)[0], np.array([[2, -1], [5, 2]])
-    queries, targets = tf.constant(x), head.targets(tf.constant(x), y)
+    queries, targets = (
+        tf.constant(x),
+        head_step.targets(head, tf.constant(x), y),
+    )
     kernel, others = head.kernel.value, [0, 1, 3, 4, 6]
 
     def step(sample):

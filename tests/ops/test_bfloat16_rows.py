@@ -251,7 +251,7 @@ def test_a_head_learns_and_answers(pair):
     expected = model.predict(x, verbose=0)
     best = np.take_along_axis(expected, ids.numpy(), axis=1)
     np.testing.assert_allclose(scores, best, rtol=1e-5, atol=1e-6)
-    ids, stock = layer.export_top_k(x, 3)
+    ids, stock = layer.top_k(x, 3, weights=layer.export_weights())
     np.testing.assert_allclose(stock, scores, rtol=1e-5, atol=1e-6)
 
 

@@ -13,6 +13,7 @@ from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.samplers import drift
 from tfxclass.samplers import recall_watch
+from tfxclass.samplers import sample_size
 
 CLASSES, DIM = 400, 8
 
@@ -140,7 +141,7 @@ def test_refreshes_take_a_quarter_or_a_twentieth_of_the_steps(share, most):
     twentieth with a neighbor cache."""
     sampler = samplers.HashingForestSampler(6700, query_fraction=share)
     sampler.build((670_091, 128))
-    step_time = drift.step_nanoseconds(256, 6700, 128)
+    step_time = sample_size.step_nanoseconds(256, 6700, 128)
     lag = int(sampler.drift.refresh(tf.constant(0, tf.int64), step_time).lag)
     cost = sampler.source.build_nanoseconds(670_091, 128, share is None)
     taken = cost / (lag * step_time)

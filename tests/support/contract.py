@@ -15,6 +15,7 @@ from tests.support import reference
 from tests.support.growth_contract import GrowthContract
 from tfxclass import metrics
 from tfxclass.export import accuracy
+from tfxclass.export.searches import ExactSearch
 from tfxclass.rows import int8_rows
 from tfxclass.rows import stock_search
 
@@ -253,7 +254,7 @@ class HeadContract(GrowthContract):
         output = self.probabilities(logits) if with_activation else logits
         expected, _ = reference.top_k(logits, k)
         weights = head.export_weights()
-        export = tf.function(lambda x: head.export_top_k(x, k, weights))
+        export = tf.function(lambda x: head.top_k(x, k, weights=weights))
         for ids, scores in (head.top_k(x, k), export(x)):
             assert ids.dtype == tf.int64 and ids.shape == (BATCH, k)
             np.testing.assert_array_equal(ids, expected)
@@ -306,13 +307,13 @@ class HeadContract(GrowthContract):
             return
         x, _ = data()
         weights = stock_search.stored(head.export_weights(), int8_rows.quantize)
-        ids, scores = head.export_top_k(x, 7, weights)
-        output = head.export_scores(x, weights).numpy()
+        ids, scores = head.top_k(x, 7, weights=weights)
+        output = head.all_scores(tf.constant(x, tf.float32), weights).numpy()
         _, best = reference.top_k(output, 7)
         np.testing.assert_allclose(scores, best, **TOLERANCE)
         found = np.take_along_axis(output, ids.numpy(), axis=1)
         np.testing.assert_allclose(found, best, **TOLERANCE)
-        exact = head.export_scores(x).numpy()
+        exact = ExactSearch(head).scores(x).numpy()
         # A row's numbers move by a 254th of the greatest; what sparsemax
         # leaves is a difference of logits.
         atol = 0.02 if head.activation == "sparsemax" else 1e-3

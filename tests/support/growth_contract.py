@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tfxclass
+from tfxclass.export.searches import ExactSearch
 
 CLASSES, DIM, BATCH, NEW = 60, 8, 16, 3
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
@@ -99,14 +100,14 @@ class GrowthContract:
         assert np.all(output[:, gone] == 0)
         kept = np.delete(np.arange(CLASSES), gone)
         features = left.layers[0](x)
-        for found in (head.top_k, head.export_top_k):
-            ids, scores = found(features, len(kept))
+        for weights in (None, head.export_weights()):
+            ids, scores = head.top_k(features, len(kept), weights=weights)
             for row in ids.numpy():
                 np.testing.assert_array_equal(np.sort(row), kept)
             by_class = np.take_along_axis(output, ids.numpy(), axis=1)
             np.testing.assert_allclose(scores, by_class, **TOLERANCE)
         np.testing.assert_allclose(
-            head.export_scores(features), output, **TOLERANCE
+            ExactSearch(head).scores(features), output, **TOLERANCE
         )
         with pytest.raises(ValueError, match="`k` must be at most"):
             head.top_k(features, len(kept) + 1)

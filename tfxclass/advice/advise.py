@@ -18,7 +18,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import pair_of_arrays
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.losses.batch_checks import range_error
+from tfxclass.losses.fit_checks import range_error
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.samplers.sample_size import check_num_sampled

@@ -10,7 +10,6 @@ from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
 from tfxclass.core.targets import MAX_ID
 from tfxclass.inference.graph import find_head
-from tfxclass.losses import batch_checks
 from tfxclass.losses import fit_checks
 from tfxclass.types import Array
 
@@ -73,7 +72,7 @@ def _range(head, labels):
     ids = as_ids("labels", labels)
     if head.teacher_weight:
         ids = np.where(ids > MAX_ID, -1, ids)
-    error = batch_checks.range_error("labels", ids, head.num_classes)
+    error = fit_checks.range_error("labels", ids, head.num_classes)
     if error is not None:
         return error
     given = ids[ids >= 0]

@@ -13,6 +13,7 @@ from tfxclass.core.flat_features import flatten
 from tfxclass.data.batches import pair_of_arrays
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
+from tfxclass.layers import head_step
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.types import Array
 
@@ -59,7 +60,7 @@ def held_out(
         _batches(data), "Computing held-out batches"
     ):
         encoded = encoder(x, training=False)
-        ids = head.targets(encoded, y).ids
+        ids = head_step.targets(head, encoded, y).ids
         is_labelled = tf.reduce_any(ids >= 0, axis=1)
         rows = flatten(encoded)
         if tf.reduce_any(is_labelled):

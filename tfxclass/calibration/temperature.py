@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxclass.calibration.held_out import HeldOut
 from tfxclass.core.targets import uniform_targets
 from tfxclass.losses.objectives import OBJECTIVES
-from tfxclass.rows import partitions
+from tfxclass.rows import search
 
 # Range of the temperature; at its ends the data do not determine one.
 LEAST, MOST = 1 / 64, 64.0
@@ -25,7 +25,7 @@ def loss_of(rows: HeldOut) -> Callable[[float], float]:
         parts = rows.head.parts(features)
         exchange = rows.head.exchange(features)
         losses = objective.streamed(
-            partitions.scaled(parts, inverse),
+            search.scaled(parts, inverse),
             objective.targets(uniform_targets(ids)),
             exchange=exchange,
         )

@@ -9,7 +9,7 @@ from tfxclass.export import accuracy
 from tfxclass.export.list_search import ListSearch
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.ops import kmeans
-from tfxclass.rows import partitions
+from tfxclass.rows import search
 from tfxclass.rows import stock_search
 from tfxclass.rows.best import Best
 from tfxclass.types import Array
@@ -154,7 +154,7 @@ class InvertedLists:
     def _best(self, head, queries, served, k, sums):
         """`Best` by logits or, with `probabilities`, by answers."""
         if self.probabilities:
-            parts = partitions.scaled([(queries, served)], head.answer_scale)
+            parts = search.scaled([(queries, served)], head.answer_scale)
             ((queries, served),) = parts
         return stock_search.best(
             queries, served, k, with_logsumexp=sums is not None

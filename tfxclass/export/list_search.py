@@ -11,7 +11,6 @@ from tfxclass.export import list_sums
 from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
-from tfxclass.rows import read
 from tfxclass.rows import stock_search
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last
@@ -189,7 +188,7 @@ class ListSearch(tf.Module):
 
     def _class_rows(self):
         """`ClassRows` in the order of the lists, read."""
-        return read.whole(ClassRows(self.rows, self.bias))
+        return ClassRows(self.rows, self.bias).whole()
 
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Logits of classes `[rows, q]` for features `[rows, dim]`."""

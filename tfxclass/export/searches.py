@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfxclass.core.flat_features import flatten
+from tfxclass.core.flat_features import unflatten
 from tfxclass.export import accuracy
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops.stored_rows import StoredRows
@@ -23,9 +24,12 @@ class ModelSearch:
 
     def __init__(self, head: OutputHead) -> None:
         self.head, self.activation = head, head.activation
+
+    def top_k(self, features: Array, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         # One that searches otherwise in an export is compared with that.
-        is_same = head.has_class_rows
-        self.top_k = head.top_k if is_same else head.export_top_k
+        is_same = self.head.has_class_rows
+        weights = None if is_same else self.head.export_weights()
+        return self.head.top_k(features, k, weights=weights)
 
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Logits of classes `[rows, q]` for features `[rows, dim]`."""
@@ -77,7 +81,7 @@ class ExactSearch(tf.Module):
 
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         head, weights = self._head()
-        return head.export_top_k(features, k, weights)
+        return head.top_k(features, k, weights=weights)
 
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Logits of classes `[rows, q]` for features `[rows, dim]`."""
@@ -86,7 +90,9 @@ class ExactSearch(tf.Module):
 
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         head, weights = self._head()
-        return head.export_scores(features, weights)
+        features = head.as_features(features)
+        scores = head.all_scores(flatten(features), weights)
+        return unflatten(scores, features)
 
     @property
     def activation(self) -> str | None:

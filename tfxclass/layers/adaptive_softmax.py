@@ -16,7 +16,7 @@ from tfxclass.core.targets import merge_repeats
 from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.options import LOSS_OPTIONS
-from tfxclass.rows import partitions
+from tfxclass.rows import search
 from tfxclass.rows.best import Best
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.loss import cross_entropy
@@ -149,8 +149,8 @@ class AdaptiveSoftmax(BlockHead):
         found = self.adjust_best(
             features,
             [
-                best._replace(logits=partitions.logits_of([part], ids))
-                for part, best in zip(parts, partitions.best(parts, 1))
+                best._replace(logits=search.logits_of([part], ids))
+                for part, best in zip(parts, search.best(parts, 1))
             ],
         )
         logits = tf.zeros(tf.shape(ids))

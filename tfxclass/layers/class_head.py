@@ -18,7 +18,7 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import exact
-from tfxclass.rows import products
+from tfxclass.rows import norms
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Config
 from tfxclass.types import Initializer
@@ -258,7 +258,7 @@ class ClassHead(OutputHead):
         features = super().queries(features)
         if self.cosine is None:
             return features
-        return self.logit_scale * products.normalize(features)
+        return self.logit_scale * norms.normalize(features)
 
     @property
     def rows(self) -> ClassRows:

@@ -26,8 +26,6 @@ from tfxclass.losses import dropmax
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
-from tfxclass.rows import products
-from tfxclass.rows import read
 from tfxclass.rows import stock_search
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array
@@ -351,7 +349,7 @@ class DropMax(SampledSoftmax):
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         queries = self.queries(features)
         if self.sampler is None:
-            logits = products.all_products(queries, read.whole(self.rows))
+            logits = self.rows.products(queries)
             return Step(self._loss(queries, logits, targets)[0])
         sample = self.sample(queries, targets)
         rows = self.sampled_rows(sample)
@@ -400,7 +398,7 @@ class DropMax(SampledSoftmax):
     def _affine(self, queries, matrix, ids):
         """Logits of the classes `ids`, or of all."""
         if ids is None:
-            return products.all_products(queries, read.whole(matrix.rows))
+            return matrix.rows.products(queries)
         kernel, bias = matrix.gather(ids)
         return tf.matmul(queries, kernel, transpose_b=True) + bias
 

@@ -12,15 +12,15 @@ from tfxclass.core.flat_features import flatten
 from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import mask_of
+from tfxclass.layers import class_set
 from tfxclass.losses import negatives as negatives_lib
 from tfxclass.losses import teacher
-from tfxclass.types import Array
 from tfxclass.types import Labels
 
 
 def compute_step(
     head: keras.layers.Layer,
-    features: Array,
+    features: tf.Tensor,
     labels: Labels,
     training: bool | None,
 ) -> Step:
@@ -28,15 +28,14 @@ def compute_step(
 
     Args:
         head: a built `OutputHead`.
-        features: float `[batch, ..., dim]`.
+        features: float tensor `[batch, ..., dim]`.
         labels: integers `[batch, ...]`, or `[batch, ..., p]`, padded with -1.
         training: bool. False computes the exact loss over all classes.
 
     Returns:
         `Step` with losses float32 `[batch, ...]`.
     """
-    features = head.as_features(features)
-    found = head.targets(features, labels)
+    found = targets(head, features, labels)
     flat = flatten(features)
     if training:
         step = _training_step(head, flat, found, features, labels)
@@ -134,4 +133,5 @@ def _as_targets(head, features, ids):
     )
     if not head.removed:
         return found
-    return targets_lib.uniform_targets(head.live_ids(found.ids))
+    ids = class_set.live_ids(found.ids, head.removed)
+    return targets_lib.uniform_targets(ids)

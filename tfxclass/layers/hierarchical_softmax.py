@@ -17,6 +17,7 @@ from tfxclass.core.flat_features import flatten
 from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import mask_of
+from tfxclass.layers import head_step
 from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
@@ -205,7 +206,7 @@ class HierarchicalSoftmax(OutputHead):
         if self.root is None:
             return step
         features = self.as_features(features)
-        is_labelled = self.targets(features, labels).is_labelled
+        is_labelled = head_step.targets(self, features, labels).is_labelled
         losses = tf.nn.sigmoid_cross_entropy_with_logits(
             is_labelled, self._root_logits(flatten(features), self.root)
         )
@@ -297,7 +298,11 @@ class HierarchicalSoftmax(OutputHead):
 
     @do_not_convert
     def top_k(
-        self, features: Array, k: int, threshold: float = 0.0
+        self,
+        features: Array,
+        k: int,
+        threshold: float = 0.0,
+        weights: Any = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """The exact best classes of each example, by best-first search.
 
@@ -305,6 +310,9 @@ class HierarchicalSoftmax(OutputHead):
             features: float `[..., dim]`.
             k: int, at most `num_answers`.
             threshold: float in [0, 1], lowest probability of a class.
+            weights: the result of `export_weights`, for an exported graph of
+                TensorFlow's own ops, which searches by beam. It misses classes
+                whose path is not among the best `beam_width` nodes of a level.
 
         Returns:
             `(ids, scores)`, int64 and float32 `[..., k]`, best first. Scores
@@ -312,32 +320,6 @@ class HierarchicalSoftmax(OutputHead):
             fewer than `k` classes reach `threshold`, or features are NaN, the
             remaining ids are -1 and probabilities 0.
         """
-        return self._top_k(features, k, None, threshold)
-
-    @do_not_convert
-    def export_top_k(
-        self,
-        features: Array,
-        k: int,
-        weights: Any = None,
-        threshold: float = 0.0,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` with TensorFlow's own ops only, by beam search.
-
-        Args:
-            features: float `[..., dim]`.
-            k: int, at most `num_answers`.
-            weights: the result of `export_weights`. Defaults to calling it.
-            threshold: as in `top_k`.
-
-        Returns:
-            The same as `top_k`, without classes whose path is not among the
-            best `beam_width` nodes of a level.
-        """
-        weights = self.export_weights() if weights is None else weights
-        return self._top_k(features, k, weights, threshold)
-
-    def _top_k(self, features, k, weights=None, threshold=0.0):
         if not 0 <= threshold <= 1:
             raise ValueError(
                 f"`threshold` must be in [0, 1]. Received: {threshold}"

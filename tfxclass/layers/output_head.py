@@ -37,14 +37,13 @@ from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
 from tfxclass.ops import placement
 from tfxclass.rows import blocks
-from tfxclass.rows import partitions
-from tfxclass.rows import read
+from tfxclass.rows import search
 from tfxclass.rows import stock_search
 from tfxclass.rows.best import Best
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import merge
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.partitions import Parts
+from tfxclass.rows.search import Parts
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Array
@@ -205,6 +204,9 @@ class OutputHead(keras.layers.Layer):
         self.loss_options = as_loss_options(loss_options)
         if self.loss_options is not None:
             self.loss_options.check_for(self)
+        #: Weight of the teacher in the loss.
+        options = self.loss_options or LossOptions()
+        self.teacher_weight = options.teacher_weight
         head_config.check_kernel_dtype(self, kernel_dtype)
         self.kernel_dtype = kernel_dtype
         #: Whether `fit` has warned of what makes a step of this head slow.
@@ -356,6 +358,7 @@ class OutputHead(keras.layers.Layer):
         self, features: Array, labels: Labels, training: bool | None = None
     ) -> Step:
         """As `compute_loss`, as a `Step` with the ranks for metrics."""
+        features = self.as_features(features)
         return head_step.compute_step(self, features, labels, training)
 
     @property
@@ -372,12 +375,6 @@ class OutputHead(keras.layers.Layer):
         """Whether a step may leave out the examples without labels."""
         return False
 
-    @property
-    def teacher_weight(self) -> float:
-        """Weight of the teacher in the loss, 0 without `loss_options`."""
-        options = self.loss_options
-        return 0.0 if options is None else options.teacher_weight
-
     def as_features(self, features: Array) -> tf.Tensor:
         """Converts features to a tensor; ValueError if not built."""
         if not self.built:
@@ -387,12 +384,6 @@ class OutputHead(keras.layers.Layer):
                 "head.build((None, dim))."
             )
         return tf.convert_to_tensor(features)
-
-    def targets(
-        self, features: tf.Tensor, labels: Labels
-    ) -> targets_lib.Targets:
-        """Returns the `Targets` of labels, for flattened features."""
-        return head_step.targets(self, features, labels)
 
     @property
     def num_answers(self) -> int:
@@ -435,13 +426,18 @@ class OutputHead(keras.layers.Layer):
         return self.objective.activate(logits)
 
     @do_not_convert
-    def top_k(self, features: Array, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+    def top_k(
+        self, features: Array, k: int, weights: Any = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """The exact best classes of each example, computed in blocks.
 
         Args:
             features: float `[..., dim]`, the input of the head. For the inputs
                 of a model, use `tfxclass.top_k`.
             k: int, at most `num_answers`, the classes that were not removed.
+            weights: the result of `export_weights`, for an exported graph of
+                TensorFlow's own ops. None (default) reads the class vectors as
+                they are.
 
         Returns:
             `(ids, scores)`, int64 and float32 `[..., k]`, best first. Scores
@@ -449,45 +445,10 @@ class OutputHead(keras.layers.Layer):
             is NaN, for example because features are NaN, the id is -1 and the
             score 0.
         """
-        return self._top_k(features, k)
-
-    @do_not_convert
-    def export_top_k(
-        self, features: Array, k: int, weights: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` with TensorFlow's own ops only, for an exported graph.
-
-        Args:
-            features, k: as in `top_k`.
-            weights: the result of `export_weights`. Defaults to calling it,
-                which may create variables, so not in a `tf.function`.
-
-        Returns:
-            The same as `top_k`.
-        """
-        weights = self.export_weights() if weights is None else weights
-        return self._top_k(features, k, weights)
-
-    def _top_k(self, features, k, weights=None):
         k = check_k(k, self.num_answers)
         features = self.as_features(features)
         found = mask_missing(*self.best(flatten(features), k, weights))
         return tuple(unflatten(x, features) for x in found)
-
-    @do_not_convert
-    def export_scores(self, features: Array, weights: Any = None) -> tf.Tensor:
-        """Scores of all classes with TensorFlow's own ops only.
-
-        Args:
-            features: float `[..., dim]`.
-            weights: as for `export_top_k`.
-
-        Returns:
-            float32 `[..., num_classes]`.
-        """
-        weights = self.export_weights() if weights is None else weights
-        features = self.as_features(features)
-        return unflatten(self.all_scores(flatten(features), weights), features)
 
     # What a head is made of. Features here are float32 `[rows, dim]`.
 
@@ -541,7 +502,7 @@ class OutputHead(keras.layers.Layer):
         if options is None or self.objective.is_plain(options):
             return Step(finish(self.exact_loss(features, targets, margin)))
         exchange = self.exchange(features)
-        parts = [(x, read.whole(rows)) for x, rows in self.parts(features)]
+        parts = [(x, rows.whole()) for x, rows in self.parts(features)]
         losses = self.objective.streamed(
             options.shape_parts(parts, self.num_classes),
             targets.map(exchange.gather),
@@ -598,7 +559,7 @@ class OutputHead(keras.layers.Layer):
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         """Logits of all classes, float32 `[rows, num_classes]`."""
         parts, exchange = self._read(features, weights)
-        logits = partitions.logits(parts, exchange)
+        logits = search.logits(parts, exchange)
         return tf.concat(self.adjust_logits(features, logits), axis=1)
 
     def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
@@ -613,7 +574,7 @@ class OutputHead(keras.layers.Layer):
 
         The result is float32 `[rows, q]`. Where an id is -1, it is any number.
         """
-        return partitions.logits_of(self.parts(features, weights), ids)
+        return search.logits_of(self.parts(features, weights), ids)
 
     def best(
         self, features: tf.Tensor, k: int, weights: Any = None
@@ -621,8 +582,8 @@ class OutputHead(keras.layers.Layer):
         """The best classes, `(ids, scores)`, `[rows, k]` (see `top_k`)."""
         parts, exchange = self._read(features, weights)
         if self.answer_scale != 1.0:
-            parts = partitions.scaled(parts, self.answer_scale)
-        found = partitions.best(parts, k, self.needs_logsumexp, exchange)
+            parts = search.scaled(parts, self.answer_scale)
+        found = search.best(parts, k, self.needs_logsumexp, exchange)
         return self.as_answers(self.adjust_best(features, found), k)
 
     def _read(self, features, weights):

@@ -14,13 +14,11 @@ from tfxclass.core import softmax
 from tfxclass.core.targets import Targets
 from tfxclass.losses import dropmax
 from tfxclass.ops import placement
-from tfxclass.rows import products
 from tfxclass.rows import search
 from tfxclass.rows import stock_search
 from tfxclass.rows.best import Best
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
-from tfxclass.rows.read import whole
 
 
 class Retained(NamedTuple):
@@ -42,8 +40,8 @@ class Retained(NamedTuple):
 
     def here(self) -> "Retained":
         """A copy with tensors, without padding."""
-        retain = None if self.retain is None else whole(self.retain)
-        return self._replace(rows=whole(self.rows), retain=retain)
+        retain = None if self.retain is None else self.retain.whole()
+        return self._replace(rows=self.rows.whole(), retain=retain)
 
     def expected(
         self, logits: tf.Tensor, retain_logits: tf.Tensor
@@ -68,14 +66,14 @@ class Retained(NamedTuple):
         """Logits of rho, float32 `[batch, num_classes]`, or a scalar."""
         if self.retain is None:
             return tf.constant(self.retain_logit)
-        return products.all_products(queries, whole(self.retain))
+        return self.retain.products(queries)
 
     def all_logits(self, queries: tf.Tensor) -> tf.Tensor:
         """float32 `[batch, num_classes]`, of the prediction."""
         if self.rows.is_stock:
             return self._stock_logits(queries, 0, self.rows.num_classes)
         with placement.on(self.rows.device):
-            logits = products.all_products(queries, whole(self.rows))
+            logits = self.rows.products(queries)
             return self.predicted(logits, self.all_retain_logits(queries))
 
     def logits_of(self, queries: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:

@@ -19,7 +19,6 @@ from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops.active_classes import active_classes
-from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sampler
@@ -287,7 +286,7 @@ class ShardedSoftmax(ClassHead):
         else:
             everyone = exchange.gather(tf.stop_gradient(queries))
             sample = self._samplers.sample(exchange, everyone, local, number)
-        kernel, bias = read.gather(rows, sample.ids)
+        kernel, bias = rows.gather(sample.ids)
         counts = sample.log_expected_count
         counts = counts if self.correct_fill else tf.zeros_like(counts)
         # A sampler may choose padding.

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -107,7 +106,7 @@ class SparseDense(keras.layers.Layer):
         values = tf.cast(values, tf.float32)
         where = tf.where(values != 0)
         present, columns = tf.unique(tf.gather_nd(ids, where), tf.int64)
-        rows, _ = read.gather(ClassRows(self.kernel), present)
+        rows, _ = ClassRows(self.kernel).gather(present)
         batch = tf.shape(ids, tf.int64)[0]
         outputs = sparse_product(
             tf.stack([where[:, 0], columns], axis=1),

@@ -14,7 +14,6 @@ from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.ops import placement
-from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows.blocks import Blocks
 from tfxclass.types import Margin
@@ -99,11 +98,12 @@ class Sparsemax(ClassHead):
 
     def _best(self, queries, rows, k):
         if self.activation is None:
-            return search.best(queries, rows, k, with_logsumexp=False)[:2]
+            ids, logits, _ = search.best_of_rows(queries, rows, k, False)
+            return ids, logits
         most = min(max(k, _SUPPORT), self.num_classes)
-        ids, logits, _ = search.best(queries, rows, most, with_logsumexp=False)
+        ids, logits, _ = search.best_of_rows(queries, rows, most, False)
         top, tau = _threshold(
-            Blocks(queries, read.whole(rows)), logits, self.num_classes
+            Blocks(queries, rows.whole()), logits, self.num_classes
         )
         return ids[:, :k], tf.nn.relu(logits[:, :k] - top - tau)
 

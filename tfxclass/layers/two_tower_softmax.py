@@ -19,7 +19,7 @@ from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.ops import placement as placement_lib
 from tfxclass.ops import row_update
-from tfxclass.rows import products
+from tfxclass.rows import norms
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array
@@ -308,7 +308,7 @@ class TwoTowerSoftmax(SampledSoftmax):
         vectors = self.encode(sample.ids, training=True)
         self._keep(sample.ids, vectors)
         if self.similarity == "cosine":
-            vectors = products.normalize(vectors)
+            vectors = norms.normalize(vectors)
         if self.row_bias is None:
             return vectors, None
         return vectors, placement_lib.gather(self.row_bias, sample.ids)

@@ -6,10 +6,10 @@ import tensorflow as tf
 from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
-from tfxclass.losses.batch_checks import check_labels_of_call
-from tfxclass.losses.batch_checks import check_weight_shape
 from tfxclass.losses.fit_checks import check_class_weight_of_fit
+from tfxclass.losses.fit_checks import check_labels_of_call
 from tfxclass.losses.fit_checks import check_model_of_fit
+from tfxclass.losses.fit_checks import check_weight_shape
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 from tfxclass.recovery.rows import Rows
-from tfxclass.rows import read
 from tfxclass.rows import search
 from tfxclass.rows.best import merge
 from tfxclass.rows.blocks import Blocks
@@ -56,13 +55,13 @@ def add_duals(
 
 
 def _add_all(total, parts, targets, weighted):
-    found = [search.best(queries, part, 1) for queries, part in parts]
+    found = [search.best_of_rows(queries, part, 1) for queries, part in parts]
     logsumexp = merge(found, 1).logsumexp[:, 0]
     _check_finite(logsumexp)
     # Every class as if none were a label; labels are added below.
     no_labels = tf.fill([len(weighted), 1], tf.constant(-1, tf.int64))
     for queries, part in parts:
-        blocks = Blocks(queries, read.whole(part))
+        blocks = Blocks(queries, part.whole())
         size, count = int(blocks.size), int(blocks.num_classes)
         for start in range(0, count, size):
             duals = library.ops.tfxclass_softmax_block_grad(
@@ -85,7 +84,7 @@ def _add_drawn(total, parts, targets, weighted, drawn):
     for queries, part in parts:
         local = part.local_ids(tf.constant(ids))
         here = np.flatnonzero(local >= 0)
-        rows, bias = read.gather(part, tf.gather(local, here))
+        rows, bias = part.gather(tf.gather(local, here))
         product = tf.matmul(queries, rows, transpose_b=True)
         logits.append(product if bias is None else product + bias)
         order.append(here)

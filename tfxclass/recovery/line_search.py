@@ -12,7 +12,6 @@ from tfxclass.core.softmax import logsumexp_of
 from tfxclass.core.targets import Targets
 from tfxclass.ops import library
 from tfxclass.recovery.rows import Rows
-from tfxclass.rows import read
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 
@@ -74,7 +73,7 @@ def losses_of(
     stats = [empty_stats(len(rows.weights)) for _ in steps]
     targets = [0.0 for _ in steps]
     for queries, part in parts:
-        part = read.whole(part)
+        part = part.whole()
         local = part.local_ids(rows.targets.ids)
         here = Targets(local, tf.where(local >= 0, rows.targets.weights, 0.0))
         bare = part._replace(bias=None)

@@ -11,7 +11,8 @@ from tfxclass.core.flat_features import row_weights
 from tfxclass.core.forward import mask_of
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import uniform_targets
-from tfxclass.losses.batch_checks import check_weight_shape
+from tfxclass.layers import head_step
+from tfxclass.losses.fit_checks import check_weight_shape
 from tfxclass.types import Array
 from tfxclass.types import Labels
 
@@ -47,7 +48,7 @@ def rows_of(
     sample_weight: Array | None = None,
 ) -> Rows:
     """`Rows` of a batch as `fit` has it: positions of sequences are rows."""
-    targets, mask = head.targets(features, labels), mask_of(features)
+    targets, mask = head_step.targets(head, features, labels), mask_of(features)
     features = tf.convert_to_tensor(features)
     if sample_weight is None:
         sample_weight = tf.ones(tf.shape(features)[:-1])

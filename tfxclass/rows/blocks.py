@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import placement
 from tfxclass.ops.stored_rows import StoredRows
-from tfxclass.rows import products
+from tfxclass.rows import norms
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Scalar
 
@@ -78,7 +78,7 @@ class Blocks:
     def rows(self, start: Scalar) -> tf.Tensor:
         """Rows as they are multiplied, float32 `[size, dim]`."""
         rows = self._read(start)
-        return products.normalize(rows) if self.class_rows.normalize else rows
+        return norms.normalize(rows) if self.class_rows.normalize else rows
 
     def _read(self, start):
         rows = self.class_rows.kernel[start : start + self.size]
@@ -128,7 +128,7 @@ class Blocks:
         if not self.class_rows.normalize:
             return rows_grad
         raw = self._read(start)
-        return products.normalize_grad(raw, rows, rows_grad)
+        return norms.normalize_grad(raw, rows, rows_grad)
 
     def fold(
         self,
@@ -160,6 +160,6 @@ def logits_at(
     """Logits `[batch, p]` of the rows `columns`, of row 0 for padding."""
     safe = tf.maximum(columns, 0)
     taken = bfloat16_rows.take(rows.kernel, safe)
-    taken = products.normalize(taken) if rows.normalize else taken
+    taken = norms.normalize(taken) if rows.normalize else taken
     logits = tf.einsum("bd,bpd->bp", queries, taken)
     return logits if rows.bias is None else logits + tf.gather(rows.bias, safe)

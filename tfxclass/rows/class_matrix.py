@@ -14,7 +14,6 @@ from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import placement
 from tfxclass.owners import OWNERS
-from tfxclass.rows import read
 from tfxclass.rows import stock_search
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Variable
@@ -142,11 +141,11 @@ class ClassMatrix:
 
     def gather(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """`(kernel, bias)` of classes `ids`, as `read.gather`."""
-        return read.gather(self.rows, ids)
+        return self.rows.gather(ids)
 
     def values(self) -> tf.Tensor:
         """All class vectors as they are stored, float32; of all shards."""
-        parts = [read.whole(x).kernel for x in self.rows_by_shard().values()]
+        parts = [x.whole().kernel for x in self.rows_by_shard().values()]
         parts = [bfloat16_rows.floats(x) for x in parts]
         if self.shards is None:
             return parts[0]

@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.ops import bfloat16_rows
+from tfxclass.ops import placement
+from tfxclass.ops.stored_rows import StoredRows
+from tfxclass.rows import norms
 from tfxclass.types import Variable
 
 
 class ClassRows(NamedTuple):
     """The rows of consecutive classes; logits are `queries . rows + bias`.
-
-    `tfxclass.rows.read` is the way to their numbers.
 
     Attributes:
         kernel: variable or float32 tensor `[capacity, dim]`; rows from `size`
@@ -59,6 +61,49 @@ class ClassRows(NamedTuple):
         local = ids - self.first
         is_here = (ids >= 0) & (local >= 0) & (local < self.num_classes)
         return tf.where(is_here, local, -1)
+
+    def gather(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Some rows; their gradients are row-sparse.
+
+        Args:
+            ids: int64 of any shape, rows of `kernel`.
+
+        Returns:
+            `(kernel, bias)`: float32 `[..., dim]`, normalized if need be, and
+            `[...]` or None.
+        """
+        kernel = placement.gather(self.kernel, ids)
+        if self.normalize:
+            kernel = norms.normalize(kernel)
+        if self.bias is None:
+            return kernel, None
+        return kernel, placement.gather(self.bias, ids)
+
+    def whole(self) -> "ClassRows":
+        """`ClassRows` of tensors without padding."""
+        kernel, bias = self._read(self.kernel), self._read(self.bias)
+        return self._replace(kernel=kernel, bias=bias)
+
+    def _read(self, variable):
+        if variable is None:
+            return None
+        if isinstance(variable, StoredRows):
+            return variable.read()
+        with placement.on(self.device):
+            values = tf.convert_to_tensor(variable)
+        # The gradient of a slice is a copy.
+        if self.size is None or self.size == values.shape[0]:
+            return values
+        return values[: self.size]
+
+    def products(self, queries: tf.Tensor) -> tf.Tensor:
+        """Logits of all classes for queries `[batch, dim]`, in one product."""
+        rows = self.whole()
+        kernel = bfloat16_rows.floats(rows.kernel)
+        logits = tf.matmul(queries, kernel, transpose_b=True)
+        if rows.normalize:
+            logits *= norms.inverse_norms(kernel)
+        return logits if rows.bias is None else logits + rows.bias
 
 
 def in_blocks(

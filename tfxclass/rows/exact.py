@@ -16,7 +16,7 @@ from tfxclass.ops import exact_softmax
 from tfxclass.ops import placement
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
-from tfxclass.rows import products
+from tfxclass.rows import norms
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.types import Margin
@@ -64,7 +64,7 @@ class ExactPart:
             queries = _rounded(queries)
         self.queries, self.rows = queries, rows
         self.uniform, self._is_recorded = uniform, is_recorded
-        self._epsilon = products.EPSILON if rows.normalize else 0.0
+        self._epsilon = norms.EPSILON if rows.normalize else 0.0
         self._is_labelled = targets.is_labelled
         with self._on_rows_device():
             self._find_targets(targets, columns, margin)
@@ -78,7 +78,7 @@ class ExactPart:
         # Rounded as the op does: the logits of targets are among its own.
         factors = _rounded(taken) if self._is_narrow else taken
         if rows.normalize:
-            inverse = products.inverse_norms(taken)[..., tf.newaxis]
+            inverse = norms.inverse_norms(taken)[..., tf.newaxis]
             taken, factors = taken * inverse, factors * inverse
         logits = tf.einsum("bd,bpd->bp", self.queries, factors)
         if rows.bias is not None:

@@ -32,7 +32,6 @@ from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.one_vs_rest_part import OneVsRestPart
-from tfxclass.rows.read import whole
 from tfxclass.rows.softmax_part import SoftmaxPart
 from tfxclass.rows.uniform_part import UniformPart
 from tfxclass.shards.exchange import NO_EXCHANGE
@@ -138,7 +137,7 @@ def streamed_loss(
         **options: of `kind`.
     """
     queries = [x for x, _ in parts]
-    given = [whole(rows) for _, rows in parts]
+    given = [rows.whole() for _, rows in parts]
     if columns is None:
         columns = [rows.local_ids(targets.ids) for rows in given]
     kernels = [rows.kernel for rows in given]

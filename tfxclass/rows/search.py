@@ -1,4 +1,11 @@
-"""The logits and the best classes of `ClassRows`, exactly, in blocks."""
+"""Logits and the best classes of parts, exactly, in blocks.
+
+Parts are all classes of a head: a list of `(queries, ClassRows)` in the order
+of classes, float32 `[rows, dim]` and the class vectors that they are multiplied
+with.
+"""
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -6,24 +13,71 @@ from tfxclass.core.softmax import empty_stats
 from tfxclass.core.softmax import logsumexp_of
 from tfxclass.ops import library
 from tfxclass.ops import placement
-from tfxclass.rows import products
 from tfxclass.rows import stock_search
 from tfxclass.rows.best import Best
 from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.read import whole
+from tfxclass.shards.exchange import NO_EXCHANGE
+from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Scalar
 
+Parts = Sequence[tuple[tf.Tensor, ClassRows]]
 
-def all_logits(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
-    """Logits of all classes of `ClassRows`, float32 `[batch, classes]`."""
+
+def scaled(parts: Parts, factor: Scalar) -> Parts:
+    """Parts whose logits are the logits of `parts` times a number."""
+    found = []
+    for queries, rows in parts:
+        if rows.bias is not None:
+            bias = factor * tf.convert_to_tensor(rows.bias)
+            rows = rows._replace(bias=bias)
+        found.append((factor * queries, rows))
+    return found
+
+
+def logits(
+    parts: Parts, exchange: ReplicaGroup = NO_EXCHANGE
+) -> list[tf.Tensor]:
+    """Logits of all classes of each part, float32 `[rows, classes]`."""
+    found = [_all_logits(exchange.gather(x), rows) for x, rows in parts]
+    return exchange.own_from_all(found)
+
+
+def _all_logits(queries, rows):
     if rows.is_stock:
         return stock_search.all_logits(queries, rows)
     with placement.on(rows.device):
-        return products.all_products(queries, whole(rows))
+        return rows.products(queries)
+
+
+def logits_of(parts: Parts, ids: tf.Tensor) -> tf.Tensor:
+    """Logits of classes `ids`, `[rows, q]`: any number where an id is -1."""
+    found = tf.zeros(tf.shape(ids))
+    for queries, rows in parts:
+        local = rows.local_ids(ids)
+        with placement.on(rows.device):
+            here = logits_at(queries, rows, local)
+        found = tf.where(local >= 0, here, found)
+    return found
 
 
 def best(
+    parts: Parts,
+    k: int,
+    with_logsumexp: bool = True,
+    exchange: ReplicaGroup = NO_EXCHANGE,
+) -> list[Best]:
+    """`Best` of each part."""
+    found = [
+        best_of_rows(exchange.gather(queries), rows, k, with_logsumexp)
+        for queries, rows in parts
+    ]
+    fields = [exchange.own_from_all(list(field)) for field in zip(*found)]
+    return list(map(Best, *fields))
+
+
+def best_of_rows(
     queries: tf.Tensor, rows: ClassRows, k: int, with_logsumexp: bool = True
 ) -> Best:
     """`Best` of `ClassRows`.
@@ -38,7 +92,7 @@ def best(
         return stock_search.best(queries, rows, k, with_logsumexp)
     with placement.on(rows.device):
         return best_of_blocks(
-            Blocks(queries, whole(rows)),
+            Blocks(queries, rows.whole()),
             min(k, rows.capacity),
             with_logsumexp,
             rows.first,

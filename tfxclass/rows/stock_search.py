@@ -17,8 +17,7 @@ from tfxclass.rows.best import nan_last
 from tfxclass.rows.blocks import LEAST_BLOCK
 from tfxclass.rows.blocks import block_size
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.products import normalize
-from tfxclass.rows.read import whole
+from tfxclass.rows.norms import normalize
 from tfxclass.types import Scalar
 
 # Up to here one product and one top_k: 256 KiB of logits a query.
@@ -114,7 +113,7 @@ def block_logits(
 
 def all_logits(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
     """Logits of all classes of `ClassRows`, float32 `[batch, classes]`."""
-    rows = whole(rows)
+    rows = rows.whole()
     return block_logits(queries, rows, 0, rows.num_classes)
 
 
@@ -131,7 +130,7 @@ def best(
         k: int; at most as many as there are classes are returned.
         with_logsumexp: whether it is needed.
     """
-    rows = whole(rows)
+    rows = rows.whole()
     found = best_of_blocks(
         lambda start, size: block_logits(queries, rows, start, size),
         tf.shape(queries)[0],

@@ -11,23 +11,22 @@ from tfxclass.checks import check_positive_int
 from tfxclass.rows import search
 from tfxclass.samplers.recall_watch import RecallWatch
 from tfxclass.samplers.recall_watch import recall_of
+from tfxclass.samplers.sample_size import NUM_PROBES
+from tfxclass.samplers.sample_size import PROBE_NANOSECONDS
+from tfxclass.samplers.sample_size import PROBE_SHARE
+from tfxclass.samplers.sample_size import part_of_steps
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-#: Queries of a probe, and the best classes of each that an index should find.
-NUM_PROBES = 16
+#: Best classes of each query of a probe that an index should find.
 NUM_BEST = 10
-#: What refreshes and probes may add to the time of a step; refreshes less where
-#: the index is not all that finds neighbours.
+#: What refreshes may add to the time of a step; less where the index is not all
+#: that finds neighbors.
 REFRESH_SHARE = 0.25
 REFRESH_SHARE_BESIDE_CACHE = 0.05
-PROBE_SHARE = 0.02
 #: An index is old at so many times the step at which it was begun.
 OLD_AGE = 2
-#: What a probe takes in addition to its time for each class.
-PROBE_NANOSECONDS = 1e6
-_MOST_STEPS = 5000
 #: The interval of an index that is never refreshed by the clock.
 NEVER = tf.int64.max
 
@@ -82,41 +81,6 @@ def check_rebuild_interval(value: int | str) -> int | str:
     if isinstance(value, str):
         return value
     return check_positive_int("rebuild_interval", value)
-
-
-def batch_of(queries: tf.Tensor) -> Scalar:
-    """Rows of a batch, an int where a graph that is being made knows them."""
-    known = queries.shape[0]
-    return tf.shape(queries)[0] if known is None else known
-
-
-def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> Scalar:
-    """Roughly what a training step takes, a float or a float64 scalar.
-
-    A model rather than a measurement: what a step sees must not depend on how
-    fast the machine is. 240 products a nanosecond, three passes, six times
-    that for the rest of a step, and what no step goes without (two cores).
-    """
-    sizes = [
-        float(size) if isinstance(size, int) else tf.cast(size, tf.float64)
-        for size in (batch, num_sampled, dim)
-    ]
-    return 1.5e6 + 0.075 * math.prod(sizes)
-
-
-def part_of_steps(nanoseconds: float, share: float, step: Scalar) -> tf.Tensor:
-    """In how many steps what takes so long is that share, int64 scalar.
-
-    Args:
-        nanoseconds: float.
-        share: float, of the time of the steps.
-        step: float or float64 scalar, nanoseconds of one.
-    """
-    if isinstance(step, float):
-        steps = math.ceil(nanoseconds / (share * step))
-        return tf.constant(min(max(steps, 1), _MOST_STEPS), tf.int64)
-    steps = tf.math.ceil(nanoseconds / (share * step))
-    return tf.cast(tf.clip_by_value(steps, 1, _MOST_STEPS), tf.int64)
 
 
 class Drift:

@@ -20,10 +20,10 @@ from tfxclass.samplers.drift import REFRESH_SHARE
 from tfxclass.samplers.drift import REFRESH_SHARE_BESIDE_CACHE
 from tfxclass.samplers.drift import Drift
 from tfxclass.samplers.drift import FixedSchedule
-from tfxclass.samplers.drift import batch_of
-from tfxclass.samplers.drift import step_nanoseconds
 from tfxclass.samplers.neighbor_cache import NeighborCache
+from tfxclass.samplers.sample_size import batch_of
 from tfxclass.samplers.sample_size import count_labels
+from tfxclass.samplers.sample_size import step_nanoseconds
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Scalar

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.ops import placement
-from tfxclass.rows import read
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.candidates import check_optional_int
@@ -249,7 +248,7 @@ class LSHSampler(IndexedSampler):
             valid = tf.ones([tf.shape(queries)[0], 1], tf.bool)
             return queries[:, tf.newaxis], valid
         target_ids = target_ids[:, self.num_negatives :]
-        rows, _ = read.gather(ClassRows(kernel), tf.maximum(target_ids, 0))
+        rows, _ = ClassRows(kernel).gather(tf.maximum(target_ids, 0))
         return rows, target_ids >= 0
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:

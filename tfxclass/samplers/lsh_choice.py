@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxclass.ops import placement
 from tfxclass.ops.active_classes import ActiveClasses
-from tfxclass.rows import products
+from tfxclass.rows import norms
 from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import free_slots
 from tfxclass.samplers.candidates import oversampling
@@ -145,7 +145,7 @@ def _candidate_log_scores(
 
     def rows_of(ids):
         rows = placement.gather(kernel, ids)
-        return products.normalize(rows) if normalize else rows
+        return norms.normalize(rows) if normalize else rows
 
     logits = tf.matmul(queries, rows_of(candidates), transpose_b=True)
     labels = tf.einsum(

@@ -1,9 +1,6 @@
-"""Products of queries with class rows."""
+"""Vectors over their norms, for cosines."""
 
 import tensorflow as tf
-
-from tfxclass.ops import bfloat16_rows
-from tfxclass.rows.class_rows import ClassRows
 
 # Least squared norm by which a vector is divided: one shorter than 1e-3 counts
 # as if it were that long. The gradient of a zero vector is then 1e3 times that
@@ -32,12 +29,3 @@ def normalize_grad(
     along = tf.where(squares > EPSILON, along, 0.0)
     inverse = tf.math.rsqrt(tf.maximum(squares, EPSILON))
     return (upstream - along * normalized) * inverse
-
-
-def all_products(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
-    """Logits of all classes of `ClassRows` of tensors, `[batch, classes]`."""
-    kernel = bfloat16_rows.floats(rows.kernel)
-    logits = tf.matmul(queries, kernel, transpose_b=True)
-    if rows.normalize:
-        logits *= inverse_norms(kernel)
-    return logits if rows.bias is None else logits + rows.bias
