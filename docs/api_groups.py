@@ -28,6 +28,7 @@ GROUPS = {
             "SelectiveSoftmax",
             "LSHSoftmax",
             "TwoTowerSoftmax",
+            "ClassTower",
             "NegativeSampling",
             "NoiseContrastive",
         ],

@@ -57,7 +57,9 @@ def make_encoder(num_features):
 class Towers:
     """Answers texts with classes, known by `names` and `descriptions`."""
 
-    def __init__(self, names, labels, descriptions, **options):
+    def __init__(
+        self, names, labels, descriptions, use_residual=False, **options
+    ):
         self.names, self.labels = np.array(names), np.array(labels)
         self.terms = TextFeatures.from_texts({"text": names}, FIELDS)
         self.described = features_of(self.terms, descriptions)
@@ -67,8 +69,11 @@ class Towers:
         vectors = encoder(named) + 0.5 * encoder(described)
         self.head = tfxclass.layers.TwoTowerSoftmax(
             len(descriptions),
-            class_encoder=keras.Model([*named, *described], vectors),
-            class_features=self.class_features(...),
+            tfxclass.layers.ClassTower(
+                keras.Model([*named, *described], vectors),
+                self.class_features(...),
+                use_residual=use_residual,
+            ),
             similarity=tfxclass.layers.Cosine(scale=8.0),
             **{"num_sampled": NUM_SAMPLED, **options},
         )

@@ -11,7 +11,6 @@ from tfxclass.ops import placement
 from tfxclass.rows import search
 from tfxclass.types import Columns
 from tfxclass_text import fields as fields_lib
-from tfxclass_text import sparse_linear
 from tfxclass_text import text_features
 
 # Of more, TensorFlow's own top_k finds the best as soon (measured).
@@ -36,7 +35,7 @@ def build_predictor(
 
     @tf.function(reduce_retracing=True)
     def best(columns, texts, k, by_op):
-        with text_features.counted(texts), sparse_linear.compiled():
+        with text_features.compiled(texts):
             scores = model(columns, training=False)
         if by_op:
             found = search.best_of_logits(scores, k)

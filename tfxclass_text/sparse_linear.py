@@ -1,8 +1,5 @@
 """A linear classifier with sparse weights on sparse features, for serving."""
 
-import contextlib
-import contextvars
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -20,6 +17,7 @@ from tfxclass_text import code_levels
 from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import sparse_scores
+from tfxclass_text.text_features import is_compiled
 
 # An entry of a list costs as much as 40 columns of a dense row (measured), so
 # longer lists are dense rows, the longest first, while these take little.
@@ -28,21 +26,6 @@ _MAX_DENSE_BYTES = 1 << 28
 # Of the margin of a group, in the logit of its probability: for layers that
 # were saved without one.
 _GROUP_SLOPE = 3.0
-# A model is called with columns alone.
-_COMPILED = contextvars.ContextVar("compiled", default=False)
-
-
-@contextlib.contextmanager
-def compiled() -> Iterator[None]:
-    """Layers called within compute scores by the compiled op, if there is one.
-
-    Elsewhere they have stock ops alone, as exported models need them.
-    """
-    token = _COMPILED.set(True)
-    try:
-        yield
-    finally:
-        _COMPILED.reset(token)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -51,8 +34,9 @@ class SparseLinear(keras.layers.Layer):
 
     Weights are kept by feature, so that a row reads only the weights of its own
     features. Features with many weights are dense rows, the others lists. The
-    layer has stock ops alone, except within `compiled`, where `Tagger` calls
-    it. It is trained by `tfxclass.text.train_linear`, not by gradients.
+    layer has stock ops alone, except within `text_features.compiled`, where
+    `Tagger` calls it. It is trained by `tfxclass.text.train_linear`, not by
+    gradients.
 
     Args:
         num_features: int, ids are below it.
@@ -161,7 +145,7 @@ class SparseLinear(keras.layers.Layer):
         ids = tf.cast(ids, tf.int64)
         values = tf.cast(values, tf.float32)
         _check_features(ids, values)
-        if _COMPILED.get() and self._has_op():
+        if is_compiled() and self._has_op():
             return self.of_op(ids, values)
         return self.activated(self.margins(ids, values))
 

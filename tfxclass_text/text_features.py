@@ -21,22 +21,31 @@ from tfxclass_text.fields import learn
 from tfxclass_text.fields import read_terms
 from tfxclass_text.text_terms import count_terms
 
-# A model is called with columns alone.
-_COUNTED: Any = contextvars.ContextVar("counted", default=None)
+# A context variable, because a model is called with columns alone, and other
+# threads may call it meanwhile.
+_COMPILED: Any = contextvars.ContextVar("compiled", default=None)
 
 
 @contextlib.contextmanager
-def counted(texts: Sequence[tf.Tensor]) -> Iterator[None]:
-    """Models called within count terms by the compiled op, of these texts.
+def compiled(texts: Sequence[tf.Tensor] = ()) -> Iterator[None]:
+    """Models called within use compiled ops; elsewhere stock ops alone.
+
+    Exported models need stock ops.
 
     Args:
-        texts: of `TextFeatures.of_counted`.
+        texts: of `TextFeatures.of_counted`, to count their terms; none count
+            terms by stock ops.
     """
-    token = _COUNTED.set(texts)
+    token = _COMPILED.set(texts)
     try:
         yield
     finally:
-        _COUNTED.reset(token)
+        _COMPILED.reset(token)
+
+
+def is_compiled() -> bool:
+    """Whether a layer is called within `compiled`."""
+    return _COMPILED.get() is not None
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -156,8 +165,8 @@ class TextFeatures(keras.layers.Layer):
         )
 
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        given = _COUNTED.get()
-        if given is not None:
+        given = _COMPILED.get()
+        if given:
             return self.of_counted(given)
         plain = {name: terms.plain(text) for name, text in texts.items()}
         size = tf.shape(next(iter(plain.values())), tf.int64)[0]

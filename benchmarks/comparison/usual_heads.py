@@ -8,8 +8,8 @@ import tensorflow as tf
 import tfxclass
 from benchmarks.comparison.methods import RandomSampler
 from benchmarks.comparison.methods import lsh_sampler
+from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers.effective import effective_classes
 
 
 def make_head(method, num_classes, num_sampled, scale, seed, **options):

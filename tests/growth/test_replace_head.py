@@ -158,9 +158,7 @@ def test_what_cannot_be_replaced(model, head, message):
 def two_towers():
     encoder = keras.Sequential([keras.Input([3]), keras.layers.Dense(DIM)])
     titles = np.random.normal(size=(CLASSES, 3)).astype("float32")
-    return layers.TwoTowerSoftmax(
-        CLASSES, class_encoder=encoder, class_features=titles
-    )
+    return layers.TwoTowerSoftmax(CLASSES, layers.ClassTower(encoder, titles))
 
 
 HEADS = {

@@ -1,5 +1,6 @@
 """Class vectors of an encoder: against NumPy, in files, for new classes."""
 
+import dataclasses
 import json
 
 import keras
@@ -11,6 +12,7 @@ import tfxclass
 from tests.support import contract
 from tests.support import reference
 from tests.support.cases import quick
+from tfxclass.layers import ClassTower
 from tfxclass.layers import TwoTowerSoftmax
 from tfxclass.samplers import by_name
 from tfxclass.samplers.sampler import Sample
@@ -32,14 +34,16 @@ def word_encoder(name=None):
 
 
 def make_head(num_classes=CLASSES, **changes):
+    fields = [field.name for field in dataclasses.fields(ClassTower)]
+    tower = {k: changes.pop(k) for k in fields if k in changes}
+    tower.setdefault("encoder", word_encoder())
+    tower.setdefault("features", word_ids(max(int(num_classes), 1)))
     options = {
         "num_sampled": 40 if num_classes == CLASSES else None,
-        "class_encoder": word_encoder(),
-        "class_features": word_ids(max(int(num_classes), 1)),
         "seed": 7,
         **changes,
     }
-    return TwoTowerSoftmax(num_classes, **options)
+    return TwoTowerSoftmax(num_classes, ClassTower(**tower), **options)
 
 
 def built(**changes):
@@ -49,7 +53,7 @@ def built(**changes):
 def two_towers(**changes):
     """A model whose towers share the encoder."""
     encoder = word_encoder("words")
-    head = make_head(class_encoder=encoder, **changes)
+    head = make_head(encoder=encoder, **changes)
     ids = keras.Input([LENGTH], dtype="int64", name="ids")
     model = keras.Model(ids, head(encoder(ids)))
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
@@ -179,7 +183,7 @@ def test_a_saved_model_goes_on(tmp_path, columns):
         if columns == "tuple":
             inputs, features = list(inputs.values()), tuple(features.values())
         encoder = keras.Model(inputs, output)
-        head = make_head(class_encoder=encoder, class_features=features)
+        head = make_head(encoder=encoder, features=features)
         model = contract.make_model(head)
         x, y = contract.data()
     else:
@@ -236,9 +240,7 @@ def test_new_classes_need_features_and_no_training():
 def test_an_export_has_class_vectors_and_no_class_encoder(tmp_path):
     wide = keras.Sequential([keras.layers.Dense(500), keras.layers.Dense(DIM)])
     features = np.random.default_rng(0).normal(size=(CLASSES, 20))
-    head = make_head(
-        class_encoder=wide, class_features=features.astype("float32")
-    )
+    head = make_head(encoder=wide, features=features.astype("float32"))
     model = contract.make_model(head)
     x, y = contract.data()
     model.fit(x, y, verbose=0)
@@ -258,11 +260,11 @@ def test_an_export_has_class_vectors_and_no_class_encoder(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"class_encoder": None}, "`class_encoder` must be a keras.Model"),
-        ({"class_features": None}, "`class_features` must be an array"),
-        ({"class_features": word_ids(3)}, "shape (3, 4) for 60 classes"),
-        ({"class_features": np.array(["a"] * CLASSES)}, "TextVectorization"),
-        ({"class_features": tf.ragged.constant([[1]])}, "to_tensor"),
+        ({"encoder": None}, "`encoder` must be a keras.Model"),
+        ({"features": None}, "`features` must be an array"),
+        ({"features": word_ids(3)}, "`features` must be arrays with one row"),
+        ({"features": np.array(["a"] * CLASSES)}, "TextVectorization"),
+        ({"features": tf.ragged.constant([[1]])}, "to_tensor"),
         ({"refresh_interval": 0}, "`refresh_interval`"),
         ({"tied_to": keras.Variable(np.zeros((2, 2)))}, "no `tied_to`"),
         ({"placement": "host"}, "no `placement`"),
@@ -272,6 +274,11 @@ def test_bad_arguments(changes, part):
     with pytest.raises(ValueError) as error:
         make_head(**changes)
     assert part in str(error.value)
+
+
+def test_the_tower_is_needed():
+    with pytest.raises(ValueError, match="`class_tower` must be"):
+        TwoTowerSoftmax(CLASSES, word_encoder())
 
 
 def test_bad_widths():
@@ -304,7 +311,8 @@ class TestContract(contract.HeadContract):
         configs = again.get_config(), head.get_config()
         # Keras gives the inputs of a functional model other names.
         for config in configs:
-            assert config.pop("class_encoder")["class_name"] == "Functional"
+            encoder = config["class_tower"].pop("encoder")
+            assert encoder["class_name"] == "Functional"
         assert configs[0] == configs[1]
 
     # `test_new_classes_need_features_and_no_training` is in their place.

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 from tfxclass_text import sparse_linear
+from tfxclass_text import text_features
 from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import sparse_scores
 
@@ -121,7 +122,7 @@ def test_scores_in_numpy_and_in_stock_ops(activation, num_groups, num_labels):
     np.testing.assert_array_less(np.abs(found - expected), error)
     layer = layer_of(weights, num_labels, activation, groups)
     stock = layer(ids, values)
-    with sparse_linear.compiled():
+    with text_features.compiled():
         np.testing.assert_array_equal(layer(ids, values), found)
     # Stock ops have rounding of their own.
     np.testing.assert_array_less(np.abs(found - stock), 2 * error)
@@ -284,7 +285,7 @@ def test_the_op_is_used_only_within_compiled(monkeypatch):
         return {node.type for node in graph.get_operations()}
 
     assert "Tfxclass>SparseScores" not in ops()
-    with sparse_linear.compiled():
+    with text_features.compiled():
         assert "Tfxclass>SparseScores" in ops()
         monkeypatch.setattr(library, "ops", library.fallback.ops)
         assert "Tfxclass>SparseScores" not in ops()
@@ -301,7 +302,7 @@ def test_policy_and_type_of_ids(policy, ids_type):
     try:
         layer = layer_of(weights, 9, "sigmoid", None)
         found = layer(ids.astype(ids_type), values)
-        with sparse_linear.compiled():
+        with text_features.compiled():
             by_op = layer(ids.astype(ids_type), values)
     finally:
         keras.config.set_dtype_policy("float32")

@@ -22,8 +22,9 @@ OPTIONS = {
     "HierarchicalSoftmax": {"tree": "balanced"},
     "ProjectedSoftmax": {"projection_dim": DIM},
     "TwoTowerSoftmax": {
-        "class_encoder": keras.Sequential([keras.layers.Dense(DIM)]),
-        "class_features": np.zeros((CLASSES, 2)),
+        "class_tower": layers.ClassTower(
+            keras.Sequential([keras.layers.Dense(DIM)]), np.zeros((CLASSES, 2))
+        ),
     },
 }
 SAMPLED = (

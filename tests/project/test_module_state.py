@@ -12,8 +12,7 @@ import tfxclass
 ALLOWED = {
     "core/forward.py:_features_only": "set within one call of a model, which "
     "takes no arguments for its layers",
-    "text_features.py:_COUNTED": "set within one call of a model",
-    "sparse_linear.py:_COMPILED": "set within one call of a model",
+    "text_features.py:_COMPILED": "set within one call of a model",
     "owners.py:OWNERS": "by the identity of a variable, weakly: Keras hands "
     "optimizers and files variables alone",
     "shards/exchange.py:NO_EXCHANGE": "nothing changes it",

@@ -11,9 +11,9 @@ from tests.support import reference
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.rows import blocks
+from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import drift
-from tfxclass.samplers.effective import effective_classes
 
 CLASSES, DIM, SAMPLED = 400, 8, 60
 

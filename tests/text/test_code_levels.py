@@ -11,6 +11,7 @@ from tfxclass_text import Tagger
 from tfxclass_text import code_levels
 from tfxclass_text import sparse_linear
 from tfxclass_text import tagger_onnx
+from tfxclass_text import text_features
 from tfxclass_text import trials
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.sparse_rows import from_pairs
@@ -65,7 +66,7 @@ def test_margins_are_added_to_those_below(num_groups):
     odds = np.exp(logits)
     expected = odds / odds.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(layer(ids, values), expected, 1e-3, 1e-6)
-    with sparse_linear.compiled():
+    with text_features.compiled():
         np.testing.assert_allclose(layer(ids, values), expected, 1e-3, 1e-6)
     found = tagger_onnx.probabilities(
         tagger_onnx.Layers(layer, []), tf.constant(ids), tf.constant(values)

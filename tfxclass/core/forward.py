@@ -20,6 +20,8 @@ import tensorflow as tf
 from tfxclass.keras_internals import get_mask
 
 _FORWARD = "_tfxclass_forward"
+# A context variable: Keras hands a layer no arguments of ours, and another
+# thread may call the head meanwhile.
 _features_only = contextvars.ContextVar("features_only", default=False)
 
 

@@ -84,7 +84,7 @@ def check_has_vectors(head: keras.layers.Layer) -> None:
             f"FullSoftmax and SampledSoftmax. Received: {type(head).__name__}"
         )
     if isinstance(head, TwoTowerSoftmax) or head.tie is not None:
-        owner = "`class_encoder` makes" if head.tie is None else "`tied_to` has"
+        owner = "`class_tower` makes" if head.tie is None else "`tied_to` has"
         raise ValueError(
             f"{owner} the class vectors of {head.name!r}, a "
             f"{type(head).__name__}. Fix: set the weights of that layer"

@@ -12,6 +12,7 @@ from tfxclass.core.flat_features import flatten
 from tfxclass.core.flat_features import unflatten
 from tfxclass.core.targets import require
 from tfxclass.layers.class_set import REMOVED_LOGIT
+from tfxclass.layers.class_set import live_ids
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last
@@ -123,10 +124,10 @@ def filtered_top_k(
     ids = checked_ids(ids, features, head)
     rows, search = flatten(features), search or head
     if kind == ONLY:
-        ids = head.live_ids(ids)
+        ids = live_ids(ids, head.removed)
         found = among(head, search.logits_of(rows, ids), ids, k)
     elif kind == BOOST:
-        found = _boosted(head, rows, head.live_ids(ids), k, boost, search)
+        found = _boosted(head, rows, live_ids(ids, head.removed), k, boost, search)
     else:
         n, ids = places_for(k, ids, head, most)
         best, scores = search.top_k(rows, n)

@@ -18,7 +18,8 @@ from tfxclass.keras_internals.names import tf_ops
 from tfxclass.keras_internals.names import tf_port
 from tfxclass.keras_internals.names import tf_record
 
-# Ours, on a graph.
+# Ours, on a graph. A collection of the graph would not do: graphs of functions
+# within copy it, and would keep the graph for as long as they live.
 _GRADIENTS = "_tfxclass_gradients"
 
 

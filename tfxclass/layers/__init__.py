@@ -4,6 +4,7 @@ from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.adaptive_softmax import AdaptiveSoftmax
 from tfxclass.layers.block_head import BlockHead
 from tfxclass.layers.class_head import ClassHead
+from tfxclass.layers.class_tower import ClassTower
 from tfxclass.layers.cosine import Cosine
 from tfxclass.layers.differentiated_softmax import DifferentiatedSoftmax
 from tfxclass.layers.dropmax import DropMax
@@ -27,6 +28,7 @@ __all__ = [
     "AdaptiveSoftmax",
     "BlockHead",
     "ClassHead",
+    "ClassTower",
     "Cosine",
     "DifferentiatedSoftmax",
     "DropMax",

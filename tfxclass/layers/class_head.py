@@ -187,12 +187,14 @@ class ClassHead(OutputHead):
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         shape = (self.num_classes, dim)
-        is_tied = self.tie is not None
+        initializer = self.kernel_initializer
+        if self.tie is not None:
+            initializer = self.tie.initializer
         specs = [
             WeightSpec(
                 "kernel",
                 shape,
-                self.tie.initializer if is_tied else self.kernel_initializer,
+                initializer,
                 self.kernel_dtype,
                 bias="bias" if self.use_bias else "offsets",
                 normalize=self.cosine is not None,
@@ -209,11 +211,6 @@ class ClassHead(OutputHead):
         self.bias: Any = weights_by_name.get("bias")
         self.class_matrix = self.class_matrices["kernel"]
         self.offsets = weights_by_name.get("offsets")
-
-    @property
-    def row_bias(self) -> Any:
-        """The bias, a variable `[num_classes]`, or None."""
-        return self.offsets if self.bias is None else self.bias
 
     def class_weights(self) -> list[ClassWeight]:
         return [

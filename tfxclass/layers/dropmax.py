@@ -26,7 +26,6 @@ from tfxclass.losses import dropmax
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
-from tfxclass.rows import stock_search
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -336,14 +335,9 @@ class DropMax(SampledSoftmax):
 
     def export_weights(self) -> Retained:
         """`Retained` of variables that need no further normalization."""
-        found = self.retained
-        retain = (
-            None
-            if found.retain is None
-            else stock_search.servable(found.retain)
-        )
-        return found._replace(
-            rows=stock_search.servable(found.rows), retain=retain
+        return self.retained._replace(
+            rows=self.class_matrix.servable(),
+            retain=self.retain and self.retain.servable(),
         )
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:

@@ -99,7 +99,7 @@ def add_weights(
         if spec.name in shared:
             found[spec.name] = shared[spec.name]
         elif spec.is_rows:
-            found[spec.name] = head.add_rows(spec, is_apart, kernel)
+            found[spec.name] = _add_rows(head, spec, is_apart, kernel)
         else:
             found[spec.name] = add_weight(head, spec, kernel)
     shards = head.shards
@@ -123,15 +123,6 @@ def add_weights(
     return found, matrices
 
 
-def is_on_host(head: keras.layers.Layer) -> bool:
-    """Whether class vectors lie in host memory, and the step does not."""
-    reason = placement.why_not_on_gpu(head)
-    if reason is None:
-        return False
-    placement.warn_once(reason)
-    return not tf.distribute.has_strategy()
-
-
 def random_projection(
     dim: int, width: int, stddev: float, seed: int | None
 ) -> WeightSpec:
@@ -146,24 +137,22 @@ def random_projection(
     )
 
 
-def add_rows(
-    head: keras.layers.Layer,
-    spec: WeightSpec,
-    is_apart: bool,
-    kernel: keras.Variable | None = None,
-) -> keras.Variable:
-    """Makes a weight whose rows are gathered.
+def _add_rows(head, spec, is_apart, kernel):
+    """Makes a weight whose rows are gathered, in shards if the head has some.
 
-    Args:
-        head: an `OutputHead` that is being built.
-        spec: `WeightSpec`.
-        is_apart: bool, whether it lies on another device than the step, on a
-            server or on the host.
-        kernel: the class matrix; the weight lies on the same device. Or None.
+    `kernel` is the class matrix on whose device it lies, or None.
     """
     on_host = is_apart and not tf.distribute.has_strategy()
     with tf.device("CPU:0") if on_host else contextlib.nullcontext():
-        return add_weight(head, spec, kernel)
+        if head.shards is None:
+            return add_weight(head, spec, kernel)
+
+        def add(shape, initializer, suffix=""):
+            name = spec.name + suffix
+            part = spec._replace(name=name, shape=shape)
+            return add_weight(head, part._replace(initializer=initializer))
+
+        return head.shards.add(add, spec.shape, spec.initializer)
 
 
 def add_weight(

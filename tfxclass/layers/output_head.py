@@ -204,8 +204,8 @@ class OutputHead(keras.layers.Layer):
         self.loss_options = as_loss_options(loss_options)
         if self.loss_options is not None:
             self.loss_options.check_for(self)
-        #: Weight of the teacher in the loss.
         options = self.loss_options or LossOptions()
+        #: Weight of the teacher in the loss.
         self.teacher_weight = options.teacher_weight
         head_config.check_kernel_dtype(self, kernel_dtype)
         self.kernel_dtype = kernel_dtype
@@ -277,18 +277,13 @@ class OutputHead(keras.layers.Layer):
         with head_weights.loading_into(self):
             super().load_own_variables(saved_random.load(self.random, store))
 
-    def add_rows(
-        self,
-        spec: WeightSpec,
-        is_apart: bool,
-        kernel: keras.Variable | None = None,
-    ) -> keras.Variable:
-        """Makes a weight whose rows are gathered (see `head_weights`)."""
-        return head_weights.add_rows(self, spec, is_apart, kernel)
-
     def is_on_host(self) -> bool:
         """Whether class vectors lie in host memory, and the step does not."""
-        return head_weights.is_on_host(self)
+        reason = placement.why_not_on_gpu(self)
+        if reason is None:
+            return False
+        placement.warn_once(reason)
+        return not tf.distribute.has_strategy()
 
     @property
     def rows_device(self) -> str | None:
@@ -389,10 +384,6 @@ class OutputHead(keras.layers.Layer):
     def num_answers(self) -> int:
         """Number of classes that can be answers: all but the removed ones."""
         return self.num_classes - len(self.removed)
-
-    def live_ids(self, ids: tf.Tensor) -> tf.Tensor:
-        """Replaces the ids of removed classes by -1 (int64, any shape)."""
-        return class_set.live_ids(ids, self.removed)
 
     # How classes come and go.
 

@@ -207,20 +207,6 @@ class ShardedSoftmax(ClassHead):
             for spec in self.weight_specs(dim)
         ]
 
-    def add_rows(
-        self,
-        spec: WeightSpec,
-        is_apart: bool,
-        kernel: keras.Variable | None = None,
-    ) -> keras.Variable | shards_lib.SplitRows:
-        def add(shape, initializer, suffix=""):
-            part = spec._replace(
-                name=spec.name + suffix, shape=shape, initializer=initializer
-            )
-            return super(ShardedSoftmax, self).add_rows(part, is_apart)
-
-        return self.shards.add(add, spec.shape, spec.initializer)
-
     def exchange(self, features: tf.Tensor) -> ReplicaGroup:
         return shards_lib.batch_of(self.shards, features)
 

@@ -5,15 +5,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_class_order
-from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import is_features_only
 from tfxclass.core.targets import Targets
-from tfxclass.layers import class_features as table_lib
+from tfxclass.layers import class_tower as table_lib
 from tfxclass.layers.class_growth import ClassGrowth
 from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.class_tower import ClassTower
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.sampled_softmax import SampledSoftmax
@@ -40,9 +39,9 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     Use it where classes have a title, a description, a picture or attributes,
     and where new classes come often. The layers before the head encode the
-    query. `class_encoder` encodes the features of a class to its class vector.
-    Both are trained together, with any sampler. Each training step encodes only
-    the sampled classes.
+    query. The encoder of `class_tower` encodes the features of a class to its
+    class vector. Both are trained together, with any sampler. Each training
+    step encodes only the sampled classes.
 
     `kernel` keeps the class vector of every class as it was last encoded.
     Samplers search it, and evaluation, `top_k`, saving and exports read it.
@@ -52,26 +51,14 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     Args:
         num_classes: int, number of classes.
+        class_tower: a `tfxclass.layers.ClassTower` with the encoder and the
+            features of the classes.
         num_sampled: int, number of classes in a training step, labels included,
             as in `SampledSoftmax`. Leave it out with a `Sampler` object, which
             has its own.
         sampler: a `tfxclass.samplers.Sampler` or the name of one, as in
             `SampledSoftmax`. Defaults to `"uniform"`. `"batch"` is the usual
             two-tower training, with negatives from the batch.
-        class_encoder: `keras.Model` from features of classes, `[n, ...]`, to
-            vectors `[n, dim]`, as wide as the features of the query. It may
-            share layers with the encoder of the query.
-        class_features: array or tensor of numbers `[num_classes, ...]`, or a
-            tuple or dict of them: the input of `class_encoder`, one row for
-            each class. It is saved with the model.
-        use_residual: bool, whether each class also has a trainable vector of
-            its own, which is added to the encoded one. It starts at zero. With
-            it, frequent classes are learned exactly, and rare ones follow their
-            features. Defaults to False.
-        refresh_interval: int or None, number of steps in which all class
-            vectors are encoded again, a few in each step, for samplers that
-            search them. Defaults to 1,000. None encodes only the sampled
-            classes. Samplers that do not read class vectors need no refresh.
         **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`) and of
             `OutputHead` (`loss`, `loss_options`, `class_names`, `activation`,
             `kernel_initializer`, `num_negatives`, `seed`). `similarity` is
@@ -81,8 +68,9 @@ class TwoTowerSoftmax(SampledSoftmax):
     The call arguments and the output shape are described in `OutputHead`.
 
     Raises:
-        ValueError: if an argument is out of range, `class_features` has another
-            number of rows, or `class_encoder` another width than the query.
+        ValueError: if an argument is out of range, the class features have
+            another number of rows, or the class vectors another width than the
+            query.
 
     Example:
 
@@ -92,9 +80,8 @@ class TwoTowerSoftmax(SampledSoftmax):
     mean = keras.layers.GlobalAveragePooling1D()
     encoder = keras.Model(words, mean(embedding(words)))
     titles = np.zeros([50_000, 8], "int64")
-    head = tfxclass.layers.TwoTowerSoftmax(
-        50_000, class_encoder=encoder, class_features=titles
-    )
+    tower = tfxclass.layers.ClassTower(encoder, titles)
+    head = tfxclass.layers.TwoTowerSoftmax(50_000, tower)
     model = keras.Sequential([encoder, head])
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
@@ -109,43 +96,31 @@ class TwoTowerSoftmax(SampledSoftmax):
     def __init__(
         self,
         num_classes: int,
+        class_tower: ClassTower,
         num_sampled: int | None = None,
         sampler: str | Sampler = "uniform",
-        class_encoder: keras.Model | None = None,
-        class_features: Any = None,
-        use_residual: bool = False,
-        refresh_interval: int | None = 1000,
         **kwargs: Any,
     ) -> None:
         for name in ("tied_to", "placement"):
             if kwargs.pop(name, None) is not None:
                 raise ValueError(
-                    f"A TwoTowerSoftmax has no `{name}`: `class_encoder` makes "
+                    f"A TwoTowerSoftmax has no `{name}`: `class_tower` makes "
                     "its class vectors. Fix: leave it out"
                 )
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        if not isinstance(class_encoder, keras.Model):
+        if not isinstance(class_tower, ClassTower):
             raise ValueError(
-                "`class_encoder` must be a keras.Model from class features to "
-                f"vectors [n, dim]. Received: {class_encoder!r}"
+                "`class_tower` must be a tfxclass.layers.ClassTower with an "
+                f"encoder and features. Received: {class_tower!r}"
             )
-        if class_features is None:
-            raise ValueError(
-                "`class_features` must be an array with a row for each class, "
-                "or a tuple or dict of arrays. Received: None"
-            )
-        if refresh_interval is not None:
-            check_positive_int("refresh_interval", refresh_interval)
-        self.class_encoder = class_encoder
-        self.use_residual = use_residual
-        self.refresh_interval = refresh_interval
-        self._take_columns(class_features)
+        self.class_encoder = class_tower.encoder
+        self.use_residual = class_tower.use_residual
+        self.refresh_interval = class_tower.refresh_interval
+        self._take_columns(class_tower.features)
 
-    def _take_columns(self, class_features):
+    def _take_columns(self, features):
         # In a function, or Keras would wrap dicts and lists.
-        for column in keras.tree.flatten(class_features):
-            check_class_order("class_features", column)
-        columns = table_lib.columns_of(class_features, self.num_classes)
+        columns = table_lib.columns_of(features, self.num_classes, "features")
         self._columns = lambda: columns
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
@@ -181,7 +156,7 @@ class TwoTowerSoftmax(SampledSoftmax):
         shape = self.encode(tf.zeros([1], tf.int64)).shape
         if shape.rank != 2 or shape[1] != input_shape[-1]:
             raise ValueError(
-                "`class_encoder` must return vectors as wide as the features "
+                "The class encoder must return vectors as wide as the features "
                 f"of the query, [n, {input_shape[-1]}]. Received: shape "
                 f"{tuple(shape)}"
             )
@@ -309,9 +284,10 @@ class TwoTowerSoftmax(SampledSoftmax):
         self._keep(sample.ids, vectors)
         if self.similarity == "cosine":
             vectors = norms.normalize(vectors)
-        if self.row_bias is None:
+        bias = self.class_matrix.bias
+        if bias is None:
             return vectors, None
-        return vectors, placement_lib.gather(self.row_bias, sample.ids)
+        return vectors, placement_lib.gather(bias, sample.ids)
 
     def exact_loss(
         self, features: tf.Tensor, targets: Targets, margin: Any = None
@@ -359,27 +335,34 @@ class TwoTowerSoftmax(SampledSoftmax):
     def changed_config(self, change: ClassUpdate) -> Config:
         # The head after the change has the same class encoder.
         config = super().changed_config(change)
-        return {**config, "class_encoder": self.class_encoder}
+        tower = {**config["class_tower"], "encoder": self.class_encoder}
+        return {**config, "class_tower": tower}
 
     def get_config(self) -> Config:
         config = super().get_config()
         del config["placement"], config["tied_to"]
         return {
             **config,
-            "class_encoder": keras.saving.serialize_keras_object(
-                self.class_encoder
-            ),
-            "class_features": table_lib.to_config(self._columns()),
-            "use_residual": self.use_residual,
-            "refresh_interval": self.refresh_interval,
+            "class_tower": {
+                "encoder": keras.saving.serialize_keras_object(
+                    self.class_encoder
+                ),
+                "features": table_lib.to_config(self._columns()),
+                "use_residual": self.use_residual,
+                "refresh_interval": self.refresh_interval,
+            },
         }
 
     @classmethod
     def from_config(cls, config: Config) -> "TwoTowerSoftmax":
-        encoder = config["class_encoder"]
-        if isinstance(encoder, dict):
-            encoder = keras.saving.deserialize_keras_object(encoder)
-        return super().from_config({**config, "class_encoder": encoder})
+        tower = dict(config["class_tower"])
+        if isinstance(tower["encoder"], dict):
+            tower["encoder"] = keras.saving.deserialize_keras_object(
+                tower["encoder"]
+            )
+        return super().from_config(
+            {**config, "class_tower": ClassTower(**tower)}
+        )
 
 
 class _EncodedGrowth(ClassGrowth):
@@ -387,7 +370,7 @@ class _EncodedGrowth(ClassGrowth):
 
     def set_means(self, ids: Any, means: Any) -> None:
         raise ValueError(
-            "`class_encoder` makes the class vectors of a TwoTowerSoftmax. "
+            "An encoder makes the class vectors of a TwoTowerSoftmax. "
             "Fix: train without tfxclass.initialize_classes, or change the "
             "features with head.set_class_features(ids, class_features)"
         )

@@ -8,8 +8,10 @@ tensor, and TensorFlow prunes it from the step: the whole gradient is never
 stored. A sum of gradients, or a clipped or scaled copy, is another tensor
 without the attribute.
 
-The attribute exists only while a `tf.function` is traced. It counts only if
-nothing has written the class matrix since the loss read it.
+The attribute exists only while a `tf.function` is traced, and goes with its
+graph. A `ClassMatrix` that held the gradient would keep the graph. The
+attribute counts only if nothing has written the class matrix since the loss
+read it.
 """
 
 import dataclasses

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.candidates import candidate_count
@@ -13,7 +14,6 @@ from tfxclass.samplers.candidates import neighbors_a_row
 from tfxclass.samplers.candidates import oversampling
 from tfxclass.samplers.candidates import sample_with_candidates
 from tfxclass.samplers.drift import check_rebuild_interval
-from tfxclass.samplers.effective import effective_classes
 from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.sample_size import NUM_PROBES

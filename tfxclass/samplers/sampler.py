@@ -130,7 +130,7 @@ class Sampler(keras.layers.Layer):
         self.num_sampled: Any = check_num_sampled(num_sampled)
         self.follows_batch = num_sampled is None
         self.seed = seed
-        self.head_name = None
+        self.head_name: str | None = None
         #: How many hard negatives come with the labels of the head.
         self.num_negatives = 0
         #: What `sample` measures of itself: float32 weights by name.

@@ -47,9 +47,6 @@ class ServerShards(Shards):
         devices = tf.config.list_logical_devices("CPU")
         return max(sum("/job:ps/" in device.name for device in devices), 1)
 
-    def rows_of(self, number: int) -> int:
-        return self.sizes[number]
-
     def add(
         self,
         add_weight: Callable[..., Variable],

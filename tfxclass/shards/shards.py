@@ -57,10 +57,6 @@ class Shards:
     def _count(self):
         return self.strategy.num_replicas_in_sync
 
-    def rows_of(self, number: int) -> int:
-        """Number of rows of a component."""
-        return self.capacity
-
     def _check(self, num_rows):
         if self.count > num_rows:
             kind = "replicas" if self.is_of_replicas else "parameter servers"

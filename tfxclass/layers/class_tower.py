@@ -1,4 +1,4 @@
-"""A table of class features, held as weights of a head."""
+"""What makes class vectors: an encoder, and a table of class features."""
 
 import dataclasses
 from typing import Any
@@ -9,11 +9,67 @@ import tensorflow as tf
 
 from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
+from tfxclass.checks import check_class_order
+from tfxclass.checks import check_positive_int
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.ops import placement
 
 #: Names of the weights of the table begin with it.
 PREFIX = "class_features_"
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassTower:
+    """The tower of a `TwoTowerSoftmax` that makes class vectors.
+
+    Args:
+        encoder: `keras.Model` from features of classes, `[n, ...]`, to vectors
+            `[n, dim]`, as wide as the features of the query. It may share
+            layers with the encoder of the query, or be that encoder.
+        features: array or tensor of numbers `[num_classes, ...]`, or a tuple or
+            dict of them: the input of `encoder`, one row for each class. It is
+            saved with the model.
+        use_residual: bool, whether each class also has a trainable vector of
+            its own, which is added to the encoded one. It starts at zero. With
+            it, frequent classes are learned exactly, and rare ones follow their
+            features. Defaults to False.
+        refresh_interval: int or None, number of steps in which all class
+            vectors are encoded again, a few in each step, for samplers that
+            search them. Defaults to 1,000. None encodes only the sampled
+            classes. Samplers that do not read class vectors need no refresh.
+
+    Raises:
+        ValueError: if an argument is out of range.
+
+    Example:
+
+    ```python
+    encoder = keras.Sequential([keras.layers.Dense(64)])
+    tower = tfxclass.layers.ClassTower(encoder, np.zeros([50_000, 20], "f"))
+    head = tfxclass.layers.TwoTowerSoftmax(50_000, tower)
+    ```
+    """
+
+    encoder: keras.Model
+    features: Any
+    use_residual: bool = False
+    refresh_interval: int | None = 1000
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.encoder, keras.Model):
+            raise ValueError(
+                "`encoder` must be a keras.Model from class features to "
+                f"vectors [n, dim]. Received: {self.encoder!r}"
+            )
+        if self.features is None:
+            raise ValueError(
+                "`features` must be an array with a row for each class, or a "
+                "tuple or dict of arrays. Received: None"
+            )
+        for column in keras.tree.flatten(self.features):
+            check_class_order("features", column)
+        if self.refresh_interval is not None:
+            check_positive_int("refresh_interval", self.refresh_interval)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,41 +87,44 @@ class Column:
     values: np.ndarray | None = None
 
 
-def columns_of(given: Any, num_rows: int) -> Any:
+def columns_of(given: Any, num_rows: int, name: str) -> Any:
     """`given` as a structure of `Column`.
 
     Args:
         given: array or tensor `[num_rows, ...]`, or a tuple, list or dict of
             them; or what `to_config` returned.
         num_rows: int.
+        name: str, the argument that errors name.
 
     Raises:
         ValueError: another number of rows, text, or a ragged tensor.
     """
     # A file has no tuples.
     given = list(given) if isinstance(given, tuple) else given
-    return keras.tree.map_structure(lambda x: _column_of(x, num_rows), given)
+    return keras.tree.map_structure(
+        lambda x: _column_of(x, num_rows, name), given
+    )
 
 
-def _column_of(given, num_rows):
+def _column_of(given, num_rows, name):
     if isinstance(given, str):
         dtype, _, sizes = given.rstrip("]").partition("[")
         return Column(tuple(map(int, filter(None, sizes.split(",")))), dtype)
     if isinstance(given, tf.RaggedTensor):
         raise ValueError(
-            "`class_features` must not be ragged. Received: a RaggedTensor. "
+            f"`{name}` must not be ragged. Received: a RaggedTensor. "
             "Fix: pad the rows, e.g. with ragged.to_tensor(-1)"
         )
-    values = as_array("class_features", given)
+    values = as_array(name, given)
     if values.dtype.kind not in "iufb":
         raise ValueError(
-            "`class_features` must be numbers. Received: "
+            f"`{name}` must be numbers. Received: "
             f"dtype={values.dtype}. Fix: turn text into ids first, e.g. with "
             "keras.layers.TextVectorization"
         )
     if values.ndim == 0 or len(values) != num_rows:
         raise ValueError(
-            "`class_features` must be arrays with one row for each class. "
+            f"`{name}` must be arrays with one row for each class. "
             f"Received: shape {values.shape} for {num_rows} classes"
         )
     return Column(values.shape[1:], str(values.dtype), values)
@@ -155,7 +214,9 @@ class Table:
         Raises:
             ValueError: another number of arrays or rows, or other shapes.
         """
-        columns = keras.tree.flatten(columns_of(features, len(ids)))
+        columns = keras.tree.flatten(
+            columns_of(features, len(ids), "class_features")
+        )
         wanted = [tuple(weight.shape[1:]) for weight in self._weights]
         shapes = [column.shape for column in columns]
         if shapes != wanted:
