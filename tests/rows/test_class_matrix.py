@@ -9,9 +9,11 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass import optimizers
+from tfxclass import shards
 from tfxclass.owners import WeakRegistry
 from tfxclass.rows import class_matrix
 from tfxclass.rows.class_matrix import ClassMatrix
+from tfxclass.shards import server_shards
 
 
 class Owner:
@@ -92,6 +94,28 @@ def test_all_class_vectors_have_an_owner(make):
     assert class_matrix.of(wide[0]).normalize == (
         getattr(head, "similarity", "dot") == "cosine"
     )
+
+
+class TwoServers(server_shards.ServerShards):
+    def _count(self):
+        return 2
+
+
+def test_new_class_vectors_on_servers_count_as_new(monkeypatch):
+    monkeypatch.setattr(shards, "make_shards", TwoServers)
+    head = layers.ShardedSoftmax(9, use_bias=True)
+    head.build((None, 3))
+    kernels = [v for v in head.trainable_variables if len(v.shape) == 2]
+    assert [v.shape for v in kernels] == [(5, 3), (4, 3)]
+    assert all(class_matrix.of(v) is head.class_matrix for v in kernels)
+    rows = head.class_matrix.rows_by_shard()
+    assert [(x.first, x.num_classes) for x in rows.values()] == [(0, 5), (5, 4)]
+    assert head.class_matrix.values().shape == (9, 3)
+    # The optimizer slows down class vectors that were trained before.
+    optimizer = optimizers.HeadAdam()
+    optimizer.build(head.trainable_variables)
+    states = [x for x in optimizer._states if "gradient_scale" in x]
+    assert [float(x["gradient_scale"][0, 2]) for x in states] == [0.0, 0.0]
 
 
 def test_a_sampler_is_told_of_what_moved():
