@@ -102,7 +102,7 @@ def embedded(encoder, x):
 
 
 def accuracy(encoder, head, x, y):
-    rows = keras.utils.normalize(head.class_matrix().numpy(), axis=1)
+    rows = keras.utils.normalize(head.class_matrix.values().numpy(), axis=1)
     best = [
         np.argmax(part @ rows.T, axis=1)
         for part in np.array_split(embedded(encoder, x), len(x) // 500 + 1)

@@ -449,7 +449,7 @@ def test_streamed_gradient_of_rows_of_any_length(length):
     np.testing.assert_allclose(
         tape.gradient(found, rows) / scale,
         tape.gradient(expected, rows) / scale,
-        atol=eps * np.sum(norms * each),
+        atol=eps * np.sum(sizes * each),
     )
 
 

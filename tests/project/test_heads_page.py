@@ -35,7 +35,7 @@ SAMPLED = (
 )
 SAMPLED += ("NoiseContrastive", "NegativeSampling")
 NO_HEADS = ("ClassHead", "OutputHead", "BlockHead")
-NO_HEADS += ("Cosine", "SparseDense", "split_by_frequency")
+NO_HEADS += ("ClassTower", "Cosine", "SparseDense", "split_by_frequency")
 COLUMNS = {
     "`only` in exports": lambda make: make().has_class_rows,
     "`search=`, ONNX": lambda make: make().has_plain_logits,

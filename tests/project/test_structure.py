@@ -15,11 +15,11 @@ BOUNDS = {
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,
-    "files of the default step": 45,
-    "pairs of files that call each other": 4,
-    "registries and attributes on others": 8,
-    "arguments of a head": 20,
-    "files of Tagger.fit, best": 85,
+    "files of the default step": 40,
+    "pairs of files that call each other": 2,
+    "registries and attributes on others": 6,
+    "arguments of a head": 18,
+    "files of Tagger.fit, best": 80,
     "files of Tagger.fit, fast": 32,
 }
 

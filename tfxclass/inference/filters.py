@@ -123,11 +123,12 @@ def filtered_top_k(
     """
     ids = checked_ids(ids, features, head)
     rows, search = flatten(features), search or head
-    if kind == ONLY:
+    if kind in (ONLY, BOOST):
         ids = live_ids(ids, head.removed)
+    if kind == ONLY:
         found = among(head, search.logits_of(rows, ids), ids, k)
     elif kind == BOOST:
-        found = _boosted(head, rows, live_ids(ids, head.removed), k, boost, search)
+        found = _boosted(head, rows, ids, k, boost, search)
     else:
         n, ids = places_for(k, ids, head, most)
         best, scores = search.top_k(rows, n)
