@@ -317,13 +317,15 @@ class LossOptions:
         table = self._of_classes("shares", num_classes)
         shaped = []
         for i, (queries, rows) in enumerate(parts):
-            bias, last = rows.bias, rows.first + rows.num_classes
+            bias = rows.bias
             if bias is not None and self.temperature != 1:
                 bias /= self.temperature
             if table is not None:
-                own = table[rows.first : last]
+                # The number of a sample's classes may not be known yet.
                 if ids is not None:
                     own = tf.gather(table, tf.minimum(ids[i], num_classes - 1))
+                else:
+                    own = table[rows.first :][: rows.num_classes]
                 bias = own if bias is None else bias + own
             queries = queries / self.temperature
             shaped.append((queries, rows._replace(bias=bias)))

@@ -72,10 +72,8 @@ class ClassMatrix:
         self._is_apart = is_apart
         self._optimizer: Any = lambda: None
         self._parts = shards_lib.parts_of(kernel)
-        for part in self._parts:
-            OWNERS.set(part, self)
-        if bias is not None:
-            for part in shards_lib.parts_of(bias):
+        for variable in self.variables:
+            for part in shards_lib.parts_of(variable):
                 OWNERS.set(part, self)
 
     @property
