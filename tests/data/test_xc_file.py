@@ -170,7 +170,7 @@ class TestRows:
                 for _ in range(count // 1000):
                     f.write(line * 1000)
             tracemalloc.start()
-            for _ in XCFile(path)._row_blocks(0, 1):
+            for _ in XCFile(path)._row_blocks():
                 pass
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
