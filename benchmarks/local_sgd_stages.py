@@ -1,6 +1,6 @@
 """Algorithms 1 and 2 of the RP paper, with the constants of its Theorem 2.
 
-    python benchmarks/local_sgd_stages.py [--seeds 3]
+    python benchmarks/local_sgd_stages.py [method ...] [--seeds 3]
 
 The class matrix of a softmax on scikit-learn's digits, in 32 whitened
 dimensions, with l2 = MU: smooth and strongly convex, so all that the theorem
@@ -10,12 +10,13 @@ They are simulated one after the other, in NumPy: `LocalSGD` with stages and
 
 `theorem`: eta_1 = eta_0 K with eta_0 = 1 / (3 L 8), which eight replicas may
 have; T_1 = 2 / (L eta_1), I_s = max(1, 1 / sqrt(K eta_s)), gamma = 1 / (2 L),
-growth exp(c_1). `no proximal term`: the same without gamma. `constant`: eta_1
-for ever and an average each step. `doubling`: `growing_stages` with its
-growth of 2 and a first stage of DOUBLING / K steps, without the proximal term
-and with it. `steps to` is where
-the objective is first so near its optimum (a mean of the seeds), `averages` how
-many there were until then, `speed-up` the steps of one replica over it.
+growth exp(c_1). `remark`: the same with eta_0 = 1 / (3 L K), as the theorem's
+remark has it. `no proximal term`: `theorem` without gamma. `constant`: eta_1
+of `theorem` for ever and an average each step. `doubling`: `growing_stages`
+with its growth of 2 and a first stage of DOUBLING / K steps, without the
+proximal term and with it. `steps to` is where the objective is first so near
+its optimum (a mean of the seeds), `averages` how many there were until then,
+`speed-up` the steps of one replica over it.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import measure
 import numpy as np
 import recovery
 
+NAME = "local_sgd_stages"
 DIM, MU, ROWS, REPLICAS, DELTAS = (
     32,
     0.01,
@@ -76,20 +78,21 @@ class Problem:
 
 def stages(method, smoothness, replicas):
     """Yields `(rate, steps, interval, 1 / gamma)`, without end."""
-    from tfxclass import optimizers
-
-    first = replicas / (3 * smoothness * REPLICAS[-1])
+    most = replicas if method == "remark" else REPLICAS[-1]
+    first = replicas / (3 * smoothness * most)
     if method == "constant":
         yield first, MOST, 1, 0.0
         return
     if method.startswith("doubling"):
+        from tfxclass import optimizers
+
         pull = 2 * smoothness if "gamma" in method else 0.0
         found = optimizers.growing_stages(first, DOUBLING // replicas, 1, 16)
         yield from ((*stage, pull) for stage in found)
         return
     ratio = MU / smoothness
     growth, steps = ratio / (5 + ratio), 2 / (smoothness * first)
-    pull = 2 * smoothness if method == "theorem" else 0.0
+    pull = 2 * smoothness if method in ("theorem", "remark") else 0.0
     for number in range(MOST):
         rate = first * math.exp(-number * growth)
         interval = max(1, int((replicas * rate) ** -0.5))
@@ -126,6 +129,7 @@ def run(problem, method, replicas, seed):
 METHODS = (
     "constant",
     "theorem",
+    "remark",
     "no proximal term",
     "doubling",
     "doubling, gamma",
@@ -134,7 +138,7 @@ METHODS = (
 
 def main(args):
     problem, rows = Problem(), []
-    for method in METHODS:
+    for method in args.methods or METHODS:
         alone = {}
         for replicas in REPLICAS:
             of_seeds = [
@@ -157,10 +161,12 @@ def main(args):
                 row[f"interval at {delta:g}"] = float(interval)
             rows.append({**row, "seeds": args.seeds})
             print(rows[-1], flush=True)
-    measure.save("local_sgd_stages", rows)
+    keys = ("method", "replicas")
+    measure.save(NAME, measure.with_earlier(NAME, rows, keys))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("methods", nargs="*", help=f"of {METHODS}")
     parser.add_argument("--seeds", type=int, default=3)
     main(parser.parse_args())
