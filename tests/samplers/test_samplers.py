@@ -19,6 +19,7 @@ from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
+from tfxclass.rows.class_rows import ClassRows
 from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import neighbors_a_row
 from tfxclass.samplers.replicas import finite
@@ -481,20 +482,21 @@ def test_replicas_that_draw_alone_never_repeat_a_seed(monkeypatch):
 def shards_of(sampler, num_classes, count):
     """`ShardSamplers` of equal shards, in this process."""
     size = -(-num_classes // count)
-    kernels = [keras.Variable(np.zeros((size, DIM))) for _ in range(count)]
-    shards = types.SimpleNamespace(
-        count=count,
-        starts=list(range(0, num_classes, size)),
-        rows_of=lambda number: size,
-        components=lambda kernel: list(enumerate(kernels)),
-    )
+    starts = list(range(0, num_classes, size))
+    rows = {
+        i: ClassRows(
+            keras.Variable(np.zeros((size, DIM))),
+            first=starts[i],
+            size=min(size, num_classes - starts[i]),
+        )
+        for i in range(count)
+    }
     head = types.SimpleNamespace(
         name="head",
         num_classes=num_classes,
-        similarity="dot",
-        kernel=None,
         num_negatives=0,
-        shards=shards,
+        shards=types.SimpleNamespace(count=count, starts=starts),
+        class_matrix=types.SimpleNamespace(rows_by_shard=lambda: rows),
     )
     return ShardSamplers(sampler, head)
 
