@@ -27,13 +27,8 @@ import numpy as np
 import recovery
 
 NAME = "local_sgd_stages"
-DIM, MU, ROWS, REPLICAS, DELTAS = (
-    32,
-    0.01,
-    4,
-    (1, 2, 4, 8),
-    (0.02, 0.005, 0.002),
-)
+DIM, MU, ROWS = 32, 0.01, 4
+REPLICAS, DELTAS = (1, 2, 4, 8), (0.02, 0.005, 0.002)
 DOUBLING, MOST, EVERY = 512, 1 << 15, 8
 
 

@@ -8,8 +8,7 @@ target is the softmax over the classes that are no labels of the row. LSH
 samples a class in proportion to 1 - (1 - p^K)^L (theorems 1 and 2). Each row
 ranks the classes by their target; curves and shares are means over the rows.
 "classes" are those in a row's buckets, and "common" is the length of the mean
-of all class vectors, each of length 1.
-The results are benchmarks/results/comparison/lsh_adapts.json and .png.
+of all unit class vectors. Into benchmarks/results/comparison/lsh_adapts.*.
 """
 
 import argparse

@@ -87,7 +87,7 @@ def test_parts(kernel, block_logits):
     np.testing.assert_allclose(loss, expected_loss(kernel), rtol=TOLERANCE)
 
 
-@pytest.mark.parametrize("find", [search.best, stock_search.best])
+@pytest.mark.parametrize("find", [search.best_of_rows, stock_search.best])
 def test_top_k(kernel, block_logits, find):
     best = find(tf.constant(QUERIES), ClassRows(tf.constant(kernel)), 3)
     scores = softmax.probabilities(best.logits, best.logsumexp)

@@ -122,7 +122,7 @@ def best(
 ) -> Best:
     """`Best` of `ClassRows` that are multiplied as they are.
 
-    As `search.best`.
+    As `search.best_of_rows`.
 
     Args:
         queries: float32 `[batch, dim]`.
