@@ -18,7 +18,7 @@ it, whose tests compare it with such a loop.
 
 A job is a model, in a process of its own. Those that are done lie in
 benchmarks/cache/local_sgd_accuracy and are not run again. "--cached" runs
-nothing, and reports these. "--figures" draws the committed rows.
+nothing and reports these jobs. "--figures" draws the rows of the JSON again.
 """
 
 import argparse

@@ -77,7 +77,7 @@ METHOD, ROWS = "uniform", 512
 
 
 class Subject(NamedTuple):
-    """A model that uniform draws train, and rows that it is asked for.
+    """A model trained with uniform samples, and the rows it is measured on.
 
     Attributes:
         model: a compiled Keras model; its output is over all classes.

@@ -50,7 +50,7 @@ class GroupsJob(NamedTuple):
 
     Attributes:
         classes, group: ints, how many classes, and in groups of how many.
-        negatives: int, places of a step in addition to those of the labels.
+        negatives: int, sampled classes of a step, without the labels.
         batch, steps: ints.
         method: str, in `METHODS` or `PAPERS`.
         seed: int.
@@ -97,7 +97,7 @@ SWEEPS = {
 
 
 def usual_jobs(seeds):
-    """Of the table groups, those of few classes first."""
+    """The jobs of the table `groups`; those with few classes come first."""
     small = [
         GroupsJob(*setting, 128, 3000, method, seed)
         for seed in seeds

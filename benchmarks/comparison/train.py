@@ -34,7 +34,7 @@ K = 10
 
 
 def falling(used):
-    """The rate after this share of the training, of that of the start."""
+    """The factor of the first rate after the share `used` of the training."""
     return (1 + math.cos(math.pi * min(used, 1.0))) / 2
 
 

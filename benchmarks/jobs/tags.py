@@ -2,8 +2,8 @@
 
     python -m benchmarks.jobs.tags JOB FOLDER [--omikuji PYTHON]
 
-FOLDER has the data of the job. PYTHON is that of an environment with Omikuji
-(peers/omikuji_trees.py); without it Omikuji is left out.
+FOLDER has the data of the job. PYTHON is a Python that has Omikuji
+(peers/omikuji_trees.py); without it, our taggers run alone.
 
 eurlex57k: titles and texts of EU laws to their subjects (EuroVoc).
 
