@@ -68,6 +68,7 @@ def test_the_argument_is_named(name):
     [
         (lambda: layers.SampledSoftmax(9, samler="uniform"), "sampler"),
         (lambda: layers.FullSoftmax(9, num_sampled=3), None),
+        (lambda: layers.LSHSoftmax(9, tables=3), None),
         (lambda: layers.FullSoftmax(9, lost="sigmoid"), "loss"),
         (lambda: optimizers.HeadAdam(clip_norm=1.0), "clipnorm"),
         (lambda: optimizers.LazySGD(0.1, momentun=0.9), "momentum"),

@@ -261,7 +261,7 @@ def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
         meant = [
             f"`{name}`"
             for wrong in sorted(set(given) - known)
-            for name in difflib.get_close_matches(wrong, known, n=1)
+            for name in difflib.get_close_matches(wrong, known, n=1, cutoff=0.7)
         ]
         if not meant:
             raise
