@@ -35,7 +35,7 @@ import measure
 import numpy as np
 import verses_data
 
-L2 = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+L2 = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 TRAINED = ("full", "S-S", "RP", "RP-A")
 RECOVERED = ("lift", "step", "dual")
 PARTS = ("train", "valid", "test")

@@ -88,7 +88,7 @@ LARGE += [(1_000_000, 50, 3000, 20_000)]
 PAPER = "forest_paper"  # the one that has all seeds in sweeps
 FORESTS, TABLES = (PAPER, "forest"), ("lsh_uncorrected", "lsh")
 SWEEPS = {
-    "num_trees": (FORESTS, (2, 5, 10, 20, 50)),
+    "num_trees": (FORESTS, (2, 5, 10, 20, 50, 100, 200)),
     "leaf_size": (FORESTS, (25, 50, 100, 200, 400)),
     "rebuild_interval": (FORESTS, (50, 200, 500, 1000, 3000)),
     "num_tables": (TABLES, (10, 25, 50, 100)),
@@ -160,7 +160,8 @@ def lsh_row(job, results):
 
 
 def sweep_jobs(seeds):
-    return [
+    jobs = [GroupsJob(*SMALL[0], 128, 3000, "random", seed) for seed in seeds]
+    return jobs + [
         GroupsJob(*SMALL[0], 128, 3000, method, seed, f"{option}={value}")
         for seed in seeds
         for option, (methods, values) in SWEEPS.items()
@@ -172,10 +173,10 @@ def sweep_jobs(seeds):
 
 def sweep_row(job, results):
     ends = [result["curve"][-1] for result in results]
-    option, value = job.option.split("=")
+    option, _, value = job.option.partition("=")
     return {
         "option": option,
-        "value": int(value),
+        "value": int(value) if value else "",
         "method": NAMES[job.method],
         "seeds": len(ends),
         "accuracy": statistics.fmean(end["accuracy"] for end in ends),

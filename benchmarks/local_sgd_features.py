@@ -1,0 +1,150 @@
+"""Features of slim models that K replicas train and average every I steps.
+
+    python benchmarks/local_sgd_features.py DATA [--seeds 3]
+
+Table 5 and figure 4 of the RP paper (Yuan et al., 2020), by its measure: the
+accuracy over pairs of identities that were not trained on. Model, data and
+measure are those of verification.py, with plain SGD, as in the paper's
+Algorithm 1, and 32 rows a step for each replica. A replica has a K-th of the
+rows, drawn once, a K-th of the steps, and K times the rate of one replica. That
+rate is chosen for RP and for the full softmax on validation identities, with
+seed 0 and more rates where the best is at an edge. Replicas take turns in one
+process, and their models are averaged as `LocalSGD` does it. With I = 1 the
+mean of the models is one step with the rows of all replicas.
+
+Jobs that are done lie in benchmarks/cache/local_sgd_features.
+"""
+
+import argparse
+import os
+
+import measure
+import numpy as np
+import verification
+import verses_data
+
+NAME = "local_sgd_features"
+BATCH, EPOCHS = 32, 8
+FULL, RP = "full", "RP(100)"
+REPLICAS, INTERVALS = (2, 4, 8), (1, 4, 8, 32)
+FIRST_RATES = (0.25, 1.0, 4.0)
+
+
+def jobs():
+    """Method, replicas and interval of each row."""
+    yield FULL, 1, 1
+    yield RP, 1, 1
+    for replicas in REPLICAS:
+        for interval in INTERVALS:
+            yield RP, replicas, interval
+
+
+def batches(num_rows, replicas, batch_size, seed):
+    """Row numbers `[replicas, steps, batch_size]`; epochs are shuffled."""
+    random = np.random.default_rng(seed)
+    size = num_rows // replicas
+    parts = random.permutation(num_rows)[: size * replicas]
+    per_epoch = size // batch_size
+    return np.stack(
+        [
+            np.concatenate(
+                [
+                    random.permutation(part)[: per_epoch * batch_size]
+                    for _ in range(EPOCHS)
+                ]
+            ).reshape(-1, batch_size)
+            for part in parts.reshape(replicas, size)
+        ]
+    )
+
+
+def train(model, inputs, labels, replicas, interval, seed):
+    """Trains the model as the mean of replicas."""
+    batch_size = BATCH
+    if interval == 1:
+        batch_size, replicas = BATCH * replicas, 1
+    rows = batches(len(labels), replicas, batch_size, seed)
+
+    def train_on(rows):
+        for batch in rows:
+            model.train_on_batch([x[batch] for x in inputs], labels[batch])
+
+    if replicas == 1:
+        return train_on(rows[0])
+    variables = model.trainable_variables
+    for first in range(0, rows.shape[1], interval):
+        start = [variable.numpy() for variable in variables]
+        mean = [np.zeros_like(value) for value in start]
+        for replica in rows[:, first : first + interval]:
+            for variable, value in zip(variables, start, strict=True):
+                variable.assign(value)
+            train_on(replica)
+            for value, variable in zip(mean, variables, strict=True):
+                value += variable.numpy() / replicas
+        for variable, value in zip(variables, mean, strict=True):
+            variable.assign(value)
+
+
+def result_of(data, method, replicas, interval, rate, seed):
+    """Scores of the validation and the test identities, a dict."""
+    from tfxclass import optimizers
+
+    x, y, test_x, test_y, idf = data
+
+    def inputs(x):
+        return [x.astype(np.int64), idf[x]]
+
+    num_classes = -(-len(test_y) // verification.STEP)
+    width = verification.WIDTHS[method]
+    encoder, model = verification.make_model(
+        len(idf), num_classes, width, rate, seed
+    )
+    model.compile(optimizers.LazySGD(rate * replicas), model.layers[-1].loss)
+    kept = y % verification.STEP == 0
+    labels = y[kept] // verification.STEP
+    train(model, inputs(x[kept]), labels, replicas, interval, seed)
+    return verification.evaluate_parts(encoder, data, inputs)
+
+
+def row_of(data, method, replicas, interval, rate, num_seeds):
+    ends = [
+        once(data, method, replicas, interval, rate, seed)["test"]
+        for seed in range(num_seeds)
+    ]
+    about = {"method": method, "replicas": replicas, "interval": interval}
+    return {**about, "rate": rate, **measure.of_seeds(ends)}
+
+
+def once(data, *job):
+    path = os.path.join(measure.CACHE, NAME, ",".join(map(str, job)) + ".json")
+    found = measure.kept(path, lambda: result_of(data, *job))
+    print(*job, found["test"]["accuracy"], flush=True)
+    return found
+
+
+def best_rate(data, method):
+    """The rate of one replica that is best on validation identities."""
+    tried, pending = {}, FIRST_RATES
+    while pending:
+        for rate in pending:
+            found = once(data, method, 1, 1, rate, 0)
+            tried[rate] = found["validation"]["accuracy"]
+        best = max(tried, key=tried.get)
+        edges = {min(tried): (best / 4,), max(tried): (best * 4,)}
+        pending = edges.get(best, ())
+    return best
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder")
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
+    data = verses_data.load(args.folder)
+    rates = {method: best_rate(data, method) for method in (FULL, RP)}
+    rows = [row_of(data, *job, rates[job[0]], args.seeds) for job in jobs()]
+    measure.save(NAME, rows)
+
+
+if __name__ == "__main__":
+    main()
