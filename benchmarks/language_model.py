@@ -256,7 +256,9 @@ def run_row(row, job, args, counts, parts):
     # Dropout has other masks after a stop.
     seed = args.seed + 1000 * done
     if is_recovered and not curve.lines:
-        run_row("RP", job, args, counts, parts)
+        only_slim = argparse.Namespace(**vars(args))
+        only_slim.epochs = args.slim_epochs
+        run_row("RP", job, only_slim, counts, parts)
         model, done = make_model("RP", counts, size, seed), args.slim_epochs
         model.load_weights(slim.weights(done))
         start = time.process_time()
