@@ -111,13 +111,14 @@ def child(num_classes, batch, method):
 
 def main():
     """Saves the rows, with the GPU in place of the processor."""
+    measure.run_child(child)
     cases = [
         {"classes": size, "batch": batch, "method": method}
         for size in measure.numbers(1_000_000)
         for batch, methods in METHODS.items()
         for method in methods
     ]
-    for rows in measure.rows_of(child, cases):
+    for rows in measure.rows_of(cases):
         machines = [row.get("machine") for row in rows]
         shown = [{k: row[k] for k in row if k != "machine"} for row in rows]
         measure.save("gpu_steps", shown, machine=machines[0])

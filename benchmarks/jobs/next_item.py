@@ -1,20 +1,16 @@
 """The next item of sessions and of users.
 
     python -m benchmarks.jobs.next_item
-    python -m benchmarks.jobs.next_item --users FILE [--rectools ...]
+    python -m benchmarks.jobs.next_item --users FILE
 
 Sessions are those of shared/data, and `examples/next_item.py` trains on them.
-`--users` is a file with a user a line (`data/Beauty.txt` of the repository
-RUCAIBox/CIKM2020-S3Rec), for `examples/next_item_users.py`. `--rectools` is the
-Python of an environment with `rectools[torch]`, `--replay` of one with
-`replay-rec`, `lightning` and a CPU build of `torch`.
+FILE has a user a line (`data/Beauty.txt` of the repository
+RUCAIBox/CIKM2020-S3Rec), for `examples/next_item_users.py`. Rows of RecTools
+and RePlay are of scripts that are in no later commit than the one they name.
 """
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -30,14 +26,9 @@ COUNTS = {
     "co-occurrence": (10, None),
     "seen items, then co-occurrence": (10, "first"),
 }
-#: Scripts of peers/ and what their rows are called.
-PEERS = {
-    "rectools": "RecTools SASRec, 64 factors",
-    "replay": "RePlay SASRec, SCE",
-}
+OURS = ("tfxclass, 1 epoch", "tfxclass, 2 epochs", "tfxclass, 3 epochs")
 FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
-USER_EPOCHS, PEER_EPOCHS = 10, 15
-CHILD = "-m", "benchmarks.jobs.next_item", "--child"
+USER_EPOCHS = 10
 _ANSWERS = 20
 COLUMNS = (
     "data",
@@ -129,8 +120,8 @@ def sessions(method, path):
     return figures, used, asked / len(test[1])
 
 
-def users(epochs, path):
-    """The row after each second epoch of our model on a file of users."""
+def users(path):
+    """A row after each second epoch of our model on a file of users."""
     import keras
 
     from examples import next_item_users
@@ -143,13 +134,15 @@ def users(epochs, path):
     num_items = 1 + max(map(max, sequences))
     model, answers = next_item_users.make_models(num_items)
     x, y = next_item_users.rows_of([s for s in histories if len(s) > 1])
-    used = 0.0
-    for epoch in range(2, epochs + 1, 2):
+    rows, used = [], 0.0
+    for epoch in range(2, USER_EPOCHS + 1, 2):
         start = time.process_time()
         model.fit(x, y, next_item_users.BATCH, epochs=2, verbose=0)
         used += time.process_time() - start
         found = next_item_users.evaluate(answers, Questions(histories, labels))
-        yield {"epochs": epoch} | row_of(found, used, 10)
+        name = {"method": f"tfxclass, {epoch} epochs"}
+        rows.append(name | row_of(found, used, 10))
+    return rows
 
 
 def count_users(method, path):
@@ -175,72 +168,39 @@ def row_of(figures, used, k, answer=None):
 
 
 def child(data, method, path):
-    """Prints what a process of its own measures, a line of JSON a row."""
+    """The row of a method, or of each second epoch of ours on users."""
     if data == "users" and method not in COUNTS:
-        for row in users(int(method), path):
-            print(json.dumps(row), flush=True)
-        return
+        return users(path)
     run = count_users if data == "users" else sessions
     figures, used, answer = run(method, path)
     k = 10 if data == "users" else _ANSWERS
-    print(json.dumps(row_of(figures, used, k, answer)))
-
-
-def lines_of(*command):
-    """The lines of JSON that a command prints, one for each epoch."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    lines = [x for x in done.stdout.splitlines() if x.startswith("{")]
-    return [json.loads(line) for line in lines]
-
-
-def of_sessions(name):
-    """`(method, row)` of all methods on a set of sessions."""
-    path = os.path.join(FOLDER, name)
-    ours = [f"tfxclass, {n}" for n in ("1 epoch", "2 epochs", "3 epochs")]
-    for method in (*COUNTS, *ours):
-        yield method, measure.in_fresh_process(*CHILD, name, method, path)
-
-
-def of_users(arguments):
-    """`(method, row)` of the methods on users, of each epoch."""
-    path = arguments.users
-    for method in ("Markov", "co-occurrence"):
-        yield method, measure.in_fresh_process(*CHILD, "users", method, path)
-    commands = {
-        "tfxclass": [sys.executable, *CHILD, "users", str(USER_EPOCHS), path]
-    }
-    for peer, name in PEERS.items():
-        script = os.path.join(measure.FOLDER, "peers", f"{peer}_sasrec.py")
-        if python := getattr(arguments, peer):
-            start = [python, "-W", "ignore", script]
-            commands[name] = [*start, path, str(PEER_EPOCHS)]
-    for name, command in commands.items():
-        for found in lines_of(*command):
-            epochs = "epoch" if found["epochs"] == 1 else "epochs"
-            yield f"{name}, {found['epochs']} {epochs}", found
+    return row_of(figures, used, k, answer)
 
 
 def main():
-    if sys.argv[1:2] == ["--child"]:
-        child(*sys.argv[2:])
-        return
+    measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--users", help="file of users")
-    parser.add_argument("--rectools", help="Python of its environment")
-    parser.add_argument("--replay", help="Python of its environment")
-    arguments = parser.parse_args()
-    sources = {name: of_sessions(name) for name in SESSIONS}
-    if arguments.users:
-        sources = {"users": of_users(arguments)}
-    for data, found in sources.items():
-        for method, row in found:
-            print(data, method, row, flush=True)
-            if "error" not in row:
-                row = {"data": data, "method": method, **row}
-                row = {name: row.get(name, "") for name in COLUMNS}
-                # What is not run this time stays.
-                rows = measure.with_earlier(NAME, [row], ("data", "method"))
-                measure.save(NAME, rows)
+    path = parser.parse_args().users
+    cases = [
+        {"data": name, "method": method, "path": os.path.join(FOLDER, name)}
+        for name in SESSIONS
+        for method in (*COUNTS, *OURS)
+    ]
+    if path:
+        cases = [
+            {"data": "users", "method": method, "path": path}
+            for method in ("Markov", "co-occurrence", "tfxclass")
+        ]
+    for rows in measure.rows_of(cases):
+        shown = [
+            {name: row.get(name, "") for name in COLUMNS}
+            for row in rows
+            if "error" not in row
+        ]
+        # What is not run this time stays.
+        shown = measure.with_earlier(NAME, shown, ("data", "method"))
+        measure.save(NAME, shown)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
-"""A training step against the number of classes, on a Huffman tree.
+"""A training step of hierarchical softmax against the number of classes.
 
-Counts fall as 1 / rank; labels are drawn by them, so paths are about the
-entropy long, or evenly, about log2(num_classes).
+    python -m benchmarks.hierarchical.step_time [num_classes ...]
+
+Counts fall as 1 / rank. Labels of the Huffman tree are drawn by them, so paths
+are about the entropy long. Those of the balanced tree are drawn evenly: paths
+are about log2(num_classes) long.
 """
 
-import json
-import os
-import sys
-
 from benchmarks import measure
-from benchmarks.hierarchical import tables
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000)
-SMOKE = (100, 1000)
 BATCH, DIM = 256, 128
 
 
-def child(num_classes, tree):
+def child(tree, num_classes):
+    """The row of a tree."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -44,18 +42,10 @@ def child(num_classes, tree):
     return {"path": path, **found, "peak_gb": measure.peak_gb()}
 
 
-def main(out, sizes):
-    rows = []
-    for tree in ("huffman", "balanced"):
-        for num_classes in sizes:
-            found = measure.in_fresh_process(
-                "-m", __spec__.name, num_classes, tree
-            )
-            rows.append({"tree": tree, "classes": num_classes, **found})
-            print(rows[-1], flush=True)
-    os.makedirs(out, exist_ok=True)
-    tables.save(os.path.join(out, "step_time.json"), rows)
-
-
 if __name__ == "__main__":
-    print(json.dumps(child(int(sys.argv[1]), sys.argv[2])))
+    cases = [
+        {"tree": tree, "classes": size}
+        for tree in ("huffman", "balanced")
+        for size in measure.numbers(*SIZES)
+    ]
+    measure.compare("hierarchical/step_time", child, cases)
