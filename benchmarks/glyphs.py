@@ -26,7 +26,7 @@ import tfxclass
 from benchmarks import glyphs_data
 from benchmarks import measure
 from benchmarks.comparison.groups import LABELS
-from benchmarks.comparison.usual_heads import make_head
+from benchmarks.comparison.methods import cosine_head
 from tfxclass import metrics
 
 CACHE = os.path.join(measure.CACHE, "glyphs")
@@ -151,7 +151,7 @@ def make_model(job, num_classes):
     """`(model, encoder, head)` of a `GlyphsJob`, compiled."""
     keras.utils.set_random_seed(job.seed)
     encoder = make_encoder()
-    head = make_head(
+    head = cosine_head(
         job.method, num_classes, BATCH + NEGATIVES, SCALE, job.seed
     )
     model = keras.Sequential([encoder, head])

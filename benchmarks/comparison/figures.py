@@ -6,7 +6,6 @@ import numpy as np
 
 from benchmarks import figure_style
 from benchmarks.comparison.results import Runs
-from benchmarks.comparison.results import save_table
 
 #: The methods whose curves are drawn; the table has all. Colors by family.
 CURVES = {
@@ -26,7 +25,7 @@ _TITLES = {
 
 
 def draw(file, name, out):
-    """Table and figure of a set from its CSV, if there is one.
+    """The figure of a set from its CSV, if there is one.
 
     Args:
         file: str, name of the files, without endings.
@@ -37,7 +36,6 @@ def draw(file, name, out):
     if not os.path.exists(path + ".csv"):
         return
     runs = Runs.read(path + ".csv")
-    save_table(file, runs, out)
     drawn = [method for method in CURVES if method in runs.methods]
     if len(drawn) < 2:
         return

@@ -10,9 +10,8 @@ import os
 import statistics
 
 from benchmarks import measure
+from benchmarks.comparison.jobs import text_of
 from benchmarks.comparison.methods import METHODS
-from benchmarks.comparison.sweeps import PARTS
-from benchmarks.comparison.sweeps import text_of
 
 FOLDER = os.path.join(measure.RESULTS, "comparison")
 GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
@@ -26,7 +25,7 @@ def file_of(set_name, suffix=None):
 
 
 def collect(name, jobs_folder, out):
-    """Writes `<out>/<name>.csv` of the results there are, if any.
+    """Writes `<out>/<name>.csv` of the results there are, if any, and a table.
 
     Jobs of the same budget that the file has, and the folder has not, stay.
     """
@@ -40,6 +39,7 @@ def collect(name, jobs_folder, out):
             job=("set", "method", "setting", "seed"),
             same="budget",
         )
+        save_table(name, Runs.read(os.path.join(out, name + ".csv")), out)
 
 
 def rows_of(result):
@@ -162,35 +162,12 @@ def save_table(name, runs, out):
         if not setting:
             row[f"cpu_s_to_{GOOD:.0%}"] = runs.time_to(GOOD * best, method)
         rows.append({key: _shown(value) for key, value in row.items()})
-    first = runs.seeds(runs.methods[0])[0][0]
-    command = (
-        "python -m benchmarks.comparison --data DATA "
-        f"--sets {first['set']} {first['budget']}"
-    )
-    seeds = sorted({int(seed) for _, _, seed in runs.curves})
-    if varied:
-        options = {setting.partition("=")[0] for _, setting in varied}
-        command += " --parts curves " + " ".join(
-            part
-            for part, of_part in PARTS.items()
-            if options & {sweep.option for sweep in of_part}
-        )
-    if is_part:
-        command += f" --suffix {name.rpartition('_')[2]} --methods "
-        command += " ".join(runs.methods)
-    if len(seeds) > 1:
-        command += " --seeds " + " ".join(map(str, seeds))
     # Rows that were merged may be of several days, and machines.
     ran = {(c[0]["date"], c[0]["machine"]) for c in runs.curves.values()}
-    measure.write(
-        os.path.join(out, name + ".json"),
-        {
-            "date": max(date for date, _ in ran),
-            "machine": "; ".join(sorted({machine for _, machine in ran})),
-            "command": command,
-            "rows": rows,
-        },
-    )
+    date = max(date for date, _ in ran)
+    machine = "; ".join(sorted({machine for _, machine in ran}))
+    record = measure.record_of(rows, date=date, machine=machine)
+    measure.write(os.path.join(out, name + ".json"), record)
 
 
 def _shown(value):

@@ -20,7 +20,6 @@ from benchmarks.comparison import readers
 from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
-from benchmarks.comparison import sweeps
 from benchmarks.comparison import train
 from benchmarks.comparison.jobs import Job
 from benchmarks.comparison.rows import Rows
@@ -184,10 +183,12 @@ class TestMethods:
 
     def test_settings_leave_out_the_usual(self):
         set_up = sets.SETS["verses"]
-        sweep = sweeps.PARTS["num_sampled"][0]
-        settings = sweep.settings(set_up, "forest")
-        assert settings[set_up.num_sampled] == {}
-        assert settings[512] == {"num_sampled": 512}
+        found = jobs_lib.varied("num_sampled", set_up, ["forest", "nce"])
+        counts = [320, 512, None, 2048, 4096]  # 1,024 is the usual number
+        assert found == [
+            ("forest", {"num_sampled": count} if count else {})
+            for count in counts
+        ]
 
 
 class TestMasks:
@@ -424,17 +425,18 @@ class TestJobs:
         ]
         point = {"precision@1": 0.5, "epochs": 1.0, "cpu_seconds": 2.0}
 
-        def run(job, path):
+        def run(job):
             if job.method == "full":
                 return {"error": "no memory"}
             return {"curve": [point]}
 
-        errors = jobs_lib.run_jobs(jobs, tmp_path, {"generated": ""}, run)
-        assert errors == {"generated full": "no memory"}
+        ((job, result),) = jobs_lib.ends_of(jobs, tmp_path, run)
+        assert (job, result) == (jobs[1], {"curve": [point]})
         assert "FAILED: no memory" in capsys.readouterr().out
         (stored,) = tmp_path.rglob("*.json*")
         assert stored.name == "uniform.json"
         assert json.loads(stored.read_text()) == {"curve": [point]}
+        assert jobs_lib.ends_of(jobs, tmp_path) == [(job, result)]
 
     def test_an_error_in_this_process(self, tmp_path, generated):
         rows_lib.save(tmp_path / "set.npz", generated)
