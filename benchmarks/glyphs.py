@@ -11,10 +11,8 @@ encoder with other heads.
 """
 
 import argparse
-import json
 import os
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
@@ -185,24 +183,22 @@ def row(method, results):
 
 def child(folder, method, steps, seed):
     measure.use_one_thread()
-    job = GlyphsJob(method, int(steps), int(seed))
+    job = GlyphsJob(method, steps, seed)
     return trained(job, glyphs_data.load(folder))
 
 
-def main(argv=None):
+def main():
+    measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=CACHE)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--steps", type=int, default=STEPS)
-    args = parser.parse_args(argv)
-    print(glyphs_data.about(glyphs_data.load(args.folder)))
+    args = parser.parse_args()
+    glyphs_data.load(args.folder)
     rows = []
     for method in METHODS:
+        jobs = [(method, STEPS, seed) for seed in args.seeds]
         results = [
-            measure.once(
-                "glyphs", __file__, method, args.steps, seed, folder=args.folder
-            )
-            for seed in args.seeds
+            measure.once("glyphs", *job, folder=args.folder) for job in jobs
         ]
         results = [result for result in results if "error" not in result]
         if results:
@@ -211,7 +207,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(*sys.argv[2:])))
-    else:
-        main()
+    main()

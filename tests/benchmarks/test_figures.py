@@ -56,7 +56,7 @@ def test_scripts(name, tmp_path, monkeypatch):
     before = set(sys.modules)
     try:
         module = importlib.import_module(name)
-        rows, titles = module.notes.results(name), []
+        rows, titles = module.measure.finished(name), []
         monkeypatch.setattr(module.measure, "RESULTS", str(tmp_path))
         save = module.figure_style.save
         monkeypatch.setattr(
@@ -67,7 +67,7 @@ def test_scripts(name, tmp_path, monkeypatch):
         function, conclusion = SCRIPTS[name]
         getattr(module, function)(rows)
     finally:
-        for added in {name, "measure", "notes", "figure_style"} - before:
+        for added in {name, "measure", "figure_style"} - before:
             sys.modules.pop(added, None)
     assert conclusion in titles[0]
     assert next(tmp_path.glob("*.png")).stat().st_size > 1000
