@@ -115,24 +115,25 @@ def run(args):
     for name in args.sets:
         set_up, steps, data = SETS[name], steps_of(args, name), {}
         for method in args.methods:
-            while job := dropmax_jobs.pending(args, name, steps, method):
-                setting, seed, path = job
+
+            def train(setting, seed, method=method):
                 if seed not in data:
                     data[seed] = set_up.read(args, seed)
                 result, _ = dropmax_train.train(
                     method, setting, data[seed], seed, steps, set_up.recipe
                 )
-                measure.write(path + ".part", result)
-                os.replace(path + ".part", path)
                 print(name, method, setting, seed, result["scores"], flush=True)
+                return result
+
+            dropmax_jobs.results_of(args, name, steps, method, train)
             tabulate(args)
 
 
 def load(args, name, method):
-    """As `dropmax_jobs.load`."""
+    """As `dropmax_jobs.results_of`, of what has been trained."""
     from benchmarks import dropmax_jobs
 
-    return dropmax_jobs.load(args, name, steps_of(args, name), method)
+    return dropmax_jobs.results_of(args, name, steps_of(args, name), method)
 
 
 def rows_of(args):

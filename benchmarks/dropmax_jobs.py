@@ -36,71 +36,53 @@ class Setting(NamedTuple):
 USUAL = Setting(1e-4)
 
 
-def settings_of(args, name, steps, method):
-    """`Setting`s to train with the first seed, as far as results tell."""
-    if args.usual:
-        return [USUAL]
-    weights = dropmax_methods.METHODS[method].entropy_weights
-    settings = [USUAL._replace(entropy_weight=w) for w in weights]
-    errors = _errors(args, name, steps, method, settings)
-    if len(errors) == len(settings):
-        best = min(errors, key=errors.get)
-        settings += [best._replace(l2=l2) for l2 in dropmax.SETS[name].l2]
-    return settings
-
-
-def _errors(args, name, steps, method, settings):
-    """Error on validation rows of those `settings` that have a result."""
-    found = {}
-    for setting in settings:
-        path = path_of(args, name, steps, method, setting, args.seeds[0])
-        if (result := measure.read(path)) is not None:
-            found[setting] = result["scores"]["validation 18"]["error"]
-    return found
-
-
 def path_of(args, name, steps, method, setting, seed):
     file = f"{method.replace(' ', '_')},{setting},seed={seed}.json"
     return os.path.join(args.jobs, name, f"{steps}steps", file)
 
 
-def chosen(args, name, steps, method):
-    """`(setting, tried)`: of all trained, what errs least; how many there are.
-
-    On validation rows, with the first seed; None where it has no result.
-    """
-    settings = settings_of(args, name, steps, method)
-    errors = _errors(args, name, steps, method, settings)
-    return min(errors, key=errors.get) if errors else None, len(errors)
-
-
-def pending(args, name, steps, method):
-    """Next `(setting, seed, path)` without a result, or None."""
-    settings = settings_of(args, name, steps, method)
-    jobs = [(USUAL, seed) for seed in args.seeds]
-    jobs += [(setting, args.seeds[0]) for setting in settings]
-    best, _ = chosen(args, name, steps, method)
-    jobs += [(best, seed) for seed in args.seeds]
-    for setting, seed in jobs:
-        path = path_of(args, name, steps, method, setting, seed)
-        if not os.path.exists(path):
-            return setting, seed, path
-    return None
-
-
-def load(args, name, steps, method):
+def results_of(args, name, steps, method, train=None):
     """`(setting, tried, results)` of the usual setting and of a better one.
 
-    Those there are, each with the results of its seeds.
+    Those there are, each with the results of its seeds, and of how many
+    settings it is the best.
+
+    Args:
+        args: with `jobs`, `seeds` and `usual`.
+        name: str, in `dropmax.SETS`.
+        steps: int.
+        method: str.
+        train: function of a setting and a seed that returns a result, for jobs
+            that have none; None trains nothing.
     """
-    best, tried = chosen(args, name, steps, method)
-    found = []
-    for setting in dict.fromkeys([USUAL, best or USUAL]):
-        paths = [
-            path_of(args, name, steps, method, setting, seed)
-            for seed in args.seeds
-        ]
-        results = [r for r in map(measure.read, paths) if r is not None]
-        if results:
-            found.append((setting, tried if setting == best else 1, results))
-    return found
+
+    def result(setting, seed):
+        path = path_of(args, name, steps, method, setting, seed)
+        if train is None:
+            return measure.read(path)
+        return measure.kept(path, lambda: train(setting, seed))
+
+    def of_seeds(setting):
+        found = [result(setting, seed) for seed in args.seeds]
+        return [one for one in found if one is not None]
+
+    usual, errors = of_seeds(USUAL), {}
+
+    def errors_of(settings):
+        """On validation rows, with the first seed; no test set chooses."""
+        for setting in settings:
+            if (found := result(setting, args.seeds[0])) is not None:
+                errors[setting] = found["scores"]["validation 18"]["error"]
+        return min(errors, key=errors.get, default=USUAL)
+
+    weights = dropmax_methods.METHODS[method].entropy_weights
+    best = errors_of([USUAL])
+    if not args.usual:
+        best = errors_of([USUAL._replace(entropy_weight=w) for w in weights])
+        if len(errors) == len(weights):
+            l2 = dropmax.SETS[name].l2
+            best = errors_of([best._replace(l2=value) for value in l2])
+    found = [(USUAL, len(errors) if best == USUAL else 1, usual)]
+    if best != USUAL:
+        found.append((best, len(errors), of_seeds(best)))
+    return [one for one in found if one[-1]]
