@@ -1,6 +1,5 @@
 """What the benchmarks share: fresh processes, medians, tables, plots."""
 
-import csv
 import json
 import math
 import os
@@ -18,37 +17,6 @@ RESULTS = os.path.join(FOLDER, "results")
 CACHE = os.path.join(FOLDER, "cache")
 # Not the path of an address, and no division.
 _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
-
-
-def merge_csv(path, rows, job, same):
-    """Writes rows to a CSV in place of those of their jobs; others stay.
-
-    Args:
-        path: str.
-        rows: list of dicts, at least one, all with the same keys.
-        job: keys by which a job is known.
-        same: key in which rows that stay are as the new ones, which have one
-            value of it.
-    """
-    columns, jobs = list(rows[0]), {}
-
-    def job_of(row):
-        return tuple(str(row[key]) for key in job)
-
-    if os.path.exists(path):
-        with open(path, newline="") as f:
-            for row in csv.DictReader(f):
-                if {*row} == {*columns} and row[same] == str(rows[0][same]):
-                    jobs.setdefault(job_of(row), []).append(row)
-    jobs.update((job_of(row), []) for row in rows)
-    for row in rows:
-        jobs[job_of(row)].append(row)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", newline="") as f:
-        writer = csv.DictWriter(f, columns, lineterminator="\n")
-        writer.writeheader()
-        for of_job in jobs.values():
-            writer.writerows(of_job)
 
 
 def use_one_thread():
@@ -242,8 +210,8 @@ def with_earlier(name, rows, keys):
     told = {key: record.get(key) for key in _circumstances()}
     earlier = [{"measured": told, **row} for row in record["rows"]]
     now = [{"measured": _circumstances(), **row} for row in rows]
-    new = {tuple(row[key] for key in keys) for row in rows}
-    return [r for r in earlier if tuple(r[k] for k in keys) not in new] + now
+    new = {tuple(row.get(key) for key in keys) for row in rows}
+    return [r for r in earlier if tuple(map(r.get, keys)) not in new] + now
 
 
 def of_seeds(lines):

@@ -1,4 +1,4 @@
-"""Trains every method on every data set, and draws what comes of it.
+"""Trains every method on every data set.
 
 Each job runs in a process of its own; what has a result is not run again.
 """
@@ -10,7 +10,6 @@ import sys
 import tempfile
 
 from benchmarks import measure
-from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import results
 from benchmarks.comparison import sets as sets_lib
@@ -32,9 +31,7 @@ def parse_arguments(argv=None):
     add("--parts", nargs="+", choices=jobs_lib.PARTS, default=["curves"])
     add("--epochs", type=float, required=True, help="of a job")
     add("--seeds", nargs="+", type=int, default=[0])
-    add("--figures", action="store_true", help="run nothing, only draw")
     add("--jobs", default=CACHE, help="folder of their results")
-    add("--out", default=results.FOLDER, help="folder of the figures")
     add("--suffix", help="of the files' names, for a part of the methods")
     return parser.parse_args(argv)
 
@@ -66,13 +63,16 @@ def main(argv=None):
         )
         for name in args.sets
     }
-    failed = 0 if args.figures else run(args, sum(jobs.values(), []))
+    failed = run(args, sum(jobs.values(), []))
     for name, of_set in jobs.items():
-        file = results.file_of(name, args.suffix)
-        if not args.figures:
-            folder = os.path.join(args.jobs, name, of_set[0].budget)
-            results.collect(file, folder, args.out)
-        figures.draw(file, name, args.out)
+        rows = results.rows_of(
+            jobs_lib.ends_of(of_set, args.jobs), args.parts != ["curves"]
+        )
+        suffix = f"_{args.suffix}" if args.suffix else ""
+        name = f"comparison/{name}_steps{suffix}"
+        # Rows of methods that were not run this time stay.
+        rows = measure.with_earlier(name, rows, ("method", "setting"))
+        measure.save(name, rows)
     return int(failed > 0)
 
 

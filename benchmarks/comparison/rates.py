@@ -17,8 +17,10 @@ import statistics
 import sys
 import tempfile
 
+import numpy as np
+
+from benchmarks import figure_style
 from benchmarks import measure
-from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
@@ -201,7 +203,39 @@ def draw(args, rows, ended):
     )
     path = os.path.join(results.FOLDER, f"{args.set}_{args.suffix}.png")
     title = f"{best} ends highest, {worst} lowest"
-    figures.draw_curves(lines, path, title, ylim=(30, 90))
+    draw_curves(lines, path, title, ylim=(30, 90))
+
+
+def draw_curves(lines, path, title, colors=None, **options):
+    """P@1 against CPU time and against steps.
+
+    Args:
+        lines: list of pairs: curves of the seeds, and a label.
+        path, title: str, of the figure.
+        colors: list of str, of the lines, or None.
+        **options: of the axes.
+    """
+    figure, axes = figure_style.new_figure(rows=2, height=4)
+    titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
+    for one, (column, xlabel) in zip(axes, titles.items(), strict=True):
+        for i, (curves, label) in enumerate(lines):
+            color = colors and colors[i]
+            one.plot(
+                *mean_curve(curves, column), ".-", color=color, label=label
+            )
+        one.set(xlabel=xlabel, xscale="log", **options)
+        one.set(ylabel="precision at 1, in percent")
+        figure_style.plain_ticks(one.xaxis)
+    # Below the axes, so that it covers no point.
+    axes[1].legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    figure_style.save(figure, path, title)
+
+
+def mean_curve(curves, column):
+    """`(x, P@1)`, the means of the seeds at each point."""
+    points = list(zip(*curves))
+    x = [np.mean([point[column] for point in at]) for at in points]
+    return x, [100 * np.mean([p["precision@1"] for p in at]) for at in points]
 
 
 def _place(column):
