@@ -112,16 +112,15 @@ def child(num_classes, batch, method):
 def main():
     """Saves the rows, with the GPU in place of the processor."""
     measure.run_child(child)
-    cases = [
-        {"classes": size, "batch": batch, "method": method}
-        for size in measure.numbers(1_000_000)
-        for batch, methods in METHODS.items()
-        for method in methods
-    ]
-    for rows in measure.rows_of(cases):
-        machines = [row.get("machine") for row in rows]
-        shown = [{k: row[k] for k in row if k != "machine"} for row in rows]
-        measure.save("gpu_steps", shown, machine=machines[0])
+    (num_classes,) = measure.numbers(1_000_000)
+    rows, gpu = [], None
+    for batch, methods in METHODS.items():
+        for method in methods:
+            found = measure.ask(num_classes, batch, method)
+            gpu = found.pop("machine", gpu)
+            case = {"classes": num_classes, "batch": batch, "method": method}
+            rows.append({**case, **found})
+            measure.save("gpu_steps", rows, machine=gpu)
 
 
 if __name__ == "__main__":

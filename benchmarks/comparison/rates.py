@@ -190,44 +190,21 @@ def validated(job, run):
 
 def draw(args, rows, ended):
     """P@1 on the test against CPU time and steps, means of the seeds."""
-    lines = [
-        (
-            [r["curve"] for job, r in ended if job.method == method],
-            METHODS[method].label,
-        )
-        for method in args.methods
-    ]
-    best, worst = (
-        f(rows, key=lambda row: row["precision@1"])["method"]
-        for f in (max, min)
-    )
-    path = os.path.join(results.FOLDER, f"{args.set}_{args.suffix}.png")
-    title = f"{best} ends highest, {worst} lowest"
-    draw_curves(lines, path, title, ylim=(30, 90))
-
-
-def draw_curves(lines, path, title, colors=None, **options):
-    """P@1 against CPU time and against steps.
-
-    Args:
-        lines: list of pairs: curves of the seeds, and a label.
-        path, title: str, of the figure.
-        colors: list of str, of the lines, or None.
-        **options: of the axes.
-    """
     figure, axes = figure_style.new_figure(rows=2, height=4)
     titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
     for one, (column, xlabel) in zip(axes, titles.items(), strict=True):
-        for i, (curves, label) in enumerate(lines):
-            color = colors and colors[i]
-            one.plot(
-                *mean_curve(curves, column), ".-", color=color, label=label
-            )
-        one.set(xlabel=xlabel, xscale="log", **options)
+        for method in args.methods:
+            own = [r["curve"] for job, r in ended if job.method == method]
+            label = METHODS[method].label
+            one.plot(*mean_curve(own, column), ".-", label=label)
+        one.set(xlabel=xlabel, xscale="log", ylim=(30, 90))
         one.set(ylabel="precision at 1, in percent")
         figure_style.plain_ticks(one.xaxis)
     # Below the axes, so that it covers no point.
     axes[1].legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    worst, *_, best = sorted(rows, key=lambda row: row["precision@1"])
+    title = f"{best['method']} ends highest, {worst['method']} lowest"
+    path = os.path.join(results.FOLDER, f"{args.set}_{args.suffix}.png")
     figure_style.save(figure, path, title)
 
 
