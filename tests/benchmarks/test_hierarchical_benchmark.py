@@ -13,7 +13,6 @@ from benchmarks.hierarchical import __main__ as benchmark
 from benchmarks.hierarchical import data as data_lib
 from benchmarks.hierarchical import jobs
 from benchmarks.hierarchical import paper_settings
-from benchmarks.hierarchical import step_time
 
 METHODS = ["softmax", "hs clustered", "plt clustered, wide"]
 
@@ -204,12 +203,6 @@ def test_seconds_to_a_score():
     curve = [{"cpu_seconds": s, "f1": f} for s, f in points]
     assert jobs.seconds_to(curve, 0.3) == 2
     assert jobs.seconds_to(curve, 0.6) == ""
-
-
-@pytest.mark.slow
-def test_a_step_of_each_tree():
-    for tree in ("huffman", "balanced"):
-        assert step_time.child(tree, 100)["median_ms"] > 0
 
 
 @pytest.mark.slow
