@@ -11,7 +11,7 @@ from tests.project import structure
 BOUNDS = {
     "lines of heads": 40_249,
     "lines of the tagger": 8_780,
-    "lines of benchmarks": 11_015,
+    "lines of benchmarks": 11_017,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,
