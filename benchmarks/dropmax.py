@@ -5,9 +5,12 @@
 Test error and calibration, the mean of the seeds; the paper's figures 2 and 3
 (benchmarks.dropmax_retained has figure 4). Weight decay
 and the weight of the entropy are the usual ones, then chosen on validation
-rows, for each set and method (`--usual`: they are not). A job is a model; one
-that has a result is not trained again, so the table may be stopped and resumed.
-CIFAR-100 needs the user's own folder (`--cifar100`).
+rows, for each set and method (`--usual`: they are not). A job is a model: a
+set, a method, a setting, a seed. One that has a result is not trained again, so
+the table may be stopped and resumed. The usual setting is trained with all
+seeds. Then others are, with the first seed: the weights of the entropy, and the
+decays of the network's weights besides the best of them. The setting with the
+least error on validation rows is trained with the other seeds, too.
 """
 
 import argparse
@@ -19,8 +22,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks import dropmax_data as data_lib
+from benchmarks import dropmax_figures
+from benchmarks import dropmax_train
 from benchmarks import measure
 from benchmarks.dropmax_data import Recipe
+from benchmarks.dropmax_methods import METHODS
 
 CACHE = os.path.join(measure.FOLDER, "cache", "dropmax")
 
@@ -47,47 +53,114 @@ PAPER = {
     "recipe": Recipe(rate=1e-4, rate_falls=False, dropout=0.5),
     "l2": (0.0, 1e-3, 1e-2),
 }
+
+
+def _mnist(num_train):
+    return lambda args, seed: data_lib.mnist(args.data, num_train, seed)
+
+
 SETS = {
-    "mnist_1k": SetUp(lambda a, s: data_lib.mnist(a.data, 1_000, s), 1000),
-    "mnist_5k": SetUp(lambda a, s: data_lib.mnist(a.data, 5_000, s), 1200),
-    "mnist_55k": SetUp(lambda a, s: data_lib.mnist(a.data, 55_000, s), 2000),
+    "mnist_1k": SetUp(_mnist(1_000), 1000),
+    "mnist_5k": SetUp(_mnist(5_000), 1200),
+    "mnist_55k": SetUp(_mnist(55_000), 2000),
     # 5.5 epochs instead of 1.8.
-    "mnist_55k_long": SetUp(
-        lambda a, s: data_lib.mnist(a.data, 55_000, s), 6000
-    ),
+    "mnist_55k_long": SetUp(_mnist(55_000), 6000),
     # As many steps as in the paper, 18 epochs.
-    "mnist_55k_20k": SetUp(
-        lambda a, s: data_lib.mnist(a.data, 55_000, s), 20_000
-    ),
+    "mnist_55k_20k": SetUp(_mnist(55_000), 20_000),
     # The paper's settings, with fewer than its 20,000 steps.
-    "mnist_1k_paper": SetUp(
-        lambda a, s: data_lib.mnist(a.data, 1_000, s), 2000, **PAPER
-    ),
-    "mnist_5k_paper": SetUp(
-        lambda a, s: data_lib.mnist(a.data, 5_000, s), 2000, **PAPER
-    ),
+    "mnist_1k_paper": SetUp(_mnist(1_000), 2000, **PAPER),
+    "mnist_5k_paper": SetUp(_mnist(5_000), 2000, **PAPER),
     "omniglot": SetUp(lambda a, s: data_lib.omniglot(a.data, s), 3000),
     # From 1e-3, or after half as many, methods are not done.
     "eurlex": SetUp(
         lambda a, s: data_lib.eurlex(a.data, s), 3000, Recipe(rate=1e-2)
     ),
-    "cifar100": SetUp(lambda a, s: data_lib.cifar100(a.cifar100, s), 9000),
     "generated": SetUp(lambda a, s: data_lib.generated(s), 60),
 }
 CURVES = "mnist_1k_paper"
-USUAL = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
+USUAL_SETS = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
+
+
+class Setting(NamedTuple):
+    """What is chosen on validation rows.
+
+    Attributes:
+        l2: float, of the network's weights.
+        entropy_weight: float, the paper's lambda; None is the head's own.
+    """
+
+    l2: float
+    entropy_weight: float | None = None
+
+    def __str__(self):
+        weight = self.entropy_weight
+        shown = "own" if weight is None else f"{weight:g}"
+        return f"l2={self.l2:g},lambda={shown}"
+
+
+#: What nothing chose.
+USUAL = Setting(1e-4)
+
+
+def path_of(args, name, steps, method, setting, seed):
+    file = f"{method.replace(' ', '_')},{setting},seed={seed}.json"
+    return os.path.join(args.jobs, name, f"{steps}steps", file)
+
+
+def results_of(args, name, steps, method, train=None):
+    """`(setting, tried, results)` of the usual setting and of a better one.
+
+    Those there are, each with the results of its seeds, and of how many
+    settings it is the best.
+
+    Args:
+        args: with `jobs`, `seeds` and `usual`.
+        name: str, in `SETS`.
+        steps: int.
+        method: str.
+        train: function of a setting and a seed that returns a result, for jobs
+            that have none; None trains nothing.
+    """
+
+    def result(setting, seed):
+        path = path_of(args, name, steps, method, setting, seed)
+        if train is None:
+            return measure.read(path)
+        return measure.kept(path, lambda: train(setting, seed))
+
+    def of_seeds(setting):
+        found = [result(setting, seed) for seed in args.seeds]
+        return [one for one in found if one is not None]
+
+    usual, errors = of_seeds(USUAL), {}
+
+    def errors_of(settings):
+        """On validation rows, with the first seed; no test set chooses."""
+        for setting in settings:
+            if (found := result(setting, args.seeds[0])) is not None:
+                errors[setting] = found["scores"]["validation 18"]["error"]
+        return min(errors, key=errors.get, default=USUAL)
+
+    weights = METHODS[method].entropy_weights
+    best = errors_of([USUAL])
+    if not args.usual:
+        best = errors_of([USUAL._replace(entropy_weight=w) for w in weights])
+        if len(errors) == len(weights):
+            l2 = SETS[name].l2
+            best = errors_of([best._replace(l2=value) for value in l2])
+    found = [(USUAL, len(errors) if best == USUAL else 1, usual)]
+    if best != USUAL:
+        found.append((best, len(errors), of_seeds(best)))
+    return [one for one in found if one[-1]]
 
 
 def parse_arguments(argv=None):
-    from benchmarks.dropmax_methods import METHODS
-
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.dropmax", description=__doc__
     )
     add = parser.add_argument
     add("--data", default="../shared/data", help="folder of the data sets")
-    add("--cifar100", help="folder of its binary version")
-    add("--sets", nargs="+", choices=SETS, default=USUAL)
+    add("--sets", nargs="+", choices=SETS, default=USUAL_SETS)
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--steps", type=int, help="of a job, instead of the set's own")
@@ -109,41 +182,30 @@ def steps_of(args, name):
 
 def run(args):
     """Trains what has no result yet, method by method."""
-    from benchmarks import dropmax_jobs
-    from benchmarks import dropmax_train
-
     for name in args.sets:
         set_up, steps, data = SETS[name], steps_of(args, name), {}
         for method in args.methods:
-            while job := dropmax_jobs.pending(args, name, steps, method):
-                setting, seed, path = job
+
+            def train(setting, seed, method=method):
                 if seed not in data:
                     data[seed] = set_up.read(args, seed)
                 result, _ = dropmax_train.train(
                     method, setting, data[seed], seed, steps, set_up.recipe
                 )
-                measure.write(path + ".part", result)
-                os.replace(path + ".part", path)
                 print(name, method, setting, seed, result["scores"], flush=True)
+                return result
+
+            results_of(args, name, steps, method, train)
             tabulate(args)
-
-
-def load(args, name, method):
-    """As `dropmax_jobs.load`."""
-    from benchmarks import dropmax_jobs
-
-    return dropmax_jobs.load(args, name, steps_of(args, name), method)
 
 
 def rows_of(args):
     """Rows of the table, one for each equation."""
-    from benchmarks import dropmax_methods
-
     return [
         _row(name, method, equation, *found)
         for name in (args.sets if args.smoke else SETS)
-        for method in dropmax_methods.METHODS
-        for found in load(args, name, method)
+        for method in METHODS
+        for found in results_of(args, name, steps_of(args, name), method)
         for equation in ("18", "17")
         if f"test {equation}" in found[-1][0]["scores"]
     ]
@@ -153,7 +215,7 @@ def curves_of(args):
     """Points of the paper's figure 3 by method, means of the seeds, or None."""
     curves = {}
     for method in ("base", "adaptive"):
-        found = load(args, CURVES, method)
+        found = results_of(args, CURVES, steps_of(args, CURVES), method)
         if not found:
             return None
         points = zip(*(result["curve"] for result in found[0][-1]))
@@ -168,8 +230,6 @@ def curves_of(args):
 
 
 def _row(name, method, equation, setting, tried, found):
-    from benchmarks.dropmax_jobs import USUAL
-
     def of(part, score):
         return [r["scores"][f"{part} {equation}"][score] for r in found]
 
@@ -214,7 +274,6 @@ def _with_earlier(rows, path):
 
     Each row says when and where it was measured.
     """
-    from benchmarks import dropmax_methods
 
     def key(row):
         return row["set"], row["method"], row["setting"]
@@ -226,7 +285,7 @@ def _with_earlier(rows, path):
         earlier = found.get(key(row))
         if earlier is None or earlier["seeds"] <= row["seeds"]:
             found[key(row)] = row
-    sets, names = list(SETS), list(dropmax_methods.METHODS)
+    sets, names = list(SETS), list(METHODS)
 
     def place(row):
         name, _, equation = row["method"].partition(" (")
@@ -244,8 +303,6 @@ def tabulate(args):
     Rows of an earlier table stay, unless they have been measured again with as
     many seeds; delete it to start over.
     """
-    from benchmarks import dropmax_figures
-
     rows = rows_of(args)
     if not rows:
         return

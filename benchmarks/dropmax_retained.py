@@ -19,9 +19,12 @@ import argparse
 import os
 
 import numpy as np
+from scipy import stats
 
+import tfxclass
 from benchmarks import dropmax
 from benchmarks import dropmax_figures
+from benchmarks import dropmax_train
 from benchmarks import measure
 
 CACHE = os.path.join(measure.CACHE, "dropmax_retained")
@@ -47,13 +50,10 @@ def trained(data, method, weight, seed):
     With "answers", of all test rows: the probabilities of "base", and the
     retain probabilities of other methods.
     """
-    import tfxclass
-    from benchmarks import dropmax_jobs
-    from benchmarks import dropmax_train
 
     def run():
         set_up = dropmax.SETS["mnist_1k"]
-        setting = dropmax_jobs.USUAL._replace(entropy_weight=weight)
+        setting = dropmax.USUAL._replace(entropy_weight=weight)
         result, model = dropmax_train.train(
             method, setting, data[seed], seed, set_up.steps
         )
@@ -134,8 +134,6 @@ def patterns_of(results, bases, labels):
 
 def row_of(results, bases, labels):
     """A row of the table: means over the seeds."""
-    from scipy import stats
-
     answers = [np.array(result["answers"]) for result in results]
     plain = [np.array(base["answers"]) for base in bases]
     means = [class_means(matrix, labels) for matrix in answers]

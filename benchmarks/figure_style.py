@@ -8,25 +8,10 @@ import textwrap
 
 #: One color for each method, in all figures.
 COLORS = {
-    "full": "black",
-    "uniform": "tab:blue",
-    "auto": "tab:orange",
-    "forest": "tab:green",
-    "lsh": "tab:purple",
-    "forest_paper": "tab:brown",
     "keras_dense_adam": "dimgray",
     "tf_sampled_softmax_adam": "tab:red",
     "tf_sampled_softmax_sgd": "tab:purple",
-    "sampled_head_adam": "tab:orange",  # its sampler is "auto"
-}
-#: How methods are called in figures.
-NAMES = {
-    "full": "exact softmax",
-    "uniform": "uniform",
-    "auto": "auto",
-    "forest": "forest",
-    "lsh": "LSH",
-    "forest_paper": "the paper's forest",
+    "sampled_head_adam": "tab:orange",
 }
 _SIZE = 10
 

@@ -11,10 +11,8 @@ encoder with other heads.
 """
 
 import argparse
-import json
 import os
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
@@ -26,7 +24,7 @@ import tfxclass
 from benchmarks import glyphs_data
 from benchmarks import measure
 from benchmarks.comparison.groups import LABELS
-from benchmarks.comparison.usual_heads import make_head
+from benchmarks.comparison.methods import cosine_head
 from tfxclass import metrics
 
 CACHE = os.path.join(measure.CACHE, "glyphs")
@@ -151,7 +149,7 @@ def make_model(job, num_classes):
     """`(model, encoder, head)` of a `GlyphsJob`, compiled."""
     keras.utils.set_random_seed(job.seed)
     encoder = make_encoder()
-    head = make_head(
+    head = cosine_head(
         job.method, num_classes, BATCH + NEGATIVES, SCALE, job.seed
     )
     model = keras.Sequential([encoder, head])
@@ -185,24 +183,22 @@ def row(method, results):
 
 def child(folder, method, steps, seed):
     measure.use_one_thread()
-    job = GlyphsJob(method, int(steps), int(seed))
+    job = GlyphsJob(method, steps, seed)
     return trained(job, glyphs_data.load(folder))
 
 
-def main(argv=None):
+def main():
+    measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=CACHE)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--steps", type=int, default=STEPS)
-    args = parser.parse_args(argv)
-    print(glyphs_data.about(glyphs_data.load(args.folder)))
+    args = parser.parse_args()
+    glyphs_data.load(args.folder)
     rows = []
     for method in METHODS:
+        jobs = [(method, STEPS, seed) for seed in args.seeds]
         results = [
-            measure.once(
-                "glyphs", __file__, method, args.steps, seed, folder=args.folder
-            )
-            for seed in args.seeds
+            measure.once("glyphs", *job, folder=args.folder) for job in jobs
         ]
         results = [result for result in results if "error" not in result]
         if results:
@@ -211,7 +207,4 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(*sys.argv[2:])))
-    else:
-        main()
+    main()

@@ -118,10 +118,6 @@ def font_file(package, name, folder):
     return paths[0]
 
 
-def wanted(code):
-    return any(low <= code <= high for low, high in RANGES)
-
-
 def draw(path, face, codes):
     """`(images, codes)` of the characters a font has; blank ones are left."""
     from PIL import Image
@@ -153,7 +149,11 @@ def drawings(fonts, folder):
     for package, name, face in fonts:
         path = font_file(package, name, folder)
         with TTFont(path, fontNumber=face, lazy=True) as font:
-            known = sorted(filter(wanted, font.getBestCmap()))
+            known = [
+                code
+                for code in sorted(font.getBestCmap())
+                if any(low <= code <= high for low, high in RANGES)
+            ]
         found, drawn = draw(path, face, known)
         images.append(found)
         codes.append(drawn)
@@ -194,13 +194,6 @@ def load(folder):
         return Glyphs(**{name: found[name] for name in Glyphs._fields})
 
 
-def about(data):
-    return (
-        f"{data.num_classes:,} classes, {len(data.y):,} drawings to learn "
-        f"from, {len(data.test_y):,} of other fonts to test; "
-        f"{len(np.unique(data.new_y)):,} characters never learned"
-    )
-
-
 if __name__ == "__main__":
-    print(about(load(sys.argv[1])))
+    data = load(sys.argv[1])
+    print(f"{data.num_classes:,} classes, {len(data.y):,} drawings")

@@ -1,6 +1,6 @@
 """Local SGD's accuracy: K replicas that are averaged every I steps.
 
-    python benchmarks/local_sgd_accuracy.py DATA [--seeds 3] [--cached]
+    python benchmarks/local_sgd_accuracy.py DATA [--seeds 3]
 
 Table 5 and figure 4 of the RP paper (Yuan et al., 2020). DATA is the folder of
 verses_data.py. 3,453 classes, every ninth verse, in three translations; the
@@ -17,18 +17,14 @@ on validation rows, seed 0. Replicas are simulated in NumPy, as `LocalSGD` does
 it, whose tests compare it with such a loop.
 
 A job is a model, in a process of its own. Those that are done lie in
-benchmarks/cache/local_sgd_accuracy and are not run again. "--cached" runs
-nothing and reports these jobs. "--figures" draws the rows of the JSON again.
+benchmarks/cache/local_sgd_accuracy and are not run again.
 """
 
 import argparse
-import json
 import os
-import sys
 
 import figure_style
 import measure
-import notes
 import numpy as np
 import verses_data
 
@@ -173,33 +169,30 @@ def child(folder, method, replicas, interval, data, rate, seed):
     return found | dict(zip(("loss", "accuracy"), halves[1]))
 
 
-def main(args):
-    found = {}
-    for method, rates in RATES.items():
+def main():
+    measure.run_child(child)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder")
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
 
-        def validation(rate, method=method):
-            job = method, 1, 1, ANY, rate, 0
-            found = measure.once(NAME, __file__, *job, folder=args.folder)
-            return found["validation"]
+    def validation(method, rate):
+        job = method, 1, 1, ANY, rate, 0
+        return measure.once(NAME, *job, folder=args.folder)["validation"]
 
-        rate = max(rates, key=validation)
-        found |= measure.jobs_done(
-            NAME,
-            __file__,
-            [((*job, rate), None) for job in jobs() if job[0] == method],
-            args.seeds,
-            args.folder,
-            args.cached,
+    best = {
+        method: max(rates, key=lambda rate: validation(method, rate))
+        for method, rates in RATES.items()
+    }
+    rows = []
+    for job in jobs():
+        job = *job, best[job[0]]
+        found = measure.of_all_seeds(
+            NAME, *job, seeds=args.seeds, folder=args.folder
         )
-    names = "method", "replicas", "interval", "data", "rate"
-    rows = [
-        {
-            **dict(zip(names, job)),
-            **measure.of_seeds(of_seeds),
-            "seeds": len(of_seeds),
-        }
-        for job, of_seeds in found.items()
-    ]
+        names = "method", "replicas", "interval", "data", "rate"
+        row = dict(zip(names, job)) | measure.of_seeds(found)
+        rows.append({**row, "seeds": args.seeds})
     measure.save(NAME, rows)
     draw(rows)
 
@@ -240,15 +233,4 @@ def _conclusion(rows):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        folder, method, replicas, interval, data, rate, seed = sys.argv[2:]
-        job = method, int(replicas), int(interval), data, float(rate)
-        print(json.dumps(child(folder, *job, int(seed))))
-    elif sys.argv[1:] == ["--figures"]:
-        draw(notes.results(NAME))
-    else:
-        parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-        parser.add_argument("folder")
-        parser.add_argument("--seeds", type=int, default=3)
-        parser.add_argument("--cached", action="store_true")
-        main(parser.parse_args())
+    main()

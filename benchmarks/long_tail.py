@@ -11,39 +11,31 @@ one of its seed, which comes first. `--figures` draws the committed rows.
 """
 
 import argparse
-import json
 import os
 import statistics
-import sys
 import time
-from typing import NamedTuple
 
+import keras
 import numpy as np
+import tensorflow as tf
 
+import tfxclass
 from benchmarks import figure_style
 from benchmarks import measure
+from benchmarks.comparison import rows as rows_lib
+from benchmarks.comparison import sets
+from benchmarks.comparison.model import make_model
+from benchmarks.comparison.train import batches
+from tfxclass.losses import LossOptions
+from tfxclass.losses import with_teacher
 
+SET, NAME = "eurlex57k", "long_tail/eurlex57k"
 CACHE = os.path.join(measure.CACHE, "long_tail")
-KS = (1, 3, 5)
+EPOCHS = 5  # what one thread does in half a minute
+KS = (1, 3, 5)  # macro-F1 is of the last
 BEST = 10  # classes of an answer, and of a teacher
-
-
-class SetUp(NamedTuple):
-    """How a set is trained and judged.
-
-    Attributes:
-        epochs: int; what one thread does in half a minute.
-        bands: rising ints: a band holds the classes with as many training
-            rows, up to those of the next.
-        k: int, macro-F1 is of the k best classes of a row.
-    """
-
-    epochs: int
-    bands: tuple
-    k: int
-
-
-#: As `_options` reads them.
+#: A band holds the classes with as many training rows, up to the next.
+BANDS = (1, 6, 21, 101)
 LOSSES = (
     "plain",
     "class_weight",
@@ -56,10 +48,6 @@ LOSSES = (
     "sigmoid",
     "sigmoid propensities",
 )
-SETS = {
-    "eurlex57k": SetUp(5, (1, 6, 21, 101), 5),
-    "generated": SetUp(2, (1, 8, 16, 32), 1),
-}
 #: The losses of the figure; the table has all.
 SHOWN = {
     "plain": "plain softmax",
@@ -71,10 +59,8 @@ SHOWN = {
 }
 
 
-def _options(loss, counts, propensities):
+def options_of(loss, counts, propensities):
     """`LossOptions` of a loss by its name, or None."""
-    from tfxclass.losses import LossOptions
-
     kind, _, value = loss.removeprefix("sigmoid").strip().partition(" ")
     if kind in ("", "plain"):
         return None
@@ -91,73 +77,51 @@ def _options(loss, counts, propensities):
     return LossOptions(**{name.get(kind, kind): float(value)})
 
 
-def make_head(name, loss, seed, data, propensities):
+def make_head(loss, seed, data, propensities):
     """The head of a job."""
-    import tfxclass
-    from benchmarks.comparison import sets
-
-    set_up = sets.SETS[name]
-    objective = "sigmoid" if loss.startswith("sigmoid") else "softmax"
     options = {
-        "loss": objective,
-        "loss_options": _options(loss, data.counts, propensities),
+        "loss_options": options_of(loss, data.counts, propensities),
         "seed": seed,
     }
-    if set_up.scale:
-        options["similarity"] = tfxclass.layers.Cosine(scale=set_up.scale)
-    if objective == "sigmoid":
+    if loss.startswith("sigmoid"):
         odds = tfxclass.initializers.LogOdds(data.counts, data.train.num_rows)
-        options.update(use_bias=True, bias_initializer=odds)
+        options.update(loss="sigmoid", use_bias=True, bias_initializer=odds)
     return tfxclass.layers.FullSoftmax(data.num_classes, **options)
 
 
-def train(model, name, seed, data, labels):
-    """Trains the epochs of the set; seconds of the CPU."""
-    import tensorflow as tf
-
-    from benchmarks.comparison import sets
-    from benchmarks.comparison import train as train_lib
-
-    size = min(sets.SETS[name].batch_size, data.train.num_rows)
-    data = data._replace(train=data.train._replace(labels=labels))
-    source = train_lib.batches(data, size, seed)
+def train(model, data, size, seed):
+    """Trains the epochs; seconds of the CPU."""
+    source = batches(data, size, seed)
     step = tf.function(lambda x, y: model.train_step((x, y)))
     begin = time.process_time()
-    for _ in range(SETS[name].epochs * (data.train.num_rows // size)):
+    for _ in range(EPOCHS * (data.train.num_rows // size)):
         step(*next(source))
     return time.process_time() - begin
 
 
 def best(model, part, data):
     """Ids and probabilities of the best classes of all rows."""
-    import tfxclass
-
     answer = tfxclass.top_k(model, k=min(BEST, data.num_classes))
     words = part.batch(np.arange(part.num_rows), data.length)
     return answer.predict(words, batch_size=512, verbose=0)
 
 
-def scores(ids, labels, counts, propensities, set_up):
+def scores(ids, labels, counts, propensities, ks=KS, bands=BANDS):
     """P@k, PSP@k, and macro-F1 of all classes and of each band.
 
     Macro-F1 is of the classes that test rows have.
     """
-    from tfxclass import metrics
-
-    ranking = metrics.RankingScores(KS, propensities)
+    ranking = tfxclass.metrics.RankingScores(ks, propensities)
     ranking.update(ids, labels)
     found = ranking.result()
-    result = {f"P@{k}": found[f"precision_at_{k}"] for k in KS}
-    result |= {f"PSP@{k}": found[f"psp_at_{k}"] for k in KS}
-    each = class_f1(ids[:, : set_up.k], labels, len(counts))
+    result = {f"P@{k}": found[f"precision_at_{k}"] for k in ks}
+    result |= {f"PSP@{k}": found[f"psp_at_{k}"] for k in ks}
+    each = class_f1(ids[:, : ks[-1]], labels, len(counts))
     there = np.isin(np.arange(len(counts)), labels)
     result["macro-F1"] = float(each[there].mean())
-    ends = (*set_up.bands[1:], np.inf)
-    for first, end in zip(set_up.bands, ends):
+    for first, end in zip(bands, (*bands[1:], np.inf)):
         inside = there & (counts >= first) & (counts < end)
         shown = f"{first}+" if end == np.inf else f"{first}-{end - 1}"
-        if end == first + 1:
-            shown = str(first)
         mean = float(each[inside].mean()) if inside.any() else 0.0
         result[f"F1 {shown}"] = mean
     return result
@@ -174,47 +138,34 @@ def class_f1(ids, labels, num_classes):
     return 2 * count(ids[hit]) / np.maximum(total, 1)
 
 
-def run(name, loss, seed, data):
+def run(loss, seed, data, set_up):
     """The result of a job, a dict; a plain model leaves its answers."""
-    import keras
-
-    import tfxclass
-    from benchmarks.comparison import sets
-    from benchmarks.comparison.model import make_model
-    from tfxclass.losses import with_teacher
-
     keras.utils.set_random_seed(seed)
-    propensities = tfxclass.metrics.propensities(
-        data.counts, data.train.num_rows
-    )
-    head = make_head(name, loss, seed, data, propensities)
-    set_up = sets.SETS[name]
+    sure = tfxclass.metrics.propensities(data.counts, data.train.num_rows)
+    head = make_head(loss, seed, data, sure)
     model = make_model(data, set_up, head, set_up.learning_rate)
-    labels = data.train.labels
-    teacher = os.path.join(CACHE, f"{name},teacher,seed={seed}.npz")
+    teacher, shown = os.path.join(CACHE, f"teacher,seed={seed}.npz"), data
     if loss.startswith("distilled"):
         with np.load(teacher) as answers:
-            labels = with_teacher(labels, answers["ids"], answers["scores"])
-    seconds = train(model, name, seed, data, labels)
+            labels = with_teacher(data.train.labels, *answers.values())
+        shown = data._replace(train=data.train._replace(labels=labels))
+    seconds = train(model, shown, set_up.batch_size, seed)
     if loss == "plain":
-        ids, probabilities = best(model, data.train, data)
-        np.savez(teacher, ids=ids, scores=probabilities)
+        os.makedirs(CACHE, exist_ok=True)
+        np.savez(teacher, *best(model, data.train, data))
     ids, _ = best(model, data.test, data)
-    found = scores(ids, data.test.labels, data.counts, propensities, SETS[name])
+    found = scores(ids, data.test.labels, data.counts, sure)
     return {"cpu_s": seconds, "scores": found}
 
 
-def child(folder, name, loss, seed):
+def child(folder, loss, seed):
     """`run` on one thread, so that seconds of the CPU are of the steps."""
-    from benchmarks.comparison import rows
-    from benchmarks.comparison import sets
-
     measure.use_one_thread()
-    os.makedirs(CACHE, exist_ok=True)
-    path = os.path.join(CACHE, f"{name}.npz")
+    path = os.path.join(CACHE, f"{SET}.npz")
     if not os.path.exists(path):
-        sets.prepare(name, folder, path)
-    return run(name, loss, int(seed), rows.load(path))
+        os.makedirs(CACHE, exist_ok=True)
+        sets.prepare(SET, folder, path)
+    return run(loss, seed, rows_lib.load(path), sets.SETS[SET])
 
 
 def row_of(loss, found):
@@ -230,7 +181,7 @@ def row_of(loss, found):
     return row
 
 
-def draw(name, rows):
+def draw(rows):
     """P@1 against PSP@1; macro-F1 by band."""
     found = {row["loss"]: row for row in rows if row["loss"] in SHOWN}
     figure, (above, below) = figure_style.new_figure(rows=2, height=3.8)
@@ -251,32 +202,27 @@ def draw(name, rows):
         for key in ("P@1", "PSP@1")
     )
     title = f"Best precision: {best}. Where rare labels weigh more: {rare}"
-    if best == rare:
-        title = f"Best precision, also where rare labels weigh more: {best}"
-    path = os.path.join(measure.RESULTS, "long_tail", name + ".png")
-    figure_style.save(figure, path, title)
+    figure_style.save(
+        figure, os.path.join(measure.RESULTS, NAME + ".png"), title
+    )
 
 
-def main():
+def main(argv=None):
+    measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", nargs="?", default="../shared/data")
-    parser.add_argument("--set", choices=SETS, default="eurlex57k")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--figures", action="store_true", help="run nothing")
-    args = parser.parse_args()
-    name = args.set
+    args = parser.parse_args(argv)
     if not args.figures:
-        jobs = [((name, loss), None) for loss in LOSSES]
-        found = measure.jobs_done(
-            "long_tail", __file__, jobs, args.seeds, args.data, False
-        )
-        rows = [row_of(loss, found[name, loss]) for _, loss in found]
-        measure.save(f"long_tail/{name}", rows)
-    draw(name, measure.finished(f"long_tail/{name}"))
+        how = {"seeds": args.seeds, "folder": args.data}
+        rows = [
+            row_of(loss, measure.of_all_seeds("long_tail", loss, **how))
+            for loss in LOSSES
+        ]
+        measure.save(NAME, rows)
+    draw(measure.finished(NAME))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(*sys.argv[2:])))
-    else:
-        main()
+    main()

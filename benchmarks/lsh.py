@@ -16,7 +16,6 @@ formula 1 - (1 - p^K)^L, where p is measured, too: 64 pairs of normal vectors
 in 128 dimensions at each cosine, 40 draws of the functions.
 """
 
-import json
 import os
 import statistics
 import sys
@@ -81,7 +80,7 @@ def child(num_classes):
         if "DWTA" in rule and num_classes > MAX_DWTA:
             continue
         sampler, spent = make_sampler(rule, num_classes, kernel)
-        row = {"classes": num_classes, "rule": rule, "build_cpu_s": spent}
+        row = {"rule": rule, "build_cpu_s": spent}
         row["tables_mb"] = sampler.index.state()["ready"].nbytes / 1e6
         samples[rule] = tf.function(
             lambda s=sampler: s.sample(queries, labels, kernel)
@@ -162,10 +161,9 @@ def probabilities():
     measure.save("lsh_probability", rows)
 
 
-def main(sizes):
-    rows = []
-    for num_classes in sizes:
-        rows += measure.in_fresh_process(__file__, "--child", num_classes)
+def main():
+    cases = [{"classes": n} for n in measure.numbers(20_000, 100_000, 670_091)]
+    *_, rows = measure.rows_of(cases)
     measure.save("lsh", rows)
     lines = []
     for rule, label in DRAWN.items():
@@ -182,9 +180,8 @@ def main(sizes):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(int(sys.argv[2]))))
-    elif sys.argv[1:2] == ["--probability"]:
+    measure.run_child(child)
+    if sys.argv[1:] == ["--probability"]:
         probabilities()
     else:
-        main([int(n) for n in sys.argv[1:]] or [20_000, 100_000, 670_091])
+        main()

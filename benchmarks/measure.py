@@ -1,6 +1,5 @@
 """What the benchmarks share: fresh processes, medians, tables, plots."""
 
-import csv
 import json
 import math
 import os
@@ -18,37 +17,6 @@ RESULTS = os.path.join(FOLDER, "results")
 CACHE = os.path.join(FOLDER, "cache")
 # Not the path of an address, and no division.
 _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
-
-
-def merge_csv(path, rows, job, same):
-    """Writes rows to a CSV in place of those of their jobs; others stay.
-
-    Args:
-        path: str.
-        rows: list of dicts, at least one, all with the same keys.
-        job: keys by which a job is known.
-        same: key in which rows that stay are as the new ones, which have one
-            value of it.
-    """
-    columns, jobs = list(rows[0]), {}
-
-    def job_of(row):
-        return tuple(str(row[key]) for key in job)
-
-    if os.path.exists(path):
-        with open(path, newline="") as f:
-            for row in csv.DictReader(f):
-                if {*row} == {*columns} and row[same] == str(rows[0][same]):
-                    jobs.setdefault(job_of(row), []).append(row)
-    jobs.update((job_of(row), []) for row in rows)
-    for row in rows:
-        jobs[job_of(row)].append(row)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", newline="") as f:
-        writer = csv.DictWriter(f, columns, lineterminator="\n")
-        writer.writeheader()
-        for of_job in jobs.values():
-            writer.writerows(of_job)
 
 
 def use_one_thread():
@@ -137,56 +105,47 @@ def kept(path, run):
     return read(path)
 
 
-def once(name, script, *args, folder=None):
-    """What `script --child [folder] args...` prints, run if it has not been.
+def run_child(child):
+    """Ends a process that `ask` started: prints what `child` returns, as JSON.
+
+    A script calls it before it reads its own arguments.
+    """
+    if sys.argv[1:2] == ["--child"]:
+        print(json.dumps(child(*json.loads(sys.argv[2])), default=float))
+        sys.exit()
+
+
+def ask(*values):
+    """What this script's `child` returns for `values`, in a fresh process."""
+    return in_fresh_process(sys.argv[0], "--child", json.dumps(values))
+
+
+def once(name, *args, folder=None):
+    """`ask(*args)`, or `ask(folder, *args)`, run if it has no result yet.
 
     It is kept in benchmarks/cache/<name>, a file for each `args`.
 
     Args:
         name: str, of the results.
-        script: str, `__file__` of the caller.
         args: what tells the job from others.
         folder: str, of the data, which does not.
     """
+    key = ",".join(map(str, args)).replace(" ", "_")
 
     def run():
-        where = () if folder is None else (folder,)
-        found = in_fresh_process(script, "--child", *where, *args)
+        found = ask(*args) if folder is None else ask(folder, *args)
         print(name, *args, found, flush=True)
         return found
 
-    return kept(_kept_at(name, args), run)
+    return kept(os.path.join(CACHE, name, f"{key}.json"), run)
 
 
-def is_done(name, *args):
-    """Whether `once` has kept what these arguments give."""
-    return os.path.exists(_kept_at(name, args))
-
-
-def _kept_at(name, args):
-    key = ",".join(map(str, args)).replace(" ", "_")
-    return os.path.join(CACHE, name, f"{key}.json")
-
-
-def jobs_done(name, script, jobs, seeds, folder, is_cached):
-    """What `once` gives for each job and seed: a dict of lists by job.
-
-    A seed is done with all jobs before the next one begins; what fails ends
-    the run. With `is_cached` nothing is run: jobs may lack seeds, or be absent.
-
-    Args:
-        jobs: list of `(args, most)`, most seeds of a job or None.
-    """
-    found = {}
-    for seed in range(seeds):
-        for job, most in jobs:
-            is_left_out = is_cached and not is_done(name, *job, seed)
-            if is_left_out or (most is not None and seed >= most):
-                continue
-            one = once(name, script, *job, seed, folder=folder)
-            if isinstance(one, dict) and "error" in one:
-                sys.exit(one["error"])
-            found.setdefault(job, []).append(one)
+def of_all_seeds(name, *job, seeds, folder=None):
+    """What `once` gives for a job with each seed; an error ends the run."""
+    found = [once(name, *job, seed, folder=folder) for seed in range(seeds)]
+    for one in found:
+        if "error" in one:
+            sys.exit(one["error"])
     return found
 
 
@@ -251,8 +210,8 @@ def with_earlier(name, rows, keys):
     told = {key: record.get(key) for key in _circumstances()}
     earlier = [{"measured": told, **row} for row in record["rows"]]
     now = [{"measured": _circumstances(), **row} for row in rows]
-    new = {tuple(row[key] for key in keys) for row in rows}
-    return [r for r in earlier if tuple(r[k] for k in keys) not in new] + now
+    new = {tuple(row.get(key) for key in keys) for row in rows}
+    return [r for r in earlier if tuple(map(r.get, keys)) not in new] + now
 
 
 def of_seeds(lines):
@@ -275,23 +234,16 @@ def of_seeds(lines):
     return found
 
 
-def rows_of(child, cases):
-    """Runs `child` for each case in a fresh process; yields rows so far.
-
-    A fresh process is this script with "--child" and the values of the case.
-    It prints what `child` returns, a dict or a list of dicts, and ends here.
+def rows_of(cases):
+    """Asks the script's `child` for each case; yields the rows so far.
 
     Args:
-        child: function of the values of a case.
-        cases: list of dicts, the first columns of their rows.
+        cases: list of dicts: the arguments of `child`, and the first columns of
+            the row, or of each row, that it returns.
     """
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(*json.loads(sys.argv[2])), default=float))
-        sys.exit()
     rows = []
     for case in cases:
-        values = json.dumps([*case.values()])
-        found = in_fresh_process(sys.argv[0], "--child", values)
+        found = ask(*case.values())
         found = found if isinstance(found, list) else [found]
         rows += [{**case, **row} for row in found]
         print(table(rows[-len(found) :]), flush=True)
@@ -300,7 +252,8 @@ def rows_of(child, cases):
 
 def compare(name, child, cases):
     """Saves the rows of `rows_of` after each case."""
-    for rows in rows_of(child, cases):
+    run_child(child)
+    for rows in rows_of(cases):
         write(os.path.join(RESULTS, name + ".json"), record_of(rows))
 
 

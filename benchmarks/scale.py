@@ -1,18 +1,15 @@
 """What `tfxclass.plan` computes, against processes of this machine.
 
-    python benchmarks/scale.py [part ...]   # what results/scale.json lacks
-    python benchmarks/scale.py page   # prints the tables and draws the picture
-
-Parts are `cpu` (figures of this machine in time of its cores), and 2, 4 and 8,
-the numbers of processes.
+    python benchmarks/scale.py [machines ...]
+    python benchmarks/scale.py page   # fills docs/scale.md and draws its figure
 
 2, 4 and 8 processes share the cores and the loopback of one machine. Bytes and
 memory are those of as many machines, and are compared one to one. Times are
 not: processes wait for a core, not for a link. What can be compared is the
 work: `cpu_ms`, what one process computes in a step, against `plan_cpu_ms`, the
-plan's for figures in processor time. The rest is TensorFlow's, of collectives
-over gRPC. The script makes itself a loopback of its own where it may
-(`unshare`): what others send would be counted.
+plan's for figures in processor time (row "cpu"). The rest is TensorFlow's, of
+collectives over gRPC. Other programs' traffic on the loopback would be counted.
+A loopback of its own has `unshare -rn sh -c 'ip link set lo up && python ...'`.
 
 Columns: `mb` crossed the loopback in a step, of all machines (of one worker
 with "servers"), and `plan_mb` is the plan's; `variables_mb` is the memory of
@@ -20,24 +17,30 @@ rows and slots on a machine, or a server; `collectives` is how many gathers and
 reductions a step has.
 """
 
+import contextlib
+import dataclasses
 import json
 import os
-import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import measure
-import processes
 
+NAME = "scale"
 BATCH, DIM, CLASSES, ACTIVE, STEPS = 256, 64, 40_000, 2048, 10
-# How many machines, and how many servers with parameter servers.
-MACHINES = (2, 4, 8)
+# How many servers with parameter servers.
 SERVERS = 2
 TOGETHER = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
 
 
-def make_model(strategy, name, tfxclass, keras):
+def make_model(strategy, name):
+    import keras
+
+    import tfxclass
+
     keras.utils.set_random_seed(0)
     sampled = None if "exact" in name else ACTIVE
     with strategy.scope():
@@ -84,163 +87,182 @@ def count_collectives():
     return counts
 
 
-def child(kind):
+def loopback_mb():
+    """Megabytes that have crossed the loopback so far."""
+    with open("/proc/net/dev") as f:
+        (line,) = (x for x in f if x.strip().startswith("lo:"))
+    return int(line.split(":")[1].split()[0]) / 1e6
+
+
+def steps_of(model, data, steps):
+    """Of a step, after as many to warm up, a dict.
+
+    `mb` over the loopback, both ways; `cpu_ms` of this process.
+    """
     import keras
+
+    from tfxclass import distribute
+
+    # At the end of the warm-up, and of the steps.
+    ends = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: ends.append(
+            (loopback_mb(), time.process_time() * 1e3)
+        )
+    )
+    distribute.fit(
+        model,
+        data,
+        epochs=2,
+        steps_per_epoch=steps,
+        callbacks=[watch],
+        verbose=0,
+        log_interval=steps,
+    )
+    pairs = zip(("mb", "cpu_ms"), *ends, strict=True)
+    return {name: (b - a) / steps for name, a, b in pairs}
+
+
+def make_strategy():
+    """Of `TF_CONFIG`; a server of parameters serves, and does not return."""
     import tensorflow as tf
 
+    config = json.loads(os.environ["TF_CONFIG"])
+    if "ps" not in config["cluster"]:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if config["task"]["type"] == "chief":
+        return tf.distribute.ParameterServerStrategy(resolver)
+    task = config["task"]
+    tf.distribute.Server(
+        resolver.cluster_spec(), task["type"], task["index"], protocol="grpc"
+    ).join()
+
+
+def child(kind, machines):
+    """Prints a line of JSON: what the rows of a cluster measure."""
     import tfxclass
 
-    strategy = processes.make_strategy(tf)
+    strategy, rows = make_strategy(), []
     if kind == "servers":
-        model = make_model(strategy, kind, tfxclass, keras)
-        workers = len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])
-        data = data_of(BATCH // workers)
-        found = processes.steps_of(model, data, STEPS * workers)
-        sizes = [x.shape.num_elements() * x.dtype.size for x in _values(model)]
-        return [{**found, "variables_mb": sum(sizes) / 1e6 / SERVERS}]
-    counts = count_collectives()
-    rows = []
-    for name in TOGETHER:
-        counts.clear()
-        model = make_model(strategy, name, tfxclass, keras)
-        found = processes.steps_of(model, data_of(BATCH), STEPS)
-        found["collectives"] = max(counts.values(), default=0)
-        memory = tfxclass.memory_per_replica(model)[0]
-        rows.append({**found, "variables_mb": memory / 1e6})
-    return rows
+        model = make_model(strategy, kind)
+        data = data_of(BATCH // machines)
+        found = steps_of(model, data, STEPS * machines)
+        values = [
+            v.value for v in [*model.variables, *model.optimizer.variables]
+        ]
+        sizes = [x.shape.num_elements() * x.dtype.size for x in values]
+        rows.append({**found, "variables_mb": sum(sizes) / 1e6 / SERVERS})
+    else:
+        counts = count_collectives()
+        for name in TOGETHER:
+            counts.clear()
+            model = make_model(strategy, name)
+            found = steps_of(model, data_of(BATCH), STEPS)
+            found["collectives"] = max(counts.values(), default=0)
+            memory = tfxclass.memory_per_replica(model)[0]
+            rows.append({**found, "variables_mb": memory / 1e6})
+    print(json.dumps(rows), flush=True)
+    time.sleep(600)  # The others are ended with this one.
 
 
-def _values(model):
-    variables = [*model.variables, *model.optimizer.variables]
-    return [variable.value for variable in variables]
+def free_hosts(count):
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in taken:
+            one.bind(("localhost", 0))
+        return [f"localhost:{one.getsockname()[1]}" for one in taken]
+
+
+def run_cluster(kind, machines):
+    """Runs `child` in the processes of a cluster; the rows of the first one."""
+    counts = {"worker": machines}
+    if kind == "servers":
+        counts = {"chief": 1, **counts, "ps": SERVERS}
+    hosts = iter(free_hosts(sum(counts.values())))
+    cluster = {
+        job: [next(hosts) for _ in range(n)] for job, n in counts.items()
+    }
+    tasks = [(job, i) for job, n in counts.items() for i in range(n)]
+    with contextlib.ExitStack() as stack:
+        told = stack.enter_context(tempfile.TemporaryFile("w+"))
+        processes = []
+        for job, index in tasks:
+            task = {"type": job, "index": index}
+            config = json.dumps({"cluster": cluster, "task": task})
+            process = subprocess.Popen(
+                [sys.executable, __file__, "--child", kind, str(machines)],
+                env={**os.environ, "TF_CONFIG": config},
+                stdout=subprocess.PIPE,
+                stderr=told,
+                text=True,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        # The first one is the chief, or the first worker.
+        if line := processes[0].stdout.readline():
+            return json.loads(line)
+        told.seek(0)
+        sys.exit((told.read().strip() or "no result")[-300:])
 
 
 def planned(name, machines, machine):
     import tfxclass
     from tfxclass.planning import Link
 
-    link = Link(1e9)
     strategy, _, exact = name.partition(", ")
     row = tfxclass.plan(
         CLASSES,
         DIM,
         BATCH,
         machines,
-        link,
+        Link(1e9),
         num_sampled=None if exact else ACTIVE,
         optimizer=tfxclass.optimizers.LazyAdam(),
         machine=machine,
         servers=SERVERS,
     )[strategy]
-    is_served = strategy == "servers"
-    both_ways = row.sent_bytes + row.received_bytes * is_served
-    # A step of servers' workers is of one of them.
-    count = 1 if is_served else machines
-    variables = row.host_or_server_bytes if is_served else row.variable_bytes
-    found = {
-        "plan_mb": count * both_ways / 1e6,
-        "plan_variables_mb": variables / 1e6,
+    if strategy == "servers":  # a step is of one of the workers
+        sent, variables = row.sent_bytes, row.host_or_server_bytes
+        both_ways = sent + row.received_bytes
+        return {
+            "plan_mb": both_ways / 1e6,
+            "plan_variables_mb": variables / 1e6,
+        }
+    return {
+        "plan_mb": machines * row.sent_bytes / 1e6,
+        "plan_variables_mb": row.variable_bytes / 1e6,
+        "plan_cpu_ms": 1e3 * row.compute_s,
     }
-    if not is_served:
-        found["plan_cpu_ms"] = 1e3 * row.compute_s
-    return found
 
 
-def add(rows):
-    """Adds rows to the results, which another run may have changed."""
-    measure.save("scale", measure.finished("scale") + rows)
-
-
-def is_done(name, machines=1):
-    """Whether the results have a row."""
-    return any(
-        row["row"] == name and row["machines"] == machines
-        for row in measure.finished("scale")
-    )
-
-
-def check(machines):
-    """Adds the rows of as many processes."""
-    machine = figures()
-    for kind, names in (("together", TOGETHER), ("servers", ("servers",))):
-        if is_done(names[0], machines):
-            continue
-        counts = {"worker": machines}
-        if kind == "servers":
-            counts = {"chief": 1, **counts, "ps": SERVERS}
-        found = processes.run(__file__, kind, counts)
-        print(machines, kind, found, flush=True)
-        rows = []
-        for name, step in zip(names, found.get("rows", ()), strict=False):
-            step = {key: x for key, x in step.items() if key != "ms"}
-            plan = planned(name, machines, machine)
-            rows.append({"row": name, "machines": machines, **step, **plan})
-        add(rows)
-
-
-def measure_here():
-    """Adds the row of this machine's figures, in processor time."""
-    import dataclasses
-
+def main(sizes):
+    """Saves the rows of as many processes; other rows stay."""
     from tfxclass.planning import measure_machine
 
-    if is_done("cpu"):
-        return
-    found = dataclasses.asdict(measure_machine(clock=time.process_time))
+    machine = measure_machine(clock=time.process_time)
+    found = dataclasses.asdict(machine)
     row = {"row": "cpu", "machines": 1}
     for kind in ("exact", "sampled"):
         row |= {f"{kind}_{k}": v for k, v in found[kind].items()}
-    row["copy_bytes_per_s"] = found["host_link"]["bytes_per_s"]
-    add([row])
-
-
-def figures():
-    """The `Machine` of the row of `measure_here`."""
-    from tfxclass.planning import Link
-    from tfxclass.planning import Machine
-    from tfxclass.planning import StepCosts
-
-    (row,) = (r for r in measure.finished("scale") if r["row"] == "cpu")
-    names = ("step_s", "product_s", "number_s")
-    exact, sampled = (
-        StepCosts(*(row[f"{kind}_{name}"] for name in names))
-        for kind in ("exact", "sampled")
-    )
-    link = Link(row["copy_bytes_per_s"])
-    return Machine(exact, sampled, 24e9, 24e9, link)
-
-
-def in_own_network():
-    """Runs this script again where the loopback is its own, if it may."""
-    unshare = shutil.which("unshare")
-    if unshare is None or os.environ.get("TFXCLASS_OWN_LOOPBACK"):
-        return False
-    script = [sys.executable, *sys.argv]
-    command = ["sh", "-c", 'ip link set lo up && exec "$@"', "sh", *script]
-    environment = {**os.environ, "TFXCLASS_OWN_LOOPBACK": "1"}
-    probe = [unshare, "-rn", "ip", "link", "set", "lo", "up"]
-    if subprocess.run(probe, capture_output=True).returncode:
-        print("The loopback is shared: what others send is counted.")
-        return False
-    subprocess.run([unshare, "-rn", *command], env=environment, check=True)
-    return True
-
-
-def main(parts):
-    for part in parts or ["cpu", *map(str, MACHINES)]:
-        if part == "cpu":
-            measure_here()
-        else:
-            check(int(part))
+    rows = [{**row, "copy_bytes_per_s": found["host_link"]["bytes_per_s"]}]
+    for machines in sizes:
+        for kind, names in (("together", TOGETHER), ("servers", ("servers",))):
+            steps = run_cluster(kind, machines)
+            for name, step in zip(names, steps, strict=True):
+                plan = planned(name, machines, machine)
+                rows.append({"row": name, "machines": machines, **step, **plan})
+    rows = measure.with_earlier(NAME, rows, ("row", "machines"))
+    measure.save(NAME, rows)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        print(json.dumps({"rows": child(sys.argv[2])}), flush=True)
-        time.sleep(600)  # The others are ended with this one.
+        child(sys.argv[2], int(sys.argv[3]))
     elif sys.argv[1:] == ["page"]:
         import scale_page
 
         scale_page.main()
-    elif not in_own_network():
-        main(sys.argv[1:])
+    else:
+        main(measure.numbers(2, 4, 8))

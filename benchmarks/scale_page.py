@@ -42,21 +42,23 @@ def planned(num_classes, machines=MACHINES, dim=DIM, batch=BATCH, **options):
     return tfxclass.plan(num_classes, dim, batch, machines, link, **options)
 
 
-def cells(row):
+def cells(row, **first):
     """The cells of a `PlanRow`, a dict."""
-    return {name: shown(find(row)) for name, find in COLUMNS.items()}
+    return first | {name: shown(find(row)) for name, find in COLUMNS.items()}
 
 
 def shown(value):
+    if isinstance(value, int):
+        return f"{value:,}"
     if not isinstance(value, float):
-        return str(value)
+        return value
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def by_strategy():
     """Every strategy, from a million classes to a thousand millions."""
     return [
-        {"classes": f"{size:,}", "strategy": row.strategy, **cells(row)}
+        cells(row, classes=shown(size), strategy=row.strategy)
         for size in SIZES
         for row in planned(size).rows
     ]
@@ -65,7 +67,7 @@ def by_strategy():
 def exact():
     """The exact softmax, where all classes are computed."""
     return [
-        {"classes": f"{size:,}", "strategy": name, **cells(found[name])}
+        cells(found[name], classes=shown(size), strategy=name)
         for size in SIZES[:3]
         for found in [planned(size, num_sampled=None)]
         for name in ("mirrored", "sharded")
@@ -75,7 +77,7 @@ def exact():
 def more_machines():
     """How many machines a hundred and a thousand million classes take."""
     return [
-        {"classes": f"{size:,}", "machines": machines, **cells(row)}
+        cells(row, classes=shown(size), machines=machines)
         for size in SIZES[2:]
         for machines in (8, 64, 256)
         for row in [planned(size, machines)["sharded"]]
@@ -87,21 +89,16 @@ def options():
     from tfxclass.optimizers import LazyAdam
 
     small = LazyAdam(second_moment="row", slot_dtype="bfloat16")
+    half = {"kernel_dtype": "bfloat16"}
     kinds = {
         "float32, LazyAdam": {},
-        "bfloat16, LazyAdam": {"kernel_dtype": "bfloat16"},
+        "bfloat16, LazyAdam": half,
         "float32, compact state": {"optimizer": small},
-        "bfloat16, compact state": {
-            "kernel_dtype": "bfloat16",
-            "optimizer": small,
-        },
+        "bfloat16, compact state": {**half, "optimizer": small},
     }
     return [
-        {
-            "class vectors, optimizer": name,
-            "strategy": strategy,
-            **cells(found[strategy]),
-        }
+        {"class vectors, optimizer": name}
+        | cells(found[strategy], strategy=strategy)
         for name, kind in kinds.items()
         for found in [planned(SIZES[1], **kind)]
         for strategy in ("mirrored", "servers")
@@ -112,20 +109,15 @@ def partial_fc():
     """Partial FC's memory on eight V100 against the plan's."""
     from tfxclass.optimizers import LazySGD
 
-    rows = []
+    rows, sgd = [], LazySGD(0.1, momentum=0.9)
     for size, published in PARTIAL_FC.items():
         found = planned(
-            size,
-            machines=8,
-            dim=512,
-            batch=1024,
-            num_sampled=size // 10,
-            optimizer=LazySGD(0.1, momentum=0.9),
+            size, 8, 512, 1024, num_sampled=size // 10, optimizer=sgd
         )["sharded"]
-        line = {"classes": f"{size:,}", "published MB": f"{published:,}"}
-        line["plan MB, head alone"] = shown(found.machine_bytes / 1e6)
-        left = published - found.machine_bytes / 1e6
-        rows.append({**line, "difference": shown(left)})
+        ours = found.machine_bytes / 1e6
+        row = {"classes": shown(size), "published MB": shown(published)}
+        row["plan MB, head alone"] = shown(ours)
+        rows.append({**row, "difference": shown(published - ours)})
     return rows
 
 
@@ -190,6 +182,4 @@ def main():
         text = filled(f.read())
     with open(PAGE, "w") as f:
         f.write(text)
-    for table in _TABLE.finditer(text):
-        print(table[0])
     draw()

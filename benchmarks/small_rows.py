@@ -71,15 +71,14 @@ def child(name, kind, folder):
 
 def main():
     """Saves a row for each set and kind."""
+    measure.run_child(child)
     folder, *sets = sys.argv[1:]
-    cases = [
-        {"set": name, "rows and slots": kind, "folder": folder}
-        for name in sets or EPOCHS
-        for kind in KINDS
-    ]
-    for rows in measure.rows_of(child, cases):
-        shown = [{k: row[k] for k in row if k != "folder"} for row in rows]
-        measure.save("small_rows", shown)
+    rows = []
+    for name in sets or EPOCHS:
+        for kind in KINDS:
+            found = measure.ask(name, kind, folder)
+            rows.append({"set": name, "rows and slots": kind, **found})
+            measure.save("small_rows", rows)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ that saves, `load_peak_gb` of the one that loads.
 of the 64 exact best classes that the forest finds, of `trees` trees.
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -215,17 +214,19 @@ def main(names):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.keras")
             for stage in stages:
-                child = "--child", stage, kind, classes, path
-                row |= measure.in_fresh_process(__file__, *child)
+                row |= measure.ask(stage, kind, classes, path)
                 if "error" in row:
                     break
         done.append(row)
         measure.save(NAME, done)
 
 
+def child(stage, *job):
+    """What a stage measures, a dict."""
+    stages = {"train": train, "save": save, "load": load, "recall": recall}
+    return stages[stage](*job)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        stage, kind, classes, path = sys.argv[2:]
-        print(json.dumps(globals()[stage](kind, int(classes), path)))
-    else:
-        main(sys.argv[1:])
+    measure.run_child(child)
+    main(sys.argv[1:])

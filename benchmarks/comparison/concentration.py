@@ -12,7 +12,6 @@ its own; its result is kept in benchmarks/cache/concentration.
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -26,7 +25,6 @@ import tensorflow as tf
 
 from benchmarks import measure
 from benchmarks.comparison import groups
-from benchmarks.comparison import groups_train
 from benchmarks.comparison import methods
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets as sets_lib
@@ -130,10 +128,10 @@ def _text(name, folder, epochs):
 
 def _groups():
     job = groups.GroupsJob(*groups.SMALL[0], 128, 3000, METHOD)
-    model, _ = groups_train.make_model(job)
-    made = groups_train.Groups(job.classes, job.group)
+    model, _ = groups.make_model(job)
+    made = groups.Groups(job.classes, job.group)
     x, y = made.draw(ROWS, seed=8)
-    source = groups_train.batches(made, job.batch, job.seed)
+    source = groups.batches(made, job.batch, job.seed)
     return Subject(
         model, source, job.steps, lambda at: x[at], y[:, None], job.classes
     )
@@ -199,38 +197,31 @@ def point(step, cp, ncg):
     return row
 
 
-def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.comparison.concentration",
-        description=__doc__,
-    )
+def child(name, folder, epochs):
+    """What is measured of a set, a list of dicts."""
+    return train(make(name, folder, epochs))
+
+
+def main():
+    measure.run_child(child)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--data", default="../shared/data", help="folder of the data sets")
     add("--glyphs", default=GLYPHS, help="folder of benchmarks.glyphs")
     add("--sets", nargs="+", choices=(*SETS, "generated"), default=SETS)
     add("--epochs", type=float, default=2.0, help="of texts")
-    add("--child", help="a set: prints what is measured of it")
-    args = parser.parse_args(argv)
-    if args.child:
-        made = make(args.child, args.data, args.epochs)
-        print(json.dumps(train(made)))
-        return 0
+    args = parser.parse_args()
     found = {}
     for name in args.sets:
         folder = args.glyphs if name == "glyphs" else args.data
-        options = "--child", name, "--epochs", args.epochs, "--data", folder
-        file = f"{name},epochs={args.epochs:g}.json"
+        path = f"concentration/{name},epochs={args.epochs:g}.json"
         found[name] = measure.kept(
-            os.path.join(measure.CACHE, "concentration", file),
-            lambda options=options: measure.in_fresh_process(
-                "-m", "benchmarks.comparison.concentration", *options
-            ),
+            os.path.join(measure.CACHE, path),
+            lambda job=(name, folder, args.epochs): measure.ask(*job),
         )
         if "error" in found[name]:
-            print(f"FAILED {name}: {found[name]['error']}")
-            return 1
+            sys.exit(f"FAILED {name}: {found[name]['error']}")
     save(found)
-    return 0
 
 
 def save(found):
@@ -244,4 +235,4 @@ def save(found):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

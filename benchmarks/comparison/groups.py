@@ -20,18 +20,33 @@ end.
 """
 
 import argparse
-import json
 import os
 import statistics
 import sys
+import time
 from typing import NamedTuple
 
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfxclass
 from benchmarks import measure
+from benchmarks.comparison.methods import cosine_head
+from benchmarks.comparison.sets import options_of
+from tfxclass.rows.blocks import effective_classes
+from tfxclass.rows.class_rows import ClassRows
 
 CACHE = os.path.join(measure.CACHE, "groups")
-TRAIN = "benchmarks.comparison.groups_train"
 METHODS = ("uniform", "auto", "lsh", "forest")
 PAPERS = ("full", "random", "forest_paper", "lsh_uncorrected", "lsh_paper")
+DIM, SCALE = 48, 24.0
+WITHIN, NOISE = 0.45, 0.30
+RATE = 1e-2
+TESTED, PROBED = 2000, 64
+POINTS = 12
+# Rows that are drawn at a time.
+_STRETCH = 100
 #: What methods are called, where their name does not say it.
 LABELS = {
     "full": "full softmax",
@@ -76,6 +91,105 @@ class GroupsJob(NamedTuple):
         return os.path.join(CACHE, name + ".json")
 
 
+class Groups:
+    """Rows of classes whose means lie in groups, drawn without end.
+
+    A class' mean is its group's, standard normal, and WITHIN times another
+    normal; a row is its class' mean and NOISE times a third.
+    """
+
+    def __init__(self, num_classes, group):
+        random = np.random.default_rng(0)
+        of_group = random.normal(size=(-(-num_classes // group), DIM))
+        own = random.normal(size=(num_classes, DIM))
+        means = of_group[np.arange(num_classes) // group] + WITHIN * own
+        self.means = means.astype(np.float32)
+
+    def draw(self, count, seed):
+        """`(x, y)`, float32 `[count, DIM]` and int64 `[count]`."""
+        random = np.random.default_rng(seed)
+        y = random.integers(0, len(self.means), count)
+        noise = random.normal(size=(count, DIM))
+        return (self.means[y] + NOISE * noise).astype(np.float32), y
+
+
+def batches(groups, size, seed):
+    """Endless batches `(x, y)`, the same for all methods."""
+    number = 0
+    while True:
+        rows = groups.draw(size * _STRETCH, 100 + number + 10**6 * seed)
+        for part in range(0, size * _STRETCH, size):
+            yield tuple(each[part : part + size] for each in rows)
+        number += _STRETCH
+
+
+def make_model(job):
+    """`(model, head)` of a `GroupsJob`, compiled."""
+    keras.utils.set_random_seed(job.seed)
+    num_sampled = job.batch + job.negatives
+    head = cosine_head(
+        job.method, job.classes, num_sampled, SCALE, job.seed,
+        **options_of(job.option),
+    )  # fmt: skip
+    encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
+    model = keras.Sequential([keras.Input([DIM]), encoder, head])
+    options = options_of(job.optimizer)
+    rate = options.pop("learning_rate", RATE)
+    decay = keras.optimizers.schedules.CosineDecay(rate, job.steps)
+    optimizer = tfxclass.optimizers.LazyAdam(decay, **options)
+    model.compile(optimizer, loss=head.loss)
+    optimizer.build(model.trainable_variables)
+    return model, head
+
+
+def measured(model, head, x, y, negatives):
+    """Accuracy on a test, and v, the noise and k_eff of a few rows, exactly."""
+    ids, _ = tfxclass.top_k(model, 1)(tf.constant(x))
+    found = effective_classes(
+        head.queries(model.layers[0](x[:PROBED])),
+        tf.constant(y[:PROBED, np.newaxis]),
+        ClassRows(tf.convert_to_tensor(head.kernel), normalize=True),
+    )
+    k_eff, missed = (each.numpy() for each in found[:2])
+    v = head.num_classes / (negatives * k_eff)
+    return {
+        "accuracy": float(np.mean(ids.numpy()[:, 0] == y)),
+        "v": float(v.mean()),
+        "noise": float((v * missed).mean()),
+        "k_eff": float(np.median(k_eff)),
+    }
+
+
+def learning_curve(job, model, head, groups):
+    """Trains; what is measured along the way, a list of dicts."""
+    x_test, y_test = groups.draw(TESTED, 9)
+    step = tf.function(lambda x, y: model.train_step((x, y)))
+    step.get_concrete_function(*map(tf.constant, groups.draw(job.batch, 1)))
+    marks = [job.steps * (i + 1) // POINTS for i in range(POINTS)]
+    curve, cpu, source = [], 0.0, batches(groups, job.batch, job.seed)
+    for number in range(job.steps):
+        x, y = next(source)
+        begin = time.process_time()
+        step(tf.constant(x), tf.constant(y))
+        cpu += time.process_time() - begin
+        if number + 1 in marks:
+            point = measured(model, head, x_test, y_test, job.negatives)
+            state = getattr(getattr(head, "sampler", None), "measured", {})
+            state = {key: float(value) for key, value in state.items()}
+            point = {**point, "step": number + 1, "cpu_s": cpu}
+            curve.append({**point, "sampler": state})
+    return curve
+
+
+def child(*job):
+    """The curve of a `GroupsJob`, on one thread: seconds are of the steps."""
+    measure.use_one_thread()
+    job = GroupsJob(*job)
+    model, head = make_model(job)
+    groups = Groups(job.classes, job.group)
+    return {"curve": learning_curve(job, model, head, groups)}
+
+
 # (classes, group, negatives): group sizes at 1 %, shares at a group of 50.
 SMALL = [(10_000, 50, 100), (10_000, 1, 100), (10_000, 50, 10)]
 SMALL += [(10_000, group, 100) for group in (10, 200)]
@@ -86,13 +200,13 @@ LARGE += [(100_000, 50, negatives, 3000) for negatives in (100, 300, 3000)]
 LARGE += [(1_000_000, group, 1000, 20_000) for group in (50, 1, 10, 200)]
 LARGE += [(1_000_000, 50, 3000, 20_000)]
 PAPER = "forest_paper"  # the one that has all seeds in sweeps
-FORESTS, TABLES = (PAPER, "forest"), ("lsh_uncorrected", "lsh")
+FORESTS, HASHES = (PAPER, "forest"), ("lsh_uncorrected", "lsh")
 SWEEPS = {
     "num_trees": (FORESTS, (2, 5, 10, 20, 50, 100, 200)),
     "leaf_size": (FORESTS, (25, 50, 100, 200, 400)),
     "rebuild_interval": (FORESTS, (50, 200, 500, 1000, 3000)),
-    "num_tables": (TABLES, (10, 25, 50, 100)),
-    "num_hashes": (TABLES, (5, 7, 9, 12)),
+    "num_tables": (HASHES, (10, 25, 50, 100)),
+    "num_hashes": (HASHES, (5, 7, 9, 12)),
 }
 
 
@@ -118,45 +232,12 @@ def usual_jobs(seeds):
     return [job._replace(optimizer=SHARED) for job in small + large]
 
 
-def usual_row(job, results):
-    ends = [result["curve"][-1] for result in results]
-    reached = [end["accuracy"] for end in ends]
-    row = {
-        "classes": job.classes,
-        "group": job.group,
-        "negatives": job.negatives,
-        "method": job.method,
-        "steps": ends[0]["step"],
-        "seeds": len(ends),
-        "accuracy": statistics.fmean(reached),
-        "accuracy +-": statistics.stdev(reached) if reached[1:] else "",
-    }
-    for name in ("v", "noise"):
-        row[name] = statistics.fmean(
-            point[name] for result in results for point in result["curve"]
-        )
-    return {**row, "cpu_ms": cpu_ms(ends)}
-
-
 def lsh_jobs(seeds):
     return [
         GroupsJob(*SMALL[0], 128, 3000, method, seed, optimizer=SHARED)
         for seed in seeds
         for method in ("uniform", "random", "lsh_uncorrected", "lsh_paper")
     ]
-
-
-def lsh_row(job, results):
-    ends = [result["curve"][-1] for result in results]
-    reached = [end["accuracy"] for end in ends]
-    return {
-        "method": LABELS.get(job.method, job.method),
-        "seeds": len(ends),
-        "accuracy": statistics.fmean(reached),
-        "cpu_s": statistics.fmean(end["cpu_s"] for end in ends),
-        "least": min(reached),
-        "most": max(reached),
-    }
 
 
 def sweep_jobs(seeds):
@@ -171,42 +252,62 @@ def sweep_jobs(seeds):
     ]
 
 
-def sweep_row(job, results):
-    ends = [result["curve"][-1] for result in results]
-    option, _, value = job.option.partition("=")
-    return {
-        "option": option,
-        "value": int(value) if value else "",
-        "method": NAMES[job.method],
-        "seeds": len(ends),
-        "accuracy": statistics.fmean(end["accuracy"] for end in ends),
-        "cpu_ms": cpu_ms(ends),
-    }
-
-
-def cpu_ms(ends):
-    """CPU time of a step, the mean over jobs that have these ends."""
-    return statistics.fmean(1e3 * end["cpu_s"] / end["step"] for end in ends)
-
-
-#: The jobs, a row of those that differ in their seed alone, and its keys.
-KINDS = {
+#: The jobs of a table, its columns, and what it calls methods.
+TABLES = {
     "groups": (
         usual_jobs,
-        usual_row,
-        ("classes", "group", "negatives", "method"),
+        ("classes", "group", "negatives", "method", "steps", "seeds")
+        + ("accuracy", "accuracy +-", "v", "noise", "cpu_ms"),
+        {},
     ),
-    "groups_lsh": (lsh_jobs, lsh_row, ("method",)),
-    "groups_sweeps": (sweep_jobs, sweep_row, ("option", "value", "method")),
+    "groups_lsh": (
+        lsh_jobs,
+        ("method", "seeds", "accuracy", "cpu_s", "least", "most"),
+        LABELS,
+    ),
+    "groups_sweeps": (
+        sweep_jobs,
+        ("option", "value", "method", "seeds", "accuracy", "cpu_ms"),
+        NAMES,
+    ),
 }
+#: Columns that a row is known by.
+KEYS = ("classes", "group", "negatives", "option", "value", "method")
+
+
+def row_of(table, job, results):
+    """A row of a table: the mean of jobs that differ in their seed alone."""
+    _, columns, names = TABLES[table]
+    ends = [result["curve"][-1] for result in results]
+    points = [point for result in results for point in result["curve"]]
+    reached = [end["accuracy"] for end in ends]
+    option, _, value = job.option.partition("=")
+    row = {
+        **job._asdict(),
+        "option": option,
+        "value": int(value) if value else "",
+        "method": names.get(job.method, job.method),
+        "steps": ends[0]["step"],
+        "seeds": len(ends),
+        "accuracy": statistics.fmean(reached),
+        "accuracy +-": statistics.stdev(reached) if reached[1:] else "",
+        "least": min(reached),
+        "most": max(reached),
+        "v": statistics.fmean(point["v"] for point in points),
+        "noise": statistics.fmean(point["noise"] for point in points),
+        "cpu_s": statistics.fmean(end["cpu_s"] for end in ends),
+        "cpu_ms": statistics.fmean(
+            1e3 * end["cpu_s"] / end["step"] for end in ends
+        ),
+    }
+    return {column: row[column] for column in columns}
 
 
 def result_of(job):
     """The result of a job, run if there is none; or `{"error": line}`."""
 
     def run():
-        text = json.dumps(job._asdict())
-        found = measure.in_fresh_process("-m", TRAIN, text)
+        found = measure.ask(*job)
         print(os.path.basename(job.path), found.get("error", "done"))
         return found
 
@@ -215,7 +316,7 @@ def result_of(job):
 
 def tabulate(name, seeds):
     """Runs the jobs of a table, and saves its rows; how many jobs failed."""
-    make_jobs, row_of, keys = KINDS[name]
+    make_jobs, columns, _ = TABLES[name]
     found, failed = {}, 0
     for job in make_jobs(seeds):
         result = result_of(job)
@@ -223,18 +324,20 @@ def tabulate(name, seeds):
             failed += 1
         else:
             found.setdefault(job._replace(seed=0), []).append(result)
-    rows = [row_of(job, results) for job, results in found.items()]
+    rows = [row_of(name, job, results) for job, results in found.items()]
+    keys = [key for key in KEYS if key in columns]
     name = f"comparison/{name}"
     measure.save(name, measure.with_earlier(name, rows, keys))
     return failed
 
 
 def main(argv=None):
+    measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", nargs="*", metavar="TABLE")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args(argv)
-    failed = [tabulate(name, args.seeds) for name in args.tables or KINDS]
+    failed = [tabulate(name, args.seeds) for name in args.tables or TABLES]
     return int(any(failed))
 
 

@@ -1,13 +1,42 @@
 """Which jobs there are, and running those that have no result yet."""
 
-import json
 import os
 from typing import NamedTuple
 
 from benchmarks import measure
+from benchmarks.comparison.methods import METHODS
 from benchmarks.comparison.sets import SETS
-from benchmarks.comparison.sweeps import PARTS
-from benchmarks.comparison.sweeps import text_of
+
+#: What is varied besides each method's curve: methods, an option, its values.
+#: Values of `num_sampled` are those of the data set.
+PARTS = {
+    "curves": ((), None, ()),
+    "num_sampled": (
+        (
+            "uniform",
+            "random_paper",
+            "top_k",
+            "top_k_paper",
+            "forest",
+            "forest_paper",
+            "lsh_embedding",
+            "lsh_label",
+        ),
+        "num_sampled",
+        (),
+    ),
+    # HF-A's threshold starts at 0.6.
+    "tau_cp": (
+        ("forest_adaptive_paper", "forest_adaptive_labels_in_m"),
+        "tau_cp_end",
+        (0.7, 0.9, 0.95, 0.99),
+    ),
+}
+
+
+def text_of(options):
+    """What is varied, in a word: `num_trees=5`."""
+    return ",".join(f"{name}={value}" for name, value in options.items())
 
 
 class Job(NamedTuple):
@@ -61,13 +90,9 @@ def make_jobs(set_name, methods, parts, seeds, epochs):
         seeds: ints.
         epochs: float.
     """
-    settings = []
-    if "curves" in parts:
-        settings += [(name, {}) for name in methods]
-    for sweep in (sweep for part in parts for sweep in PARTS[part]):
-        for method in filter(methods.__contains__, sweep.methods):
-            varied = sweep.settings(SETS[set_name], method).values()
-            settings += [(method, options) for options in varied]
+    settings = [(name, {}) for name in methods if "curves" in parts]
+    for part in parts:
+        settings += varied(part, SETS[set_name], methods)
     jobs = [
         Job(set_name, method, options, seed, epochs)
         for method, options in settings
@@ -76,16 +101,26 @@ def make_jobs(set_name, methods, parts, seeds, epochs):
     return list({job.name: job for job in jobs}.values())
 
 
-def in_fresh_process(job, path):
-    """The result of a job, or `{"error": line}`."""
-    module = "benchmarks.comparison.train"
-    return measure.in_fresh_process(
-        "-m", module, json.dumps(job._asdict()), path
-    )
+def varied(part, set_up, methods):
+    """`(method, options)`; no options where the method does that anyway."""
+    swept, option, values = PARTS[part]
+    found = []
+    for method in filter(methods.__contains__, swept):
+        usual = METHODS[method].options.get(option)
+        if option == "num_sampled":
+            values, usual = set_up.sampled_sweep, set_up.num_sampled
+        found += [
+            (method, {} if value == usual else {option: value})
+            for value in values
+        ]
+    return found
 
 
 def in_this_process(job, path):
-    """As `in_fresh_process`, without the seconds that TensorFlow loads for."""
+    """The result of a job, or `{"error": line}`.
+
+    With many short jobs, a process each would cost as much as the training.
+    """
     import keras
 
     from benchmarks.comparison import rows
@@ -98,8 +133,8 @@ def in_this_process(job, path):
         return {"error": f"{type(error).__name__}: {error}".splitlines()[-1]}
 
 
-def run_jobs(jobs, folder, paths, run=in_fresh_process):
-    """Runs jobs one after the other and stores their results.
+def ends_of(jobs, folder, run=None):
+    """Runs jobs without a result one after the other, and reads all results.
 
     A job that fails is told of and leaves no result, so that the next run
     tries it again.
@@ -107,47 +142,24 @@ def run_jobs(jobs, folder, paths, run=in_fresh_process):
     Args:
         jobs: list of `Job`.
         folder: where results go.
-        paths: dict of a set's name to its data file.
-        run: function of `(job, path)`.
-
-    Returns:
-        dict of failed jobs' names to their error lines.
-    """
-    errors = {}
-    for i, job in enumerate(jobs):
-        result = measure.kept(
-            job.path(folder), lambda job=job: run(job, paths[job.set])
-        )
-        name = f"{job.set} {job.name}"
-        if "error" in result:
-            errors[name] = result["error"]
-            told = "FAILED: " + result["error"]
-        else:
-            told = summary(result)
-        print(f"{i + 1}/{len(jobs)} {name}: {told}", flush=True)
-    return errors
-
-
-def ends_of(jobs, folder, paths, run=in_this_process):
-    """Runs jobs without a result here, and reads how all of them ended.
-
-    With many short jobs, a process each would cost as much as the training.
-
-    Args:
-        jobs, folder, run: as for `run_jobs`.
-        paths: as for `run_jobs`; an empty dict runs nothing.
+        run: function of a job that returns its result; None runs nothing.
 
     Returns:
         list of `(job, result)`, without those that failed.
     """
-    pending = [
-        job
-        for job in jobs
-        if job.set in paths and not os.path.exists(job.path(folder))
-    ]
-    run_jobs(pending, folder, paths, run)
-    found = [(job, measure.read(job.path(folder))) for job in jobs]
-    return [(job, result) for job, result in found if result is not None]
+    found = []
+    for i, job in enumerate(jobs):
+        path = job.path(folder)
+        if os.path.exists(path) or run is None:
+            result = measure.read(path)
+        else:
+            result = measure.kept(path, lambda job=job: run(job))
+            failed = "error" in result
+            told = f"FAILED: {result['error']}" if failed else summary(result)
+            print(f"{i + 1}/{len(jobs)} {job.set} {job.name}: {told}")
+        if result is not None and "error" not in result:
+            found.append((job, result))
+    return found
 
 
 def summary(result):

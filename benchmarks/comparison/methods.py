@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 from typing import NamedTuple
 
 import keras
@@ -294,14 +295,6 @@ METHODS = {
         tau_cp_end=0.95,
         include_labels=True,
     ),
-    "forest_constant_labels_in_m": _forest(
-        "HF-A, M with the labels, threshold 0.9",
-        num_sampled=_more_sampled(4),
-        num_candidates=None,
-        **_PAPER,
-        tau_cp=0.9,
-        include_labels=True,
-    ),
     "pca_hash_paper": _sampled(
         "PCA hash, as in the paper", "PCAHashSampler", **_INTERVAL, **_PAPER
     ),
@@ -355,3 +348,26 @@ def _allocation(first, last, steps, include_labels):
         rebuild_interval=(50, 200),
         include_labels=include_labels,
     )
+
+
+#: Short names of methods, and how they differ from those in `METHODS`.
+SHORT = {
+    "random": ("random_paper", {}),
+    "lsh": ("lsh_embedding", {}),
+    "lsh_uncorrected": (
+        "lsh_embedding",
+        {"neighbor_fraction": 1.0, "correction": "none"},
+    ),
+    "lsh_paper": ("lsh_embedding_paper", {}),
+}
+
+
+def cosine_head(method, num_classes, num_sampled, scale, seed, **options):
+    """A head of `groups.py` or `glyphs.py`, of a name in `METHODS` or `SHORT`.
+
+    `options` are the sampler's.
+    """
+    name, own = SHORT.get(method, (method, {}))
+    data = types.SimpleNamespace(num_classes=num_classes)
+    set_up = types.SimpleNamespace(num_sampled=num_sampled, scale=scale)
+    return make_head(name, {**own, **options}, data, set_up, seed)

@@ -98,11 +98,7 @@ def rows_of(name, ended):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.comparison.one_percent",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="../shared/data")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     args = parser.parse_args(argv)
@@ -113,10 +109,12 @@ def main(argv=None):
         sets_lib.prepare(SET, args.data, path)
         for name, (batch, methods) in TRIES.items():
             jobs = jobs_of(batch, methods, args.seeds)
-            ended = jobs_lib.ends_of(jobs, CACHE, {SET: path})
+            ended = jobs_lib.ends_of(
+                jobs, CACHE, lambda job: jobs_lib.in_this_process(job, path)
+            )
             rows += rows_of(name, ended)
             # After each: a run that is stopped leaves a table.
-            rates.write("one_percent", rows, ended[0][1], argv)
+            rates.save("one_percent", rows, ended[0][1])
 
 
 if __name__ == "__main__":

@@ -111,10 +111,7 @@ def row_of(method, data, verses):
 
     def ends_of(*jobs):
         ended = jobs_lib.ends_of(
-            jobs,
-            CACHE,
-            {SET: None},
-            lambda job, _: result_of(job, data, verses),
+            jobs, CACHE, lambda job: result_of(job, data, verses)
         )
         return [result for _, result in ended]
 
@@ -140,11 +137,7 @@ def row_of(method, data, verses):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.comparison.open_set",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="../shared/data")
     args = parser.parse_args(argv)
     measure.use_one_thread()
@@ -158,7 +151,7 @@ def main(argv=None):
         row, result = row_of(method, data, verses)
         rows.append(row)
         # After each: a run that is stopped leaves a table.
-        rates.write("open_set", rows, result, [])
+        rates.save("open_set", rows, result)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,16 @@ again. Into benchmarks/results/comparison/SET_SUFFIX.json.
 """
 
 import argparse
+import functools
 import os
 import statistics
 import sys
 import tempfile
 
+import numpy as np
+
+from benchmarks import figure_style
 from benchmarks import measure
-from benchmarks.comparison import figures
 from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
@@ -42,24 +45,6 @@ POINTS = 8  # of a curve on the test
 ONE_IN = 10  # training rows, for validation
 
 
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.comparison.rates",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--set", default="eurlex57k", choices=sets_lib.SETS)
-    add("--methods", nargs="+", choices=METHODS, default=list(CHOSEN))
-    add("--epochs", type=float, default=3.0)
-    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    add("--kept", action="store_true", help="run nothing, read what is kept")
-    add("--curves", action="store_true", help="draw them, SET_SUFFIX.png")
-    add("--suffix", default="rates", help="of the files' names")
-    return parser.parse_args(argv)
-
-
 def job_of(args, method, rate, seed=0, points=1):
     return jobs_lib.Job(
         args.set,
@@ -76,7 +61,7 @@ def prepare(args, folder):
     whole, part = (os.path.join(folder, f"{n}.npz") for n in ("all", "part"))
     sets_lib.prepare(args.set, args.data, whole)
     rows_lib.save(part, rows_lib.validation(rows_lib.load(whole), ONE_IN))
-    return whole, part
+    return part, whole
 
 
 def search(first, score_of):
@@ -150,19 +135,32 @@ def row_of(method, found, results):
 
 
 def main(argv=None):
-    args = parse_arguments(argv)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--data", default="../shared/data", help="folder of the data sets")
+    add("--set", default="eurlex57k", choices=sets_lib.SETS)
+    add("--methods", nargs="+", choices=METHODS, default=list(CHOSEN))
+    add("--epochs", type=float, default=3.0)
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    add("--kept", action="store_true", help="run nothing, read what is kept")
+    add("--curves", action="store_true", help="draw them, SET_SUFFIX.png")
+    add("--suffix", default="rates", help="of the files' names")
+    args = parser.parse_args(argv)
     measure.use_one_thread()
     first = sets_lib.SETS[args.set].first_rate
     rows, ended, failed = [], [], False
     with tempfile.TemporaryDirectory() as folder:
-        whole, part = {}, {}
+        runs = None, None
         if not args.kept:
-            paths = prepare(args, folder)
-            whole, part = ({args.set: path} for path in paths)
+            # On rows of the search, and of the test.
+            runs = [
+                functools.partial(jobs_lib.in_this_process, path=path)
+                for path in prepare(args, folder)
+            ]
         for method in args.methods:
 
             def score_of(rate, method=method):
-                return validated(job_of(args, method, rate), part)
+                return validated(job_of(args, method, rate), runs[0])
 
             found = search(first, score_of)
             jobs = [
@@ -170,42 +168,51 @@ def main(argv=None):
                 for seed in args.seeds
                 if found
             ]
-            ends = jobs_lib.ends_of(jobs, os.path.join(CACHE, "test"), whole)
+            ends = jobs_lib.ends_of(jobs, os.path.join(CACHE, "test"), runs[1])
             failed |= len(ends) < len(args.seeds)
             if ends:
                 rows.append(row_of(method, found, [end for _, end in ends]))
             ended += ends
     columns = dict.fromkeys(key for row in rows for key in row)
-    shown = sorted(columns, key=lambda key: _place(key))
+    shown = sorted(columns, key=_place)
     rows = [{key: row.get(key, "") for key in shown} for row in rows]
-    write(f"{args.set}_{args.suffix}", rows, ended[0][1], argv)
+    save(f"{args.set}_{args.suffix}", rows, ended[0][1])
     if args.curves:
         draw(args, rows, ended)
     return int(failed)
 
 
-def validated(job, paths):
+def validated(job, run):
     """P@1 of a job on validation rows, or None without a result."""
-    ends = jobs_lib.ends_of([job], os.path.join(CACHE, "search"), paths)
+    ends = jobs_lib.ends_of([job], os.path.join(CACHE, "search"), run)
     return ends[0][1]["curve"][-1]["precision@1"] if ends else None
 
 
 def draw(args, rows, ended):
     """P@1 on the test against CPU time and steps, means of the seeds."""
-    lines = [
-        (
-            [r["curve"] for job, r in ended if job.method == method],
-            METHODS[method].label,
-        )
-        for method in args.methods
-    ]
-    best, worst = (
-        f(rows, key=lambda row: row["precision@1"])["method"]
-        for f in (max, min)
-    )
+    figure, axes = figure_style.new_figure(rows=2, height=4)
+    titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
+    for one, (column, xlabel) in zip(axes, titles.items(), strict=True):
+        for method in args.methods:
+            own = [r["curve"] for job, r in ended if job.method == method]
+            label = METHODS[method].label
+            one.plot(*mean_curve(own, column), ".-", label=label)
+        one.set(xlabel=xlabel, xscale="log", ylim=(30, 90))
+        one.set(ylabel="precision at 1, in percent")
+        figure_style.plain_ticks(one.xaxis)
+    # Below the axes, so that it covers no point.
+    axes[1].legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    worst, *_, best = sorted(rows, key=lambda row: row["precision@1"])
+    title = f"{best['method']} ends highest, {worst['method']} lowest"
     path = os.path.join(results.FOLDER, f"{args.set}_{args.suffix}.png")
-    title = f"{best} ends highest, {worst} lowest"
-    figures.draw_curves(lines, path, title, ylim=(30, 90))
+    figure_style.save(figure, path, title)
+
+
+def mean_curve(curves, column):
+    """`(x, P@1)`, the means of the seeds at each point."""
+    points = list(zip(*curves))
+    x = [np.mean([point[column] for point in at]) for at in points]
+    return x, [100 * np.mean([p["precision@1"] for p in at]) for at in points]
 
 
 def _place(column):
@@ -216,23 +223,11 @@ def _place(column):
     return (0, 0.0) if column in ("method", "rate") else (2, 0.0)
 
 
-def write(name, rows, result, argv):
-    """Writes a table of the comparison, and prints it.
-
-    Args:
-        name: str, of the file.
-        rows: list of dicts.
-        result: dict, of a job; date and machine are of its run.
-        argv: list of str, or None for the command line's.
-    """
-    argv = sys.argv[1:] if argv is None else argv
-    argv = [argument for argument in argv if argument != "--kept"]
-    module = os.path.splitext(os.path.basename(sys.argv[0]))[0]
-    command = f"python -m benchmarks.comparison.{module} {' '.join(argv)}"
-    record = {key: result[key] for key in ("date", "machine")}
-    record |= {"command": command.strip(), "rows": rows}
-    measure.write(os.path.join(results.FOLDER, name + ".json"), record)
-    print(measure.table(rows))
+def save(name, rows, result):
+    """Saves a table of the comparison, with date and machine of a result."""
+    told = {key: result[key] for key in ("date", "machine")}
+    command = measure.command().replace(" --kept", "")
+    measure.save(f"comparison/{name}", rows, command=command, **told)
 
 
 if __name__ == "__main__":

@@ -1,200 +1,87 @@
-"""Results of jobs as a CSV of all curves, and a table of how they end.
+"""A table of how jobs end, of those that have a result."""
 
-The CSV is kept with the code, so that figures can be drawn again, and single
-methods run again, without the jobs' files.
-"""
-
-import csv
-import glob
 import os
 import statistics
 
 from benchmarks import measure
+from benchmarks.comparison.jobs import text_of
 from benchmarks.comparison.methods import METHODS
-from benchmarks.comparison.sweeps import PARTS
-from benchmarks.comparison.sweeps import text_of
 
 FOLDER = os.path.join(measure.RESULTS, "comparison")
 GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
-_TEXT = ("set", "method", "setting", "budget", "date", "machine")
 
 
-def file_of(set_name, suffix=None):
-    """Name of the files of a set."""
-    parts = set_name, "steps", suffix
-    return "_".join(part for part in parts if part)
-
-
-def collect(name, jobs_folder, out):
-    """Writes `<out>/<name>.csv` of the results there are, if any.
-
-    Jobs of the same budget that the file has, and the folder has not, stay.
-    """
-    rows = []
-    for path in sorted(glob.glob(os.path.join(jobs_folder, "*.json"))):
-        rows += rows_of(measure.read(path))
-    if rows:
-        measure.merge_csv(
-            os.path.join(out, name + ".csv"),
-            rows,
-            job=("set", "method", "setting", "seed"),
-            same="budget",
-        )
-
-
-def rows_of(result):
-    """Rows of the CSV: a point of the curve each."""
-    job = result["job"]
-    common = {
-        "set": job["set"],
-        "method": job["method"],
-        "setting": text_of(job["options"]),
-        "seed": job["seed"],
-        "budget": f"--epochs {job['epochs']:g}",
-        **{key: result[key] for key in ("date", "machine")},
-        **{key: result[key] for key in ("num_classes", "num_sampled")},
-        "peak_gb": round(result["peak_gb"], 3),
-    }
-    for point in result["curve"]:
-        digits = {
-            key: round(value, 5) if isinstance(value, float) else value
-            for key, value in point.items()
-        }
-        yield {**common, **digits}
-
-
-class Runs:
-    """The rows of a CSV, by method, setting and seed.
+def rows_of(ended, with_settings):
+    """A row for each method and setting: the means of its seeds.
 
     Args:
-        rows: list of dicts.
+        ended: list of `(job, result)`, as `jobs.ends_of` returns them.
+        with_settings: bool, whether a row says what was varied.
     """
-
-    def __init__(self, rows):
-        self.curves = {}
-        for row in rows:
-            key = row["method"], row["setting"], row["seed"]
-            self.curves.setdefault(key, []).append(row)
-
-    @classmethod
-    def read(cls, path):
-        with open(path, newline="") as f:
-            return cls([_numbers(row) for row in csv.DictReader(f)])
-
-    def seeds(self, method, setting=""):
-        """Curves of the seeds of a job; a list of lists of rows."""
-        found = self.curves.items()
-        return [c for key, c in found if key[:2] == (method, setting)]
-
-    def final(self, method, setting="", column="precision@1"):
-        """Mean over the seeds at the end, or None."""
-        return _mean(curve[-1][column] for curve in self.seeds(method, setting))
-
-    def spread(self, method, setting="", column="precision@1"):
-        """Standard deviation over the seeds at the end; None for one."""
-        ends = [c[-1][column] for c in self.seeds(method, setting)]
-        return statistics.stdev(ends) if len(ends) > 1 else None
-
-    def overlap(self, method, setting=""):
-        """Mean over the points of all seeds, or None."""
-        points = sum(self.seeds(method, setting), [])
-        return _mean(point["overlap"] for point in points)
-
-    def time_to(self, value, method):
-        """CPU seconds to P@1 of `value`, mean over the seeds, or None."""
-        times = [
-            next((p for p in curve if p["precision@1"] >= value), None)
-            for curve in self.seeds(method)
-        ]
-        if None in times:
-            return None
-        return _mean(point["cpu_seconds"] for point in times)
-
-    @property
-    def methods(self):
-        """Those with a curve at their usual setting, in the table's order."""
-        return [name for name in METHODS if self.seeds(name)]
-
-    @property
-    def varied(self):
-        """`(method, setting)` of what was varied, in the table's order."""
-        found = {key[:2] for key in self.curves if key[1]}
-
-        def place(key):
-            option, _, value = key[1].partition("=")
-            return list(METHODS).index(key[0]), option, float(value)
-
-        return sorted(found, key=place)
+    found = {}
+    for job, result in ended:
+        key = job.method, text_of(job.options)
+        found.setdefault(key, []).append(result)
+    ends = {
+        key: [result["curve"][-1] for result in results]
+        for key, results in found.items()
+    }
+    best = max(
+        statistics.fmean(end["precision@1"] for end in of_key)
+        for of_key in ends.values()
+    )
+    rows = []
+    for (method, setting), results in found.items():
+        own = ends[method, setting]
+        firsts = [end["precision@1"] for end in own]
+        points = [point for result in results for point in result["curve"]]
+        row = {"measured": measured(results), "method": METHODS[method].label}
+        if with_settings:
+            row["setting"] = setting
+        row |= {
+            "seeds": len(results),
+            "precision@1 +-": statistics.stdev(firsts) if firsts[1:] else "",
+            "num_sampled": mean(result["num_sampled"] for result in results),
+        }
+        for column in ("precision@1", "precision@5", "accuracy@10", "epochs"):
+            row[column] = mean(end[column] for end in own)
+        row |= {
+            "seconds": mean(end["seconds"] for end in own),
+            "cpu_seconds": mean(end["cpu_seconds"] for end in own),
+            "peak_gb": mean(result["peak_gb"] for result in results),
+            "overlap": mean(point["overlap"] for point in points),
+            f"cpu_s_to_{GOOD:.0%}": seconds_to(GOOD * best, results),
+        }
+        rows.append(row)
+    return rows
 
 
-def _numbers(row):
+def measured(results):
+    """The last day and the machines of some results, and this command."""
     return {
-        key: value if key in _TEXT else float(value) if value else None
-        for key, value in row.items()
+        "date": max(result["date"] for result in results),
+        "machine": "; ".join(sorted({r["machine"] for r in results})),
+        "command": measure.command(),
     }
 
 
-def _mean(values):
+def mean(values):
+    """ "" where there is none; whole numbers stay what they are."""
     values = [value for value in values if value is not None]
-    return sum(values) / len(values) if values else None
-
-
-def save_table(name, runs, out):
-    """`<out>/<name>.json`, which report.py shows: each method at the end."""
-    if not runs.methods:
-        return
-    best = max(runs.final(method) for method in runs.methods)
-    columns = ("epochs", "seconds", "cpu_seconds", "peak_gb")
-    rows = []
-    # A table of a part of the methods has what was varied, too.
-    is_part = "_steps_" in name
-    varied = runs.varied if is_part else []
-    for method, setting in [*((m, "") for m in runs.methods), *varied]:
-        scores = ("precision@1", "precision@5", "accuracy@10")
-        row = {"method": METHODS[method].label}
-        if varied:
-            row["setting"] = setting
-        row["seeds"] = len(runs.seeds(method, setting))
-        row["precision@1 +-"] = runs.spread(method, setting)
-        for column in ("num_sampled", *scores, *columns):
-            row[column] = runs.final(method, setting, column)
-        row["overlap"] = runs.overlap(method, setting)
-        if not setting:
-            row[f"cpu_s_to_{GOOD:.0%}"] = runs.time_to(GOOD * best, method)
-        rows.append({key: _shown(value) for key, value in row.items()})
-    first = runs.seeds(runs.methods[0])[0][0]
-    command = (
-        "python -m benchmarks.comparison --data DATA "
-        f"--sets {first['set']} {first['budget']}"
-    )
-    seeds = sorted({int(seed) for _, _, seed in runs.curves})
-    if varied:
-        options = {setting.partition("=")[0] for _, setting in varied}
-        command += " --parts curves " + " ".join(
-            part
-            for part, of_part in PARTS.items()
-            if options & {sweep.option for sweep in of_part}
-        )
-    if is_part:
-        command += f" --suffix {name.rpartition('_')[2]} --methods "
-        command += " ".join(runs.methods)
-    if len(seeds) > 1:
-        command += " --seeds " + " ".join(map(str, seeds))
-    # Rows that were merged may be of several days, and machines.
-    ran = {(c[0]["date"], c[0]["machine"]) for c in runs.curves.values()}
-    measure.write(
-        os.path.join(out, name + ".json"),
-        {
-            "date": max(date for date, _ in ran),
-            "machine": "; ".join(sorted({machine for _, machine in ran})),
-            "command": command,
-            "rows": rows,
-        },
-    )
-
-
-def _shown(value):
-    if value is None:
+    if not values:
         return ""
-    whole = isinstance(value, float) and value > 1 and value.is_integer()
-    return int(value) if whole else value
+    found = statistics.fmean(values)
+    return int(found) if isinstance(values[0], int) else found
+
+
+def seconds_to(precision, results):
+    """CPU seconds to a P@1, a mean, or "" where a seed never gets there."""
+    times = [
+        next(
+            (p for p in result["curve"] if p["precision@1"] >= precision), None
+        )
+        for result in results
+    ]
+    if None in times:
+        return ""
+    return statistics.fmean(point["cpu_seconds"] for point in times)

@@ -5,72 +5,156 @@
 trains each cell of `cells.py` with `HeadAdam` at its default rate, and with
 seven other rules for class vectors, each at five rates and with the better of
 two rates for the encoder's Adam. Rates are chosen on validation rows. The best
-choice of a cell is repeated with two other seeds. A run with a result is not
-repeated. `--report` writes the tables and the figure from the results alone.
+choice of a cell is repeated with two other seeds. A run that is committed is
+not repeated, nor a part of a cell that is in the cache. `--report` writes the
+tables and the figure from these results alone.
 """
 
 import argparse
-import concurrent.futures
 import json
-import os
-import subprocess
-import sys
+import math
+import time
 
 from benchmarks import measure
+from benchmarks.defaults import model
 from benchmarks.defaults import report
+from benchmarks.defaults import tasks
 from benchmarks.defaults.cells import CELLS
 
-PARTS = ("rules", "default", "samplers")
-FOLDER = os.path.join(measure.CACHE, "defaults", "runs")
+RATE = 1e-3  # the default of HeadAdam, and the usual one of the encoder
+#: The encoder's other rate, which is tried at the best one of a rule.
+OTHER_RATE = 3e-3
+#: Rates at which HeadAdam was tried besides its default.
+HEAD_RATES = (3e-4, 3e-3, 1e-2)
+SEEDS = range(3)
+SAMPLERS = ("uniform", "log_uniform", "auto", "forest", "lsh", "full")
 
 
-def path_of(number):
-    return os.path.join(FOLDER, f"{number}.jsonl")
+class CellRun:
+    """Runs of one cell.
+
+    Args:
+        folder: of the shared data.
+        cell: `Cell`.
+
+    Attributes:
+        rows: list of dicts, the committed results and then the new ones.
+    """
+
+    def __init__(self, folder, cell):
+        self.cell = cell
+        self.task = tasks.load(cell.task, folder)
+        self.rows = [r for r in report.finished() if r["cell"] == cell.name]
+
+    def rules(self):
+        """All rules at all rates, the best with more seeds."""
+        for name in model.OPTIMIZERS:
+            keys = [(rate, RATE, 0) for rate in model.rates_of(name)]
+            trainer = self.train(name, keys)
+            if self.cell.encoder not in ("none", "tied"):
+                rate = self.best(name)["rate"]
+                self.train(name, [(rate, OTHER_RATE, 0)], trainer)
+        best = self.best(*model.OPTIMIZERS)
+        rates = best["rate"], best["encoder_rate"]
+        self.train(best["optimizer"], [(*rates, seed) for seed in SEEDS])
+
+    def default(self):
+        """`HeadAdam` with three seeds, and at other rates."""
+        keys = [(RATE, RATE, seed) for seed in SEEDS]
+        keys += [(rate, rate, 0) for rate in HEAD_RATES]
+        self.train("HeadAdam", keys)
+
+    def samplers(self):
+        """`HeadAdam` with each sampler; seconds are of the CPU."""
+        for name in SAMPLERS:
+            # Classes of the language model are sorted by frequency.
+            if name != "log_uniform" or self.cell.task == "language_model":
+                keys = [(RATE, RATE, seed) for seed in SEEDS]
+                self.train("HeadAdam", keys, sampler=name)
+
+    def best(self, *names):
+        """The row of the best validation rows of some rules."""
+        rows = [
+            row
+            for row in self.rows
+            if row["optimizer"] in names and row.get("seed") == 0
+        ]
+        return max(rows, key=lambda row: row["validation"])
+
+    def train(self, name, keys, trainer=None, **of_sampler):
+        """Trains what has no result: rates and a seed each. The trainer."""
+        for rate, encoder_rate, seed in keys:
+            key = {"optimizer": name, "rate": rate}
+            key |= {"encoder_rate": encoder_rate, "seed": seed, **of_sampler}
+            # Rows of optimizers have no sampler: theirs is uniform.
+            wanted = {"sampler": None, **key}
+            if any(
+                all(row.get(k) == v for k, v in wanted.items())
+                for row in self.rows
+            ):
+                continue
+            if trainer is None:
+                sampler = of_sampler.get("sampler", "uniform")
+                trainer = model.Trainer(self.cell, self.task, name, sampler)
+                # The first steps trace graphs, and are in no time.
+                first = model.batches_of(self.cell, self.task, 0)[:20]
+                trainer.train(RATE, RATE, first)
+            found = self.result(trainer, rate, encoder_rate, seed)
+            self.rows.append({"cell": self.cell.name, **key, **found})
+        return trainer
+
+    def result(self, trainer, rate, encoder_rate, seed):
+        batches = model.batches_of(self.cell, self.task, seed)
+        begin = time.process_time()
+        loss = trainer.train(rate, encoder_rate, batches, seed)
+        seconds = time.process_time() - begin
+        if not math.isfinite(loss):
+            return {"validation": 0.0, "test": 0.0, "diverged": True}
+        parts = {"validation": self.task.validation, "test": self.task.test}
+        return {
+            **{
+                name: round(float(trainer.hits(rows).mean()), 5)
+                for name, rows in parts.items()
+            },
+            "seconds": round(seconds, 2),
+        }
 
 
-def finished(number):
-    """Results of a cell so far, list of dicts; the committed ones first."""
-    rows = [
-        row for row in report.finished() if row["cell"] == CELLS[number].name
-    ]
-    if os.path.exists(path_of(number)):
-        with open(path_of(number)) as f:
-            rows += [json.loads(line) for line in f if line.endswith("}\n")]
-    # A run that is committed may be in the cache as well.
-    return list({json.dumps(row, sort_keys=True): row for row in rows}.values())
+PARTS = {
+    "rules": CellRun.rules,
+    "default": CellRun.default,
+    "samplers": CellRun.samplers,
+}
 
 
-def run(number, folder, part):
-    """Runs a cell in a process of its own."""
-    os.makedirs(FOLDER, exist_ok=True)
-    with open(path_of(number), "a") as out:
-        found = subprocess.run(
-            [sys.executable, "-m", "benchmarks.defaults.run", str(number)]
-            + [folder, part],
-            input=json.dumps(finished(number)),
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    state = "done" if found.returncode == 0 else found.stderr[-500:]
-    print(f"{part}, {number}: {CELLS[number].name}: {state}", flush=True)
+def child(folder, number, part):
+    """Results of a part of a cell that are not committed, a list of dicts."""
+    measure.use_one_thread()
+    run = CellRun(folder, CELLS[number])
+    known = len(run.rows)
+    PARTS[part](run)
+    return run.rows[known:]
 
 
 def main():
+    measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("data", nargs="?", help="folder of the shared data")
-    parser.add_argument("--cells", type=int, nargs="*")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    parser.add_argument("--report", action="store_true")
+    add = parser.add_argument
+    add("data", nargs="?", help="folder of the shared data")
+    add("--cells", type=int, nargs="*", default=range(len(CELLS)))
+    add("--parts", nargs="+", choices=PARTS, default=PARTS)
+    add("--report", action="store_true")
     args = parser.parse_args()
-    numbers = range(len(CELLS)) if args.cells is None else args.cells
-    if not args.report:
-        with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-            for part in args.parts:
-                list(pool.map(lambda i: run(i, args.data, part), numbers))
-    rows = [row for i in range(len(CELLS)) for row in finished(i)]
-    report.write(rows)
+    rows = report.finished()
+    for part in [] if args.report else args.parts:
+        for number in args.cells:
+            job = number, part
+            found = measure.once("defaults/runs", *job, folder=args.data)
+            if isinstance(found, list):
+                rows += found
+    # A run that is committed may be in the cache as well.
+    rows = {json.dumps(row, sort_keys=True): row for row in rows}
+    report.write([*rows.values()])
 
 
 if __name__ == "__main__":

@@ -47,9 +47,11 @@ def _transformer(task, inputs, seed):
 
 #: Features of a task, its inputs and a seed; "tied" is `encode`'s.
 ENCODERS = {
-    "none": lambda task, inputs, seed: inputs,
-    "layer": lambda task, inputs, seed: _dense(seed)(inputs),
-    "layers": lambda task, inputs, seed: _dense(seed + 1)(_dense(seed)(inputs)),
+    "none": lambda task, inputs, seed: inputs[0],
+    "layer": lambda task, inputs, seed: _dense(seed)(inputs[0]),
+    "layers": lambda task, inputs, seed: _dense(seed + 1)(
+        _dense(seed)(inputs[0])
+    ),
     "bag": _bag,
     "bag_relu": lambda *of: _bag(*of, "relu"),
     "bag_layer": lambda *of: _dense(of[2])(_bag(*of)),
@@ -65,15 +67,10 @@ ENCODERS = {
 
 def encode(name, task, seed):
     """Inputs, features, and the embedding that the head shares, or None."""
-    if not task.num_ids:
-        width = task.train[0].shape[1]
-        inputs = keras.Input((width,), name="features")
-    else:
-        length = task.train[0][0].shape[1]
-        inputs = (
-            keras.Input((length,), dtype="int32", name="ids"),
-            keras.Input((length,), name="weights"),
-        )
+    inputs = [
+        keras.Input(part.shape[1:], dtype=str(part.dtype))
+        for part in task.train[0]
+    ]
     if name != "tied":
         return inputs, ENCODERS[name](task, inputs, seed), None
     embedding = _embedding(task, seed)
@@ -102,6 +99,29 @@ def rates_of(name):
     return [float(f"{least * step:.2g}") for step in steps]
 
 
+def make_head(cell, task, sampler, embedding, seed):
+    """The head of a cell; `sampler` is as in `Trainer`."""
+    options = {"seed": seed, "tied_to": embedding}
+    if cell.scale is not None:
+        options["similarity"] = tfxclass.layers.Cosine(scale=cell.scale)
+    if embedding is None:
+        first = keras.initializers.GlorotUniform(seed=seed + 5)
+        options["kernel_initializer"] = first
+    if sampler == "full":
+        return tfxclass.layers.FullSoftmax(task.num_classes, **options)
+    labels = cell.batch * min(task.train[1].shape[1], 6)
+    negatives = round(cell.percent / 100 * task.num_classes)
+    size = min(labels + max(negatives, 10), task.num_classes)
+    kind = tfxclass.layers.SampledSoftmax
+    if sampler == "forest":
+        kind = tfxclass.layers.SelectiveSoftmax
+    elif sampler == "lsh":
+        kind = tfxclass.layers.LSHSoftmax
+    else:
+        options["sampler"] = sampler
+    return kind(task.num_classes, size, **options)
+
+
 class Trainer:
     """A model of a cell, which is trained several times from one start.
 
@@ -109,36 +129,21 @@ class Trainer:
         cell: `Cell`.
         task: `Task`.
         optimizer: str in `OPTIMIZERS` for the class vectors, with Adam for the
-            encoder; or "default": `HeadAdam` for all.
+            encoder; or "HeadAdam" for all.
         sampler: str, of `SampledSoftmax`; or "full", "forest", "lsh".
         seed: int.
     """
 
     def __init__(self, cell, task, optimizer, sampler="uniform", seed=0):
         keras.utils.set_random_seed(seed)
-        self.cell, self.task, self.seed = cell, task, seed
+        self.cell, self.task = cell, task
         inputs, features, embedding = encode(cell.encoder, task, seed)
         self.encoder = keras.Model(inputs, features)
-        self.head = self._make_head(sampler, embedding)
+        self.head = make_head(cell, task, sampler, embedding, seed)
         self.model = keras.Model(inputs, self.head(features))
-        of_head = list(self.head.trainable_variables)
-        if embedding is not None:
-            of_head.append(embedding.embeddings)
-        ids = {id(v) for v in of_head}
-        others = [v for v in self.model.trainable_variables if id(v) not in ids]
-        self.of_head = self._class_optimizer(optimizer)
-        self.of_encoder = None
-        self.optimizer = self.of_head
-        if optimizer in OPTIMIZERS and others:
-            self.of_encoder = tfxclass.optimizers.LazyAdam(1e-3)
-            self.optimizer = tfxclass.optimizers.MultiOptimizer(
-                [(self.of_encoder, others), (self.of_head, of_head)]
-            )
-        self.optimizer.build(self.model.trainable_variables)
-        inputs, labels = task.train
-        is_pair = isinstance(inputs, tuple)
-        inputs = tuple(map(tf.constant, inputs if is_pair else (inputs,)))
-        self._data = inputs if is_pair else inputs[0], tf.constant(labels)
+        self._make_optimizer(optimizer, embedding)
+        # As tensors: arrays would be copied into each graph.
+        self._data = tf.nest.map_structure(tf.constant, task.train)
         rows = tf.TensorSpec([None, cell.batch], tf.int64)
         rates = tf.TensorSpec([None], tf.float32)
         rate = tf.TensorSpec([], tf.float32)
@@ -146,75 +151,48 @@ class Trainer:
         self._hits = tf.function(self._ranks, reduce_retracing=True)
         self._start = [v.numpy() for v in self._variables()]
 
+    def _make_optimizer(self, name, embedding):
+        kind, options, rate = OPTIMIZERS.get(
+            name, (tfxclass.optimizers.HeadAdam, {}, 1e-3)
+        )
+        self.of_head = self.optimizer = kind(rate, **options)
+        self.of_encoder = None
+        of_head = [*self.head.trainable_variables]
+        if embedding is not None:
+            of_head.append(embedding.embeddings)
+        ids = {id(v) for v in of_head}
+        others = [v for v in self.model.trainable_variables if id(v) not in ids]
+        if name in OPTIMIZERS and others:
+            self.of_encoder = tfxclass.optimizers.LazyAdam(1e-3)
+            self.optimizer = tfxclass.optimizers.MultiOptimizer(
+                [(self.of_encoder, others), (self.of_head, of_head)]
+            )
+        self.optimizer.build(self.model.trainable_variables)
+
     def _variables(self):
         found = [*self.model.variables, *self.optimizer.variables]
         return [v for v in found if "key" not in str(v.dtype)]
 
-    @staticmethod
-    def _class_optimizer(name):
-        if name == "default":
-            return tfxclass.optimizers.HeadAdam()
-        kind, options, rate = OPTIMIZERS[name]
-        return kind(rate, **options)
-
-    def _make_head(self, sampler, embedding):
-        cell, task = self.cell, self.task
-        options = {"seed": self.seed, "tied_to": embedding}
-        if cell.scale is not None:
-            cosine = tfxclass.layers.Cosine(scale=cell.scale)
-            options["similarity"] = cosine
-        if embedding is None:
-            options["kernel_initializer"] = keras.initializers.GlorotUniform(
-                seed=self.seed + 5
-            )
-        labels = cell.batch * min(task.train[1].shape[1], 6)
-        negatives = round(cell.percent / 100 * task.num_classes)
-        size = min(labels + max(negatives, 10), task.num_classes)
-        if sampler == "full":
-            return tfxclass.layers.FullSoftmax(task.num_classes, **options)
-        kinds = {
-            "forest": tfxclass.layers.SelectiveSoftmax,
-            "lsh": tfxclass.layers.LSHSoftmax,
-        }
-        if sampler in kinds:
-            return kinds[sampler](task.num_classes, size, **options)
-        return tfxclass.layers.SampledSoftmax(
-            task.num_classes, size, sampler, **options
-        )
-
-    def _batch(self, inputs, which):
-        if isinstance(inputs, tuple):
-            return [tf.gather(part, which) for part in inputs]
-        return tf.gather(inputs, which)
-
     def _steps(self, batches, rates, encoder_rate):
-        """Steps on the rows `batches`, int64 `[steps, batch]`."""
+        """Steps on the rows `batches`; the last loss."""
         inputs, labels = self._data
-
-        def step(i):
-            x = self._batch(inputs, batches[i])
-            y = tf.gather(labels, batches[i])
+        loss = 0.0
+        for i in tf.range(tf.shape(batches)[0]):
+            x = [tf.gather(part, batches[i]) for part in inputs]
             self.of_head.learning_rate.assign(rates[i])
             if self.of_encoder is not None:
-                factor = rates[i] / rates[0]
-                self.of_encoder.learning_rate.assign(encoder_rate * factor)
+                rate = encoder_rate * rates[i] / rates[0]
+                self.of_encoder.learning_rate.assign(rate)
             with tf.GradientTape() as tape:
-                features = self.encoder(x, training=True)
-                loss = self.head.compute_loss(features, y, training=True)
-                loss = tf.reduce_mean(loss)
+                losses = self.head.compute_loss(
+                    self.encoder(x, training=True),
+                    tf.gather(labels, batches[i]),
+                    training=True,
+                )
+                loss = tf.reduce_mean(losses)
             variables = self.model.trainable_variables
-            grads = tape.gradient(loss, variables)
-            self.optimizer.apply(grads, variables)
-            return loss
-
-        def body(i, _):
-            return i + 1, step(i)
-
-        def go_on(i, _):
-            return i < tf.shape(batches)[0]
-
-        start = 0, tf.constant(0.0)
-        return tf.while_loop(go_on, body, start, parallel_iterations=1)[1]
+            self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return loss
 
     def train(self, rate, encoder_rate, batches, seed=0):
         """Trains from the start; the last loss, float.
@@ -230,18 +208,11 @@ class Trainer:
             if seed and value.ndim == 2 and value.dtype == np.float32:
                 value = random.permutation(value)
             variable.assign(value)
-        return float(
-            self._train(
-                tf.constant(batches),
-                tf.constant(self.schedule()[: len(batches)] * rate, tf.float32),
-                tf.constant(encoder_rate, tf.float32),
-            )
-        )
-
-    def schedule(self):
-        """Factors of the rate, `[steps]`, the first is 1."""
-        steps = np.arange(self.cell.steps) / self.cell.steps
-        return (1 + np.cos(np.pi * steps)) / 2 if self.cell.falls else steps**0
+        used = np.arange(len(batches)) / self.cell.steps
+        factors = (1 + np.cos(np.pi * used)) / 2 if self.cell.falls else used**0
+        rates = tf.constant(factors * rate, tf.float32)
+        encoder_rate = tf.constant(encoder_rate, tf.float32)
+        return float(self._train(tf.constant(batches), rates, encoder_rate))
 
     def _ranks(self, x, y):
         ids, _ = self.head.top_k(self.encoder(x, training=False), self.task.k)
@@ -251,14 +222,13 @@ class Trainer:
     def hits(self, rows):
         """Whether each row has a label among its best classes, bool `[n]`."""
         inputs, labels = rows
-        parts = [
-            self._hits(
-                self._batch(inputs, np.arange(i, min(i + 500, len(labels)))),
-                tf.constant(labels[i : i + 500]),
-            )
-            for i in range(0, len(labels), 500)
-        ]
-        return np.concatenate([part.numpy() for part in parts])
+        parts = [slice(i, i + 500) for i in range(0, len(labels), 500)]
+        return np.concatenate(
+            [
+                self._hits([tf.constant(x[at]) for x in inputs], labels[at])
+                for at in parts
+            ]
+        )
 
 
 def batches_of(cell, task, seed):

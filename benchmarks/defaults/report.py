@@ -71,50 +71,31 @@ def cell_table(cells):
         name, rate, encoder_rate = best_of(runs)
         best = points(runs[name, rate, encoder_rate])
         default = points(runs[DEFAULT])
-        numbers = {
-            "LazyAdam(1e-3)": points(runs["Adam", 1e-3, 1e-3]),
-            "SGD, best rate": points(runs[best_of(runs, SGD)]),
-            "HeadAdam()": default,
-            "best of seven": best,
-            "which": f"{name} {rate:g}, encoder {encoder_rate:g}",
-            "behind": best - default,
-            "allowed": allowed(best),
-        }
-        table.append({"cell": cell, **rounded(numbers)})
+        table.append(
+            {
+                "cell": cell,
+                "LazyAdam(1e-3)": round(points(runs["Adam", 1e-3, 1e-3]), 1),
+                "SGD, best rate": round(points(runs[best_of(runs, SGD)]), 1),
+                "HeadAdam()": round(default, 1),
+                "best of seven": round(best, 1),
+                "which": f"{name} {rate:g}, encoder {encoder_rate:g}",
+                "behind": round(best - default, 1),
+                "allowed": round(allowed(best), 1),
+            }
+        )
     return sorted(table, key=lambda row: -row["behind"])
 
 
-def rounded(numbers):
-    """A dict with one digit of its floats."""
-    return {
-        key: round(x, 1) if isinstance(x, float) else x
-        for key, x in numbers.items()
-    }
-
-
-def regrets(cells, setting):
-    """Points behind the best choice by cell; None where a cell lacks it."""
-    if any(setting not in runs for runs in cells.values()):
-        return None
-    return {
-        cell: points(runs[best_of(runs)]) - points(runs[setting])
-        for cell, runs in cells.items()
-    }
-
-
 def regret_table(cells):
-    """A row for each fixed setting with the encoder at 1e-3."""
-    settings = {key for runs in cells.values() for key in runs}
+    """A row for each fixed setting that all cells have, encoder at 1e-3."""
+    best = {cell: points(runs[best_of(runs)]) for cell, runs in cells.items()}
     table = []
-    for key in settings:
-        name, rate, encoder_rate = key
-        behind = regrets(cells, key)
+    for name, rate, encoder_rate in set.intersection(*map(set, cells.values())):
         # `HeadAdam` has one rate, for the encoder as well.
-        wanted = rate if name == DEFAULT[0] else 1e-3
-        if behind is None or encoder_rate != wanted:
+        if encoder_rate != (rate if name == DEFAULT[0] else 1e-3):
             continue
-        limits = {
-            cell: allowed(points(runs[best_of(runs)]))
+        behind = {
+            cell: best[cell] - points(runs[name, rate, encoder_rate])
             for cell, runs in cells.items()
         }
         worst = max(behind, key=behind.get)
@@ -125,9 +106,10 @@ def regret_table(cells):
                 "mean regret": round(float(np.mean([*behind.values()])), 2),
                 "worst": round(behind[worst], 1),
                 "cells over the limit": sum(
-                    behind[cell] > limits[cell] for cell in cells
+                    behind[cell] > allowed(best[cell]) for cell in cells
                 ),
                 "worst cell": worst,
+                "behind": sorted(behind.values(), reverse=True),
             }
         )
     return sorted(table, key=lambda row: row["mean regret"])
@@ -154,19 +136,17 @@ def sampler_table(rows):
     return table
 
 
-def draw(cells):
-    """results/defaults/cells.png: regret, worst cell first."""
-    table = regret_table(cells)
+def draw(table):
+    """results/defaults/cells.png, of `regret_table`: worst cell first."""
     figure, (axes,) = figure_style.new_figure()
     for name, label in _SHOWN.items():
-        rate = next(r["rate"] for r in table if r["optimizer"] == name)
-        key = DEFAULT if name == DEFAULT[0] else (name, rate, 1e-3)
-        behind = sorted(regrets(cells, key).values(), reverse=True)
+        # The table begins with the best rate.
+        row = next(r for r in table if r["optimizer"] == name)
         axes.plot(
-            range(1, len(cells) + 1),
-            behind,
-            label=f"{label}: {key[1]:g}",
-            linewidth=2.5 if key == DEFAULT else 1.5,
+            range(1, len(row["behind"]) + 1),
+            row["behind"],
+            label=f"{label}: {row['rate']:g}",
+            linewidth=2.5 if name == DEFAULT[0] else 1.5,
         )
     axes.axhline(0, color="gray", linewidth=1)
     axes.set(
@@ -179,31 +159,26 @@ def draw(cells):
     figure_style.save(figure, os.path.join(FOLDER, "cells.png"), title)
 
 
-def split(rows):
-    """The cells that the default was chosen by, and those kept back."""
-    kept_back = {cell.name for cell in CELLS if cell.is_kept_back}
-    cells = settings_of(rows)
-    return [
-        {c: runs for c, runs in cells.items() if (c in kept_back) == is_kept}
-        for is_kept in (False, True)
-    ]
-
-
 def tables(rows):
-    """Rows of the results' tables by name."""
-    cells, kept_back = split(rows)
-    return {
+    """Rows of the results' tables by name; draws the figure."""
+    found = settings_of(rows)
+    kept_back = {cell.name for cell in CELLS if cell.is_kept_back}
+    cells = {c: runs for c, runs in found.items() if c not in kept_back}
+    others = {c: runs for c, runs in found.items() if c in kept_back}
+    result = {
         "cells": cell_table(cells),
         "rates": regret_table(cells),
-        "rates_kept_back": regret_table(kept_back),
+        "rates_kept_back": regret_table(others),
         "samplers": sampler_table(rows),
     }
+    draw(result["rates"])
+    for row in result["rates"] + result["rates_kept_back"]:
+        del row["behind"]
+    return result
 
 
 def finished():
     """All runs that are committed, a list of dicts."""
-    if not os.path.exists(RUNS):
-        return []
     with open(RUNS) as f:
         return [json.loads(line) for line in f]
 
@@ -212,8 +187,6 @@ def write(rows):
     """Writes runs.jsonl, results/defaults/*.json and the figure."""
     with open(RUNS, "w") as f:
         f.writelines(json.dumps(row) + "\n" for row in rows)
-    for name, of_table in tables(rows).items():
-        if of_table:
-            command = "python -m benchmarks.defaults DATA"
-            measure.save(f"defaults/{name}", of_table, command=command)
-    draw(split(rows)[0])
+    for name, table in tables(rows).items():
+        command = "python -m benchmarks.defaults DATA"
+        measure.save(f"defaults/{name}", table, command=command)

@@ -7,9 +7,9 @@ rows. Rates are chosen on validation rows, and results are of test rows.
 
 import collections
 import itertools
-import lzma
 import os
 import pathlib
+import pickle
 import re
 from typing import NamedTuple
 
@@ -30,10 +30,10 @@ class Task(NamedTuple):
     """A classification task.
 
     Attributes:
-        train, validation, test: pairs `(inputs, labels)`. Inputs are float32
-            `[n, features]`, or int32 ids `[n, length]` and float32 weights of
-            them in a pair; padding has id 0 and weight 0. Labels are int64
-            `[n, p]`, padded with -1.
+        train, validation, test: pairs `(inputs, labels)`. Inputs are a tuple
+            with float32 `[n, features]`, or with int32 ids `[n, length]` and
+            float32 weights of them; padding has id 0 and weight 0. Labels are
+            int64 `[n, p]`, padded with -1.
         num_classes: int.
         num_ids: int, number of input ids with padding; 0 for features.
         k: int, a row counts as right if a label is among its `k` best.
@@ -49,43 +49,26 @@ class Task(NamedTuple):
 
 def load(name, folder):
     """The `Task` of a name in `TASKS`."""
-    path = os.path.join(measure.CACHE, "defaults", f"{name}.npz")
+    path = os.path.join(measure.CACHE, "defaults", f"{name}.pickle")
     if not os.path.exists(path):
-        task = TASKS[name](pathlib.Path(folder))
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        flat = {"numbers": [task.num_classes, task.num_ids, task.k]}
-        for part in ("train", "validation", "test"):
-            inputs, labels = getattr(task, part)
-            inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-            flat[f"{part}_labels"] = labels
-            for i, array in enumerate(inputs):
-                flat[f"{part}_{i}"] = array
-        np.savez(path + ".part.npz", **flat)
-        os.replace(path + ".part.npz", path)
-    found = np.load(path)
-    parts = []
-    for part in ("train", "validation", "test"):
-        inputs = found[f"{part}_0"]
-        if f"{part}_1" in found:
-            inputs = inputs, found[f"{part}_1"]
-        parts.append((inputs, found[f"{part}_labels"]))
-    return Task(*parts, *map(int, found["numbers"]))
+        with open(path + ".part", "wb") as f:
+            pickle.dump(TASKS[name](pathlib.Path(folder)), f, protocol=4)
+        os.replace(path + ".part", path)
+    with open(path, "rb") as f:
+        return pickle.load(f)
 
 
-def _take(inputs, which):
-    if isinstance(inputs, tuple):
-        return tuple(part[which] for part in inputs)
-    return inputs[which]
+def _take(rows, which):
+    inputs, labels = rows
+    return tuple(part[which] for part in inputs), labels[which]
 
 
-def _halves(inputs, labels, seed=0):
+def _halves(rows):
     """Validation and test rows of rows that were never trained on."""
-    order = np.random.default_rng(seed).permutation(len(labels))
-    size = min(_EVALUATED_ROWS, len(labels) // 2)
-    return tuple(
-        (_take(inputs, which), labels[which])
-        for which in (order[:size], order[size : 2 * size])
-    )
+    order = np.random.default_rng(0).permutation(len(rows[1]))
+    size = min(_EVALUATED_ROWS, len(order) // 2)
+    return _take(rows, order[:size]), _take(rows, order[size : 2 * size])
 
 
 # Texts.
@@ -100,26 +83,33 @@ def _tokens(text, with_pieces):
     return words + pieces
 
 
-def _bags(train, others, length, with_pieces=False, min_count=2, limit=30_000):
-    """Rows of weighted words, `(ids, weights)` for each list of texts."""
-    lists = [_tokens(text, with_pieces) for text in train]
+def _text_task(train, asked, num_classes, length, k=1, with_pieces=False):
+    """A task of lists of pairs, a text and its labels: bags of its words.
+
+    The words are the 30,000 most frequent ones that two texts have, and of a
+    text the rarest `length`, weighted by TF-IDF.
+    """
+    lists = [_tokens(text, with_pieces) for text, _ in train]
     counts = collections.Counter(w for words in lists for w in set(words))
-    known = [w for w, n in counts.most_common(limit) if n >= min_count]
+    known = [w for w, n in counts.most_common(30_000) if n >= 2]
     numbers = {word: i + 1 for i, word in enumerate(known)}
     idf = np.zeros(len(known) + 1)
     for word, i in numbers.items():
         idf[i] = np.log(len(lists) / counts[word])
+    width = min(max(len(y) for _, y in train), 6)
 
-    def rows(lists):
+    def rows(lists, pairs):
         found = []
         for words in lists:
             ids = {numbers[word] for word in words if word in numbers}
             found.append(sorted(ids, key=lambda i: -idf[i])[:length])
         ids = padded(found, 0, length, np.int32)
-        return ids, _unit(idf[ids])
+        return (ids, _unit(idf[ids])), padded([y for _, y in pairs], -1, width)
 
-    others = [[_tokens(t, with_pieces) for t in texts] for texts in others]
-    return rows(lists), [rows(part) for part in others], len(known) + 1
+    test = rows([_tokens(text, with_pieces) for text, _ in asked], asked)
+    return Task(
+        rows(lists, train), *_halves(test), num_classes, len(known) + 1, k
+    )
 
 
 def _unit(weights):
@@ -135,18 +125,11 @@ def _verse_rows(folder, name):
 def verses(folder):
     """A verse in a fourth translation to its number."""
     numbers = {r[0]: i for i, r in enumerate(_verse_rows(folder, "kjv"))}
-    train = [r for n in ("kjv", "asv", "dar") for r in _verse_rows(folder, n)]
-    test = _verse_rows(folder, "ylt")
-    bags, (asked,), num_ids = _bags(
-        [r[1] for r in train], [[r[1] for r in test]], 24
+    train, asked = (
+        [(r[1], [numbers[r[0]]]) for n in names for r in _verse_rows(folder, n)]
+        for names in (("kjv", "asv", "dar"), ("ylt",))
     )
-    labels = [
-        np.array([[numbers[r[0]]] for r in rows], np.int64)
-        for rows in (train, test)
-    ]
-    return Task(
-        (bags, labels[0]), *_halves(asked, labels[1]), len(numbers), num_ids
-    )
+    return _text_task(train, asked, len(numbers), length=24)
 
 
 def language_model(folder):
@@ -164,13 +147,15 @@ def language_model(folder):
     rows = np.array(rows, np.int64)
     rows = np.random.default_rng(0).permutation(rows)
     ids, labels = rows[:, :-1].astype(np.int32), rows[:, -1:]
-    inputs = ids, (ids > 0).astype(np.float32)
+    rows = (ids, (ids > 0).astype(np.float32)), labels
     held_out = slice(_TRAIN_ROWS, _TRAIN_ROWS + 2 * _EVALUATED_ROWS)
     return Task(
-        (_take(inputs, slice(_TRAIN_ROWS)), labels[:_TRAIN_ROWS]),
-        *_halves(_take(inputs, held_out), labels[held_out]),
-        len(numbers), len(numbers) + 1, 5,
-    )  # fmt: skip
+        _take(rows, slice(_TRAIN_ROWS)),
+        *_halves(_take(rows, held_out)),
+        num_classes=len(numbers),
+        num_ids=len(numbers) + 1,
+        k=5,
+    )
 
 
 def eu_law(folder):
@@ -200,12 +185,10 @@ def eu_law(folder):
         ids = padded(ids, 0, length, np.int32)
         weights = padded(weights, 0, length, np.float64)
         found.append((ids, _unit(weights)))
-    evaluated = [
-        (_take(x, slice(_EVALUATED_ROWS)), y[:_EVALUATED_ROWS])
-        for x, y in zip(found[1:], labels[1:])
-    ]
+    train, *others = zip(found, labels)
+    evaluated = [_take(rows, slice(_EVALUATED_ROWS)) for rows in others]
     num_classes = 1 + max(int(part.max()) for part in labels)
-    return Task((found[0], labels[0]), *evaluated, num_classes, num_words + 1)
+    return Task(train, *evaluated, num_classes, num_words + 1)
 
 
 def reverse_dictionary(folder):
@@ -218,18 +201,11 @@ def reverse_dictionary(folder):
         asked[row[0].lower().replace(" ", "_")].append(row[2])
     words = [word for word in known if word in asked]
     words = list(np.random.default_rng(0).permutation(words)[:20_000])
-    texts, labels = (
+    train, test = (
         [(text, [i]) for i, word in enumerate(words) for text in of_words[word]]
         for of_words in (known, asked)
     )
-    bags, (test,), num_ids = _bags(
-        [t for t, _ in texts], [[t for t, _ in labels]], 20
-    )
-    return Task(
-        (bags, padded([y for _, y in texts])),
-        *_halves(test, padded([y for _, y in labels])),
-        len(words), num_ids, 10,
-    )  # fmt: skip
+    return _text_task(train, test, len(words), length=20, k=10)
 
 
 def job_titles(folder):
@@ -237,26 +213,23 @@ def job_titles(folder):
     folder = folder / "esco_titles"
     occupations = list(files.tsv(folder / "occupations.tsv.xz"))
     numbers = {row[0]: i for i, row in enumerate(occupations)}
-    train = [
-        (name, numbers[row[0]])
-        for row in occupations
-        for name in [row[2], *filter(None, row[3].split(" | "))]
+    names = [
+        (name, [i])
+        for i, row in enumerate(occupations)
+        for name in [row[2], *row[3].split(" | ")]
+        if name
     ]
-    titles = [r for r in files.tsv(folder / "titles.tsv.xz") if r[1] in numbers]
+    titles = [
+        (title, [numbers[occupation]])
+        for title, occupation in files.tsv(folder / "titles.tsv.xz")
+        if occupation in numbers
+    ]
     order = np.random.default_rng(0).permutation(len(titles))
-    asked = [titles[i] for i in order[: 2 * _EVALUATED_ROWS]]
-    train += [
-        (titles[i][0], numbers[titles[i][1]])
-        for i in order[2 * _EVALUATED_ROWS :]
-    ]
-    bags, (test,), num_ids = _bags(
-        [t for t, _ in train], [[r[0] for r in asked]], 20, with_pieces=True
+    titles = [titles[i] for i in order]
+    asked, train = titles[: 2 * _EVALUATED_ROWS], titles[2 * _EVALUATED_ROWS :]
+    return _text_task(
+        names + train, asked, len(numbers), length=20, k=5, with_pieces=True
     )
-    labels = np.array([[numbers[r[1]]] for r in asked], np.int64)
-    return Task(
-        (bags, np.array([[y] for _, y in train], np.int64)),
-        *_halves(test, labels), len(occupations), num_ids, 5,
-    )  # fmt: skip
 
 
 def subjects(folder):
@@ -268,27 +241,17 @@ def subjects(folder):
         rows.append((title, ids))
     rows = [rows[i] for i in np.random.default_rng(0).permutation(len(rows))]
     asked, train = rows[: 2 * _EVALUATED_ROWS], rows[2 * _EVALUATED_ROWS :]
-    bags, (test,), num_ids = _bags(
-        [t for t, _ in train], [[t for t, _ in asked]], 14
-    )
-    return Task(
-        (bags, padded([y for _, y in train], width=6)),
-        *_halves(test, padded([y for _, y in asked], width=6)),
-        len(numbers), num_ids, 5,
-    )  # fmt: skip
+    return _text_task(train, asked, len(numbers), length=14, k=5)
 
 
 def _sessions(name):
     def read(folder):
         """The items of a session so far, latest first, to the next one."""
-        folder = folder / "sessions"
-        with lzma.open(folder / f"{name}.train.txt.xz", "rt") as f:
-            sessions = [list(map(int, line.split())) for line in f]
-        with lzma.open(folder / f"{name}.test.txt.xz", "rt") as f:
-            test = [line.split("\t") for line in f]
-        test = [(list(map(int, x.split())), int(y)) for x, y in test]
+        from examples import next_item
+
+        sessions, test = next_item.read(folder / "sessions" / name)
         num_items = 1 + max(map(max, sessions))
-        test = [p for p in test if max(*p[0], p[1]) < num_items]
+        test = [p for p in zip(*test) if max(*p[0], p[1]) < num_items]
         train = [(s[:i], s[i]) for s in sessions for i in range(1, len(s))]
         order = np.random.default_rng(0).permutation(len(train))[:_TRAIN_ROWS]
 
@@ -298,7 +261,7 @@ def _sessions(name):
             return (ids, _unit(weights)), np.array([[y] for _, y in pairs])
 
         return Task(
-            rows([train[i] for i in order]), *_halves(*rows(test)),
+            rows([train[i] for i in order]), *_halves(rows(test)),
             num_items, num_items, 20,
         )  # fmt: skip
 
@@ -323,11 +286,11 @@ def _numbers(digits):
         def rows(images, labels, count):
             which = random.integers(0, len(images), (count, digits))
             inputs = images[which].reshape(count, -1)
-            return inputs, (labels[which] * powers).sum(1, keepdims=True)
+            return (inputs,), (labels[which] * powers).sum(1, keepdims=True)
 
         train = rows(*_digit_images(folder, "train"), 60_000)
         test = rows(*_digit_images(folder, "t10k"), 2 * _EVALUATED_ROWS)
-        return Task(train, *_halves(*test), 10**digits)
+        return Task(train, *_halves(test), 10**digits)
 
     return read
 
@@ -346,11 +309,10 @@ def glyphs(folder):
         half = glyphs_data.SIDE // 2
         cells = images[at].reshape(len(at), half, 2, half, 2)
         inputs = cells.mean((2, 4)).reshape(len(at), -1) / 255
-        return inputs.astype(np.float32), numbers[labels[at], np.newaxis]
+        return (inputs.astype(np.float32),), numbers[labels[at], np.newaxis]
 
-    train = rows(data.x, data.y)
-    halves = _halves(*rows(data.test_x, data.test_y))
-    return Task(train, *halves, len(kept))
+    test = rows(data.test_x, data.test_y)
+    return Task(rows(data.x, data.y), *_halves(test), len(kept))
 
 
 def _groups(num_classes, size, law=0.0, dim=64):
@@ -368,10 +330,10 @@ def _groups(num_classes, size, law=0.0, dim=64):
             labels = random.choice(num_classes, count, p=weights)
             noise = 0.3 * random.normal(size=(count, dim))
             inputs = (means[labels] + noise) / 1.2
-            return inputs.astype(np.float32), labels[:, np.newaxis]
+            return (inputs.astype(np.float32),), labels[:, np.newaxis]
 
         train, test = rows(250_000), rows(2 * _EVALUATED_ROWS)
-        return Task(train, *_halves(*test), num_classes)
+        return Task(train, *_halves(test), num_classes)
 
     return read
 

@@ -1,120 +1,96 @@
-"""See the docstring of the package."""
+"""Hierarchical softmax, its trees, full softmax and fastText, on EU law.
+
+    python -m benchmarks.hierarchical --data ../shared/data \
+        --fasttext FOLDER/bin/python
+
+`fasttext_peer.py` says how to make its FOLDER, and without `--fasttext` it is
+left out. The experiment of Mohammed & Umaashankar, 2018 (`data.py`), for the n
+most frequent labels of EURLEX57K. Each method's learning rate is chosen on
+validation rows, then it is trained once more and tested. A result is a file
+under benchmarks/cache/hierarchical, and what has one is not run again.
+results/hierarchical/eurlex57k.json has scores and seconds for each n.
+`--figures` draws the committed rows.
+"""
 
 import argparse
 import os
-import subprocess
-import sys
 
+from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.hierarchical import data as data_lib
-from benchmarks.hierarchical import growth
 from benchmarks.hierarchical import jobs
-from benchmarks.hierarchical import peer
-from benchmarks.hierarchical import tables
 
+SET = "eurlex57k"
+NAME = f"hierarchical/{SET}"
 SIZES = (10, 100, 1000, 4271)
-PARTS = ("eurlex57k", "step_time")
-SET = PARTS[0]
+#: The methods that are drawn: label and color; the table has all.
+SHOWN = {
+    jobs.FULL: ("exact softmax", "black"),
+    "plt clustered, wide": ("clustered label tree", "tab:orange"),
+    "hs huffman": ("Huffman tree", "tab:blue"),
+    "fastText softmax": ("fastText, softmax", "tab:gray"),
+    jobs.HS: ("fastText, Huffman tree", "tab:red"),
+}
 
 
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.hierarchical", description=__doc__
+def draw(rows):
+    """Macro-F1 and seconds against n, as the paper's figure 3."""
+    figure, (above, below) = figure_style.new_figure(rows=2, height=3.6)
+    for method, (label, color) in SHOWN.items():
+        own = [row for row in rows if row["method"] == method]
+        own.sort(key=lambda row: row["n"])
+        sizes = [row["n"] for row in own]
+        style = {"color": color, "label": label, "marker": "o"}
+        style["ls"] = "--" if method.startswith("fastText") else "-"
+        above.plot(sizes, [100 * row["f1"] for row in own], **style)
+        below.plot(sizes, [row["cpu_seconds"] for row in own], **style)
+    above.set(xscale="log", ylabel="macro-F1 in percent")
+    below.set(xscale="log", yscale="log", xlabel="number of labels")
+    below.set(ylabel="CPU seconds of training")
+    for axis in (above.xaxis, below.xaxis, below.yaxis):
+        figure_style.plain_ticks(axis)
+    above.legend(loc="lower left")
+    path = os.path.join(measure.RESULTS, NAME + ".png")
+    figure_style.save(figure, path, conclusion(rows))
+
+
+def conclusion(rows):
+    """What the label tree costs and saves, of the most labels."""
+    most = max(row["n"] for row in rows)
+    found = {row["method"]: row for row in rows if row["n"] == most}
+    tree, full = found["plt clustered, wide"], found[jobs.FULL]
+    time, f1 = (tree[key] / full[key] for key in ("cpu_seconds", "f1"))
+    return (
+        f"EU law, {most:,} labels: the label tree trains in {100 * time:.0f} % "
+        f"of the exact softmax's time, with {100 * f1:.0f} % of its F1"
     )
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--fasttext", help="a Python with fastText; see fasttext_peer.py")
-    add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    add("--sizes", nargs="+", type=int, default=list(SIZES))
-    add("--methods", nargs="+", choices=jobs.METHODS, default=jobs.METHODS)
-    add("--epochs", type=int, default=10)
-    add("--seconds", type=float, help="no epoch of ours begins after these")
-    add(
-        "--search",
-        nargs="+",
-        type=int,
-        help="sizes to choose rates at; others take those of the next one",
-    )
-    add("--tables", action="store_true", help="run nothing, only tables")
-    add("--figures", action="store_true", help="draw the committed rows")
-    add("--smoke", action="store_true", help="tiny, for the tests")
-    add("--cache", default=data_lib.CACHE)
-    add("--out", default=os.path.join(measure.RESULTS, "hierarchical"))
-    add("--size", type=int, help=argparse.SUPPRESS)
-    return parser.parse_args(argv)
-
-
-def methods_of(args):
-    return [
-        method
-        for method in args.methods
-        if method not in peer.METHODS or args.fasttext
-    ]
-
-
-def folder_of(args, size):
-    return os.path.join(args.cache, f"{SET}-{size}-{args.epochs}epochs")
-
-
-def run_size(args, size):
-    """All methods on so many labels, each rate of `--search` sizes first."""
-    data = load(args, size)
-    group = jobs.Group(
-        folder_of(args, size),
-        data,
-        args.epochs,
-        args.fasttext,
-        args.seconds,
-        num_rates=1 if args.smoke else None,
-    )
-    rates_path = os.path.join(args.cache, f"rates-{args.epochs}epochs.json")
-    searched = args.search is None or size in args.search
-    for method in methods_of(args):
-        rates = measure.read(rates_path) or {}
-        if searched:
-            rates[method] = group.best_rate(method)
-            measure.write(rates_path, rates)
-        if method in rates:
-            group.final(method, rates[method])
-        else:
-            print(f"{method}: no rate has been chosen yet; see --search")
-
-
-def load(args, size):
-    if args.smoke:
-        return data_lib.generated(size)
-    return data_lib.load(SET, args.data, size)
-
-
-def run(args, argv):
-    if SET in args.parts:
-        # Those with rates to choose come first.
-        first = args.search or []
-        for size in sorted(args.sizes, key=lambda size: size not in first):
-            if args.smoke:
-                run_size(args, size)
-                continue
-            # A process each: none inherits the memory of another.
-            command = [sys.executable, "-m", "benchmarks.hierarchical", *argv]
-            subprocess.run([*command, "--size", str(size)], check=True)
-    if "step_time" in args.parts:
-        growth.main(args.out, growth.SMOKE if args.smoke else growth.SIZES)
 
 
 def main(argv=None):
-    argv = sys.argv[1:] if argv is None else argv
-    args = parse_arguments(argv)
-    if args.size:
-        run_size(args, args.size)
-        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--data", default="../shared/data", help="folder of the data sets")
+    add("--fasttext", help="a Python with fastText; see fasttext_peer.py")
+    add("--sizes", nargs="+", type=int, default=list(SIZES))
+    add("--methods", nargs="+", choices=jobs.METHODS, default=jobs.METHODS)
+    add("--epochs", type=int, default=10)
+    add("--figures", action="store_true", help="draw the committed rows")
+    args = parser.parse_args(argv)
     if args.figures:
-        path = os.path.join(args.out, SET + ".json")
-        tables.draw(measure.read(path)["rows"], args.out)
-        return
-    if not args.tables:
-        run(args, argv)
-    if SET in args.parts:
-        tables.write({n: folder_of(args, n) for n in args.sizes}, args.out)
+        return draw(measure.finished(NAME))
+    rows = []
+    for size in args.sizes:
+        folder = f"{SET}-{size}-{args.epochs}epochs"
+        folder = os.path.join(data_lib.CACHE, folder)
+        data = data_lib.load(SET, args.data, size)
+        group = jobs.Group(folder, data, args.epochs, args.fasttext)
+        for method in args.methods:
+            if args.fasttext or method not in jobs.FASTTEXT:
+                group.final(method, group.best_rate(method))
+        rows += jobs.rows_of(folder, size)
+    measure.save(NAME, rows)
+    if {*SHOWN} <= {row["method"] for row in rows}:
+        draw(rows)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def make_model(method, data, rate, epochs, dim=DIM):
     return model
 
 
-def run(method, data, rate, epochs, seconds=None, dim=DIM, evaluate_every=1):
+def run(method, data, rate, epochs, dim=DIM, evaluate_every=1):
     """Trains, and scores the test rows after each epoch or some of them.
 
     Args:
@@ -101,7 +101,6 @@ def run(method, data, rate, epochs, seconds=None, dim=DIM, evaluate_every=1):
         data: `Set`.
         rate: float, learning rate at the beginning; it falls to 0.
         epochs: int.
-        seconds: float or None: no epoch begins after these.
         dim: int, numbers of a word.
         evaluate_every: int, epochs between two scores; the last has one.
 
@@ -125,10 +124,7 @@ def run(method, data, rate, epochs, seconds=None, dim=DIM, evaluate_every=1):
         model.fit(list(data.train[:2]), data.train.labels, BATCH, verbose=0)
         spent[0] += time.perf_counter() - clock
         spent[1] += time.process_time() - cpu
-        is_last = epoch == epochs or (
-            seconds is not None and spent[0] > seconds
-        )
-        if epoch % evaluate_every and not is_last:
+        if epoch % evaluate_every and epoch < epochs:
             continue
         ids, _ = best.predict(
             list(data.test[:2]), batch_size=PREDICT_BATCH, verbose=0
@@ -136,6 +132,4 @@ def run(method, data, rate, epochs, seconds=None, dim=DIM, evaluate_every=1):
         found = scores(data.test.labels, ids, data.num_classes, data.k)
         point = {"epoch": epoch, "seconds": spent[0], "cpu_seconds": spent[1]}
         curve.append({**point, **found})
-        if is_last:
-            break
     return {"curve": curve}

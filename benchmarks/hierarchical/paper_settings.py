@@ -25,8 +25,6 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.hierarchical import data as data_lib
 from benchmarks.hierarchical import jobs
-from benchmarks.hierarchical import peer
-from benchmarks.hierarchical import tables
 
 NAME = "hierarchical/paper_settings"
 DIM, RATE, EPOCHS = 200, 0.25, 100
@@ -63,7 +61,7 @@ JOBS = {
 
 def rate_of(method, size):
     """fastText's of the paper; ours as validated at the nearest n."""
-    if method in peer.METHODS:
+    if method in jobs.FASTTEXT:
         return RATE
     rows = measure.finished("hierarchical/eurlex57k")
     rows = [row for row in rows if row["method"] == method]
@@ -95,7 +93,7 @@ def rows_of(args, name, job):
     rows = [
         row
         for seed in job.seeds
-        for row in tables.rows_of(folder_of(args, name, seed), job.size)
+        for row in jobs.rows_of(folder_of(args, name, seed), job.size)
     ]
     by_method = {m: [r for r in rows if r["method"] == m] for m in job.methods}
     by_method = {

@@ -11,7 +11,6 @@ for characters that were never learned. FOLDER is for the fonts and drawings
 again.
 """
 
-import json
 import os
 import statistics
 import sys
@@ -66,13 +65,12 @@ HEADS = {
 def child(folder, method, rate, seed):
     """Trains one head at one rate; the result, a dict."""
     measure.use_one_thread()
-    seed = int(seed)
     keras.utils.set_random_seed(seed)
     data = glyphs_data.load(folder)
     encoder = glyphs.make_encoder()
     head = HEADS[method](data.num_classes)
     model = keras.Sequential([encoder, head])
-    schedule = keras.optimizers.schedules.CosineDecay(float(rate), STEPS)
+    schedule = keras.optimizers.schedules.CosineDecay(rate, STEPS)
     model.compile(tfxclass.optimizers.HeadAdam(schedule), loss=head.loss)
     seconds = glyphs.train(model, data, STEPS, seed)
     order = np.random.default_rng(9).permutation(len(data.test_y))
@@ -104,11 +102,12 @@ def row_of(method, rate, results):
 
 def main():
     """Chooses the rate of each head, and saves a row for it."""
+    measure.run_child(child)
     folder = sys.argv[1] if sys.argv[1:] else FOLDER
     glyphs_data.load(folder)
 
     def result(*job):
-        return measure.once("identities", __file__, *job, folder=folder)
+        return measure.once("identities", *job, folder=folder)
 
     rows = []
     for method in HEADS:
@@ -123,7 +122,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(child(*sys.argv[2:])))
-    else:
-        main()
+    main()

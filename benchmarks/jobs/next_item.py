@@ -1,20 +1,13 @@
-"""The next item of sessions and of users.
+"""The next item of sessions.
 
     python -m benchmarks.jobs.next_item
-    python -m benchmarks.jobs.next_item --users FILE [--rectools ...]
 
 Sessions are those of shared/data, and `examples/next_item.py` trains on them.
-`--users` is a file with a user a line (`data/Beauty.txt` of the repository
-RUCAIBox/CIKM2020-S3Rec), for `examples/next_item_users.py`. `--rectools` is the
-Python of an environment with `rectools[torch]`, `--replay` of one with
-`replay-rec`, `lightning` and a CPU build of `torch`.
+Rows of users, and of RecTools and RePlay, are of the commit that they name;
+`examples/next_item_users.py` has our model of users.
 """
 
-import argparse
-import json
 import os
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -24,29 +17,15 @@ from benchmarks import measure
 
 NAME = "jobs/next_item"
 SESSIONS = ("diginetica", "tmall")
-#: Window, and what becomes of items already seen in a session.
+#: Window, and whether items already seen in a session come first.
 COUNTS = {
-    "Markov": (1, None),
-    "co-occurrence": (10, None),
-    "seen items, then co-occurrence": (10, "first"),
+    "Markov": (1, False),
+    "co-occurrence": (10, False),
+    "seen items, then co-occurrence": (10, True),
 }
-#: Scripts of peers/ and what their rows are called.
-PEERS = {
-    "rectools": "RecTools SASRec, 64 factors",
-    "replay": "RePlay SASRec, SCE",
-}
+OURS = ("tfxclass, 1 epoch", "tfxclass, 2 epochs", "tfxclass, 3 epochs")
 FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
-USER_EPOCHS, PEER_EPOCHS = 10, 15
-CHILD = "-m", "benchmarks.jobs.next_item", "--child"
 _ANSWERS = 20
-COLUMNS = (
-    "data",
-    "method",
-    *(f"{x}@{k}" for k in (20, 10) for x in ("hit_rate", "mrr", "ndcg")),
-    "CPU s",
-    "CPU ms an answer",
-    "GB",
-)
 
 
 def transitions(sequences, num_items, window):
@@ -71,176 +50,66 @@ def transitions(sequences, num_items, window):
     return matrix @ sparse.diags(popularity**-0.5)
 
 
-def counted(matrix, histories, k, window, seen):
-    """The k best items by `matrix`, `[questions, k]`.
-
-    `seen`: items of the history are "excluded", "first", or as others.
-    """
+def counted(matrix, histories, k, window, seen_first):
+    """The k best items by `matrix`, `[questions, k]`."""
     ids = np.full((len(histories), k), -1)
     for row, history in zip(ids, histories):
-        latest = list(history)[::-1][:window]
+        latest = list(history)[::-1]
         scores = sum(
-            matrix[[item]] / age for age, item in enumerate(latest, start=1)
+            matrix[[item]] / age
+            for age, item in enumerate(latest[:window], start=1)
         )
-        found, values = scores.indices, scores.data
-        if seen is not None:
-            is_new = ~np.isin(found, history)
-            found, values = found[is_new], values[is_new]
-        if seen == "first":
-            latest = list(dict.fromkeys(list(history)[::-1]))
-            found = np.concatenate([latest, found])
-            values = np.concatenate([1e9 - np.arange(len(latest)), values])
-        best = found[np.argsort(-values, kind="stable")[:k]]
-        row[: len(best)] = best
+        found = scores.indices[np.argsort(-scores.data, kind="stable")]
+        if seen_first:
+            seen = list(dict.fromkeys(latest))
+            found = np.concatenate([seen, found[~np.isin(found, seen)]])
+        row[: min(len(found), k)] = found[:k]
     return ids
 
 
-def count(train, questions, window, k, seen):
-    """Figures of Markov (a window of 1) or co-occurrence."""
-    from tfxclass.retrieval import evaluate
-
-    histories, labels = questions
-    start = time.process_time()
-    num_items = 1 + max(max(map(max, train)), max(map(max, histories)))
-    matrix = transitions(train, num_items, window)
-    used = time.process_time() - start
-    ids = counted(matrix, histories, k, window, seen)
-    asked = time.process_time() - start - used
-    return evaluate(ids, labels), used, asked / len(labels)
-
-
-def sessions(method, path):
+def child(data, method):
     """The row of a method on a set of sessions."""
     from examples import next_item
+    from tfxclass.retrieval import evaluate
 
-    train, test = next_item.read(path)
-    if method in COUNTS:
-        window, seen = COUNTS[method]
-        return count(train, test, window, _ANSWERS, seen)
-    import keras
-
-    keras.utils.set_random_seed(0)
+    train, test = next_item.read(os.path.join(FOLDER, data))
     start = time.process_time()
-    epochs = int(method.split()[-2])
-    model = next_item.train(train, 1 + max(map(max, train)), epochs)
-    used = time.process_time() - start
-    figures = next_item.evaluate(model, test, 8.0)
+    if method in COUNTS:
+        window, seen_first = COUNTS[method]
+        num_items = 1 + max(map(max, [*train, *test[0]]))
+        matrix = transitions(train, num_items, window)
+        used = time.process_time() - start
+        ids = counted(matrix, test[0], _ANSWERS, window, seen_first)
+        figures = evaluate(ids, test[1])
+    else:
+        import keras
+
+        keras.utils.set_random_seed(0)
+        num_items = 1 + max(map(max, train))
+        model = next_item.train(train, num_items, int(method.split()[-2]))
+        used = time.process_time() - start
+        figures = next_item.evaluate(model, test, 8.0)
     asked = time.process_time() - start - used
-    return figures, used, asked / len(test[1])
-
-
-def users(epochs, path):
-    """The row after each second epoch of our model on a file of users."""
-    import keras
-
-    from examples import next_item_users
-    from tfxclass.retrieval import Questions
-
-    sequences = next_item_users.read(path)
-    histories = [s[:-1] for s in sequences]
-    labels = np.array([s[-1] for s in sequences])
-    keras.utils.set_random_seed(0)
-    num_items = 1 + max(map(max, sequences))
-    model, answers = next_item_users.make_models(num_items)
-    x, y = next_item_users.rows_of([s for s in histories if len(s) > 1])
-    used = 0.0
-    for epoch in range(2, epochs + 1, 2):
-        start = time.process_time()
-        model.fit(x, y, next_item_users.BATCH, epochs=2, verbose=0)
-        used += time.process_time() - start
-        found = next_item_users.evaluate(answers, Questions(histories, labels))
-        yield {"epochs": epoch} | row_of(found, used, 10)
-
-
-def count_users(method, path):
-    """The row of Markov or co-occurrence on a file of users."""
-    from examples import next_item_users
-
-    sequences = next_item_users.read(path)
-    histories = [s[:-1] for s in sequences]
-    questions = histories, np.array([s[-1] for s in sequences])
-    window = COUNTS[method][0]
-    return count(histories, questions, window, next_item_users.K, "excluded")
-
-
-def row_of(figures, used, k, answer=None):
-    """Figures as the table has them; `used` and `answer` are CPU seconds."""
     row = {
-        f"{x}@{k}": round(figures[x], 4) for x in ("hit_rate", "mrr", "ndcg")
+        f"{name}@{_ANSWERS}": round(figures[name], 4)
+        for name in ("hit_rate", "mrr", "ndcg")
     }
     row["CPU s"] = round(used, 1)
-    if answer is not None:
-        row["CPU ms an answer"] = round(1e3 * answer, 3)
+    row["CPU ms an answer"] = round(1e3 * asked / len(test[1]), 3)
     return row | {"GB": round(measure.peak_gb(), 2)}
 
 
-def child(data, method, path):
-    """Prints what a process of its own measures, a line of JSON a row."""
-    if data == "users" and method not in COUNTS:
-        for row in users(int(method), path):
-            print(json.dumps(row), flush=True)
-        return
-    run = count_users if data == "users" else sessions
-    figures, used, answer = run(method, path)
-    k = 10 if data == "users" else _ANSWERS
-    print(json.dumps(row_of(figures, used, k, answer)))
-
-
-def lines_of(*command):
-    """The lines of JSON that a command prints, one for each epoch."""
-    done = subprocess.run(command, capture_output=True, text=True)
-    lines = [x for x in done.stdout.splitlines() if x.startswith("{")]
-    return [json.loads(line) for line in lines]
-
-
-def of_sessions(name):
-    """`(method, row)` of all methods on a set of sessions."""
-    path = os.path.join(FOLDER, name)
-    ours = [f"tfxclass, {n}" for n in ("1 epoch", "2 epochs", "3 epochs")]
-    for method in (*COUNTS, *ours):
-        yield method, measure.in_fresh_process(*CHILD, name, method, path)
-
-
-def of_users(arguments):
-    """`(method, row)` of the methods on users, of each epoch."""
-    path = arguments.users
-    for method in ("Markov", "co-occurrence"):
-        yield method, measure.in_fresh_process(*CHILD, "users", method, path)
-    commands = {
-        "tfxclass": [sys.executable, *CHILD, "users", str(USER_EPOCHS), path]
-    }
-    for peer, name in PEERS.items():
-        script = os.path.join(measure.FOLDER, "peers", f"{peer}_sasrec.py")
-        if python := getattr(arguments, peer):
-            start = [python, "-W", "ignore", script]
-            commands[name] = [*start, path, str(PEER_EPOCHS)]
-    for name, command in commands.items():
-        for found in lines_of(*command):
-            epochs = "epoch" if found["epochs"] == 1 else "epochs"
-            yield f"{name}, {found['epochs']} {epochs}", found
-
-
 def main():
-    if sys.argv[1:2] == ["--child"]:
-        child(*sys.argv[2:])
-        return
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--users", help="file of users")
-    parser.add_argument("--rectools", help="Python of its environment")
-    parser.add_argument("--replay", help="Python of its environment")
-    arguments = parser.parse_args()
-    sources = {name: of_sessions(name) for name in SESSIONS}
-    if arguments.users:
-        sources = {"users": of_users(arguments)}
-    for data, found in sources.items():
-        for method, row in found:
-            print(data, method, row, flush=True)
-            if "error" not in row:
-                row = {"data": data, "method": method, **row}
-                row = {name: row.get(name, "") for name in COLUMNS}
-                # What is not run this time stays.
-                rows = measure.with_earlier(NAME, [row], ("data", "method"))
-                measure.save(NAME, rows)
+    measure.run_child(child)
+    cases = [
+        {"data": name, "method": method}
+        for name in SESSIONS
+        for method in (*COUNTS, *OURS)
+    ]
+    for rows in measure.rows_of(cases):
+        # What has no script any more stays.
+        keys = "data", "method"
+        measure.save(NAME, measure.with_earlier(NAME, rows, keys))
 
 
 if __name__ == "__main__":

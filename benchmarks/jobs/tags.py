@@ -29,16 +29,21 @@ import argparse
 import collections
 import itertools
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from benchmarks import files
 from benchmarks import measure
+from examples import job_titles
+from examples import short_texts
+from tfxclass import metrics
+from tfxclass_text import Tagger
+from tfxclass_text import readers
 
 OURS = {"Tagger, fast": "fast", "Tagger, best": "best"}
 OMIKUJI = {"Omikuji": "Parabel", "Omikuji, Bonsai": "Bonsai"}
@@ -61,7 +66,7 @@ class Job(NamedTuple):
     read: Callable
     ks: tuple
     by_hit: bool
-    terms: dict = {"analyzer": "word", "ngram_range": (1, 2)}  # noqa: RUF012
+    terms: dict
     train: str = ""
 
 
@@ -69,8 +74,6 @@ def _reader(train, test, columns, tags):
     """A function that reads two files of texts."""
 
     def read(folder):
-        from tfxclass_text import readers
-
         paths = (os.path.join(folder, name) for name in (train, test))
         return [readers.read(path, columns, tags) for path in paths]
 
@@ -79,8 +82,6 @@ def _reader(train, test, columns, tags):
 
 def read_job_titles(folder):
     """Training and test rows."""
-    from examples import job_titles
-
     names, titles = job_titles.read(folder)
     order = np.random.default_rng(0).permutation(len(titles))
     half = len(order) // 2
@@ -90,8 +91,6 @@ def read_job_titles(folder):
 
 def read_short_texts(path):
     """Training and test rows."""
-    from examples import short_texts
-
     train, test = short_texts.split(short_texts.read(path))
     return _columns(train), _columns(test)
 
@@ -110,7 +109,7 @@ def _columns(pairs):
     return [text for text, _ in pairs], [[tag] for _, tag in pairs]
 
 
-_WORDS = {"token_pattern": r"\w+"}
+_PAIRS = {"analyzer": "word", "ngram_range": (1, 2)}
 JOBS = {
     "eurlex57k": Job(
         _reader(
@@ -118,7 +117,7 @@ JOBS = {
         ),
         (1, 3, 5),
         False,
-        {**_WORDS, "min_df": 3},
+        {"token_pattern": r"\w+", "min_df": 3},
     ),
     "delicious": Job(
         _reader(
@@ -126,17 +125,16 @@ JOBS = {
         ),
         (1, 3, 5),
         False,
-        _WORDS,
+        {"token_pattern": r"\w+"},
         "delicious_train.txt.xz",
     ),
-    "job_titles": Job(read_job_titles, (1, 5, 10), True),
-    "library_titles": Job(read_library_titles, (1, 3, 5), False),
+    "job_titles": Job(read_job_titles, (1, 5, 10), True, _PAIRS),
+    "library_titles": Job(read_library_titles, (1, 3, 5), False, _PAIRS),
+    # All names have the space at their ends; it makes each the neighbor of all.
     "short_texts": Job(
         read_short_texts,
         (1, 5),
         True,
-        # All names have the space at their ends; it makes each the neighbor
-        # of all.
         {"analyzer": "char_wb", "ngram_range": (1, 3), "max_df": 0.5},
     ),
 }
@@ -154,8 +152,6 @@ def scores(best, expected, train_tags, ks, by_hit):
     References:
         Jain, Prabhu and Varma, KDD 2016, with A = 0.55 and B = 1.5.
     """
-    from tfxclass import metrics
-
     counts = collections.Counter(itertools.chain.from_iterable(train_tags))
     # Tags that were not learned count, too.
     every = sorted(set(counts).union(*expected))
@@ -181,8 +177,6 @@ def scores(best, expected, train_tags, ks, by_hit):
 
 def ours(effort, train, texts, most, fields):
     """`(answers, figures)` of our tagger."""
-    from tfxclass_text import Tagger
-
     begin = time.process_time()
     tagger = Tagger(effort=effort, fields=fields, verbose=0).fit(*train)
     spent = time.process_time() - begin
@@ -223,8 +217,6 @@ def omikuji(kind, python, train, texts, most, terms):
 
 def prepared(train, texts, terms):
     """TF-IDF rows and labels as peers/omikuji_trees.py reads them; names."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **terms)
     x = vectorizer.fit_transform(_joined(train[0]))
     test = vectorizer.transform(_joined(texts))
@@ -259,8 +251,6 @@ def child(name, method, folder, python):
             OMIKUJI[method], python, train, texts, most, job.terms
         )
     else:
-        from tfxclass_text import readers
-
         path = os.path.join(folder, job.train)
         fields = readers.fields_of(path, ("text",)) if job.train else None
         best, found = ours(OURS[method], train, texts, most, fields)
@@ -270,33 +260,19 @@ def child(name, method, folder, python):
     return {**scores(best, expected, train[1], job.ks, job.by_hit), **found}
 
 
-def cases_of(argv=None):
-    """A case for each method; its "job" has the name of the results."""
+def main():
+    """Runs the methods of a job and saves their rows."""
+    measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("job", choices=JOBS)
     parser.add_argument("folder")
     parser.add_argument("--omikuji", help="Python of its environment")
-    args = parser.parse_args(argv)
-    return [
-        {
-            "job": args.job,
-            "method": method,
-            "folder": args.folder,
-            "python": args.omikuji,
-        }
-        for method in [*OURS, *(OMIKUJI if args.omikuji else ())]
-    ]
-
-
-def main():
-    """Runs the methods of a job and saves their rows."""
-    cases = [] if sys.argv[1:2] == ["--child"] else cases_of()
-    for found in measure.rows_of(child, cases):
-        table = [
-            {k: row[k] for k in row if k not in ("job", "folder", "python")}
-            for row in found
-        ]
-        measure.save(f"jobs/{cases[0]['job']}", table)
+    args = parser.parse_args()
+    rows = []
+    for method in [*OURS, *(OMIKUJI if args.omikuji else ())]:
+        found = measure.ask(args.job, method, args.folder, args.omikuji)
+        rows.append({"method": method, **found})
+        measure.save(f"jobs/{args.job}", rows)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from benchmarks.comparison import readers
 from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
-from benchmarks.comparison import sweeps
 from benchmarks.comparison import train
 from benchmarks.comparison.jobs import Job
 from benchmarks.comparison.rows import Rows
@@ -184,10 +183,12 @@ class TestMethods:
 
     def test_settings_leave_out_the_usual(self):
         set_up = sets.SETS["verses"]
-        sweep = sweeps.PARTS["num_sampled"][0]
-        settings = sweep.settings(set_up, "forest")
-        assert settings[set_up.num_sampled] == {}
-        assert settings[512] == {"num_sampled": 512}
+        found = jobs_lib.varied("num_sampled", set_up, ["forest", "nce"])
+        counts = [320, 512, None, 2048, 4096]  # 1,024 is the usual number
+        assert found == [
+            ("forest", {"num_sampled": count} if count else {})
+            for count in counts
+        ]
 
 
 class TestMasks:
@@ -424,17 +425,18 @@ class TestJobs:
         ]
         point = {"precision@1": 0.5, "epochs": 1.0, "cpu_seconds": 2.0}
 
-        def run(job, path):
+        def run(job):
             if job.method == "full":
                 return {"error": "no memory"}
             return {"curve": [point]}
 
-        errors = jobs_lib.run_jobs(jobs, tmp_path, {"generated": ""}, run)
-        assert errors == {"generated full": "no memory"}
+        ((job, result),) = jobs_lib.ends_of(jobs, tmp_path, run)
+        assert (job, result) == (jobs[1], {"curve": [point]})
         assert "FAILED: no memory" in capsys.readouterr().out
         (stored,) = tmp_path.rglob("*.json*")
         assert stored.name == "uniform.json"
         assert json.loads(stored.read_text()) == {"curve": [point]}
+        assert jobs_lib.ends_of(jobs, tmp_path) == [(job, result)]
 
     def test_an_error_in_this_process(self, tmp_path, generated):
         rows_lib.save(tmp_path / "set.npz", generated)
@@ -445,76 +447,62 @@ class TestJobs:
 
 class TestCommand:
     @pytest.mark.slow
-    def test_runs_once_in_a_process_of_its_own(self, tmp_path, capsys):
-        folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
-        given = "--sets generated --methods full uniform forest --epochs 0.2"
-        given = [*given.split(), *map(str, folders)]
+    def test_runs_once_in_a_process_of_its_own(
+        self, tmp_path, monkeypatch, capsys
+    ):
+        monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+        given = "--sets generated --epochs 0.2 --jobs".split()
+        given += [str(tmp_path / "jobs"), "--methods", "full", "forest"]
         assert comparison.main(given) == 0
-        assert "3 of 3 jobs to run" in capsys.readouterr().out
-        names = {path.name for path in (tmp_path / "out").iterdir()}
-        assert names == {
-            "generated_steps.csv", "generated_steps.json",
-            "generated_steps_curves.png",
-        }  # fmt: skip
-        assert comparison.main(given) == 0
-        assert "0 of 3 jobs to run" in capsys.readouterr().out
+        assert "2 of 2 jobs to run" in capsys.readouterr().out
+        assert comparison.main([*given[:-1], "uniform"]) == 0
+        assert "1 of 2 jobs to run" in capsys.readouterr().out
+        rows = measure.finished("comparison/generated_steps")
+        methods = [row["method"] for row in rows]
+        assert methods == ["forest", "full softmax", "uniform"]
 
 
-class TestFigures:
+class TestTable:
     @pytest.fixture
-    def runs(self):
-        def row(method, seed, seconds, precision, overlap=None, setting=""):
-            return {
-                "method": method, "setting": setting, "seed": seed,
-                "cpu_seconds": seconds, "precision@1": precision,
-                "overlap": overlap,
-            }  # fmt: skip
-
-        return results.Runs(
-            [
-                row("full", 0, 1.0, 0.1),
-                row("full", 0, 2.0, 0.5),
-                row("uniform", 0, 1.0, 0.4, 0.1),
-                row("uniform", 0, 2.0, 0.6, 0.3),
-                row("uniform", 1, 3.0, 0.8, 0.5),
-                row("uniform", 0, 1.0, 0.9, 0.9, "num_sampled=512"),
+    def rows(self):
+        def result(*points, num_sampled=None):
+            names = "cpu_seconds", "precision@1", "overlap"
+            same = ("precision@5", "accuracy@10", "epochs", "seconds")
+            curve = [
+                dict(zip(names, point)) | dict.fromkeys(same, 1.0)
+                for point in points
             ]
-        )
+            about = {"date": "a", "machine": "m", "peak_gb": 1.0}
+            return {**about, "num_sampled": num_sampled, "curve": curve}
 
-    def test_rows_of_other_jobs_stay(self, tmp_path):
-        def write(method, budget, values):
-            rows = [
-                {"method": method, "budget": budget, "value": value}
-                for value in values
-            ]
-            measure.merge_csv(path, rows, job=["method"], same="budget")
-            lines = path.read_text().splitlines()
-            return [line.split(",") for line in lines[1:]]
+        full = result((1.0, 0.1, None), (2.0, 0.5, None))
+        first = result((1.0, 0.4, 0.1), (2.0, 0.6, 0.3), num_sampled=8)
+        second = result((3.0, 0.8, 0.5), num_sampled=8)
+        varied = result((1.0, 0.9, 0.9), num_sampled=512)
+        ended = [
+            (Job("generated", "full"), full),
+            (Job("generated", "uniform"), first),
+            (Job("generated", "uniform", seed=1), second),
+            (Job("generated", "uniform", {"num_sampled": 512}), varied),
+        ]
+        return results.rows_of(ended, with_settings=True)
 
-        path = tmp_path / "out" / "a.csv"
-        assert write("b", "1 s", [0.5, 0.75]) == [
-            ["b", "1 s", "0.5"], ["b", "1 s", "0.75"],
-        ]  # fmt: skip
-        write("a", "1 s", [2])
-        found = write("b", "1 s", [3, 4])
-        expected = [["b", "1 s", "3"], ["b", "1 s", "4"], ["a", "1 s", "2"]]
-        assert found == expected
-        # What had another budget cannot be compared.
-        assert write("a", "2 s", [5]) == [["a", "2 s", "5"]]
+    def test_means_over_seeds(self, rows):
+        full, uniform, varied = rows
+        assert [row["seeds"] for row in rows] == [1, 2, 1]
+        assert uniform["precision@1"] == pytest.approx(0.7)
+        assert uniform["precision@1 +-"] == pytest.approx(0.02**0.5)
+        assert uniform["overlap"] == pytest.approx(0.3)
+        assert (full["overlap"], full["precision@1 +-"]) == ("", "")
+        assert (full["num_sampled"], uniform["num_sampled"]) == ("", 8)
+        assert varied["setting"] == "num_sampled=512"
+        assert varied["measured"]["machine"] == "m"
 
-    def test_means_over_seeds(self, runs):
-        assert runs.methods == ["full", "uniform"]
-        assert runs.final("uniform") == pytest.approx(0.7)
-        assert runs.spread("uniform") == pytest.approx(0.02**0.5)
-        assert runs.spread("full") is None
-        assert runs.overlap("uniform") == pytest.approx(0.3)
-        assert runs.overlap("full") is None
-        assert runs.final("uniform", "num_sampled=512") == 0.9
-        assert runs.final("uniform", "num_sampled=4096") is None
-
-    def test_the_time_to_an_accuracy(self, runs):
-        assert runs.time_to(0.55, "uniform") == pytest.approx(2.5)
-        assert runs.time_to(0.7, "uniform") is None  # one seed never
+    def test_the_time_to_an_accuracy(self, rows):
+        # 90 % of 0.9.
+        assert [row["cpu_s_to_90%"] for row in rows] == ["", "", 1.0]
+        found = [{"curve": [{"precision@1": 0.6, "cpu_seconds": 2.0}]}]
+        assert results.seconds_to(0.55, found) == 2.0
 
 
 class TestFreshProcess:

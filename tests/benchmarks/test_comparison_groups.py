@@ -1,6 +1,5 @@
 """The benchmark of classes in groups: its jobs and its tables."""
 
-import json
 import math
 
 import numpy as np
@@ -9,8 +8,8 @@ import pytest
 from benchmarks import measure
 from benchmarks.comparison import groups
 from benchmarks.comparison.groups import GroupsJob
+from benchmarks.comparison.methods import cosine_head
 from benchmarks.comparison.sets import options_of
-from benchmarks.comparison.usual_heads import make_head
 
 
 def curve_of(accuracies, ms=2.0, noise=1.0, stretch=100):
@@ -37,8 +36,8 @@ def test_what_has_a_result_is_not_run_again(folders, monkeypatch):
     """Rows of other settings stay, and say how they were measured."""
     ran = []
 
-    def in_fresh_process(*arguments):
-        ran.append(json.loads(arguments[-1]))
+    def ask(*job):
+        ran.append(GroupsJob(*job)._asdict())
         if len(ran) == 2:
             return {"error": "killed"}
         return {"curve": curve_of([0.2, 0.4 + 0.2 * ran[-1]["seed"]])}
@@ -51,12 +50,12 @@ def test_what_has_a_result_is_not_run_again(folders, monkeypatch):
         ]
 
     def tabulate(classes, seeds):
-        kind = (jobs(classes), *groups.KINDS["groups"][1:])
-        monkeypatch.setitem(groups.KINDS, "groups", kind)
+        table = (jobs(classes), *groups.TABLES["groups"][1:])
+        monkeypatch.setitem(groups.TABLES, "groups", table)
         failed = groups.tabulate("groups", seeds)
         return failed, measure.finished("comparison/groups")
 
-    monkeypatch.setattr(measure, "in_fresh_process", in_fresh_process)
+    monkeypatch.setattr(measure, "ask", ask)
     assert tabulate(200, [0])[0] == 1
     failed, rows = tabulate(200, [0])
     assert failed == 0
@@ -76,23 +75,21 @@ def test_what_has_a_result_is_not_run_again(folders, monkeypatch):
 
 @pytest.mark.parametrize("group", [1, 5, 7])
 def test_rows_lie_about_their_classes_in_groups(group):
-    from benchmarks.comparison import groups_train
-
-    made = groups_train.Groups(50, group)
+    made = groups.Groups(50, group)
     x, y = made.draw(4000, seed=1)
     noise = (x - made.means[y]).std()
-    assert abs(noise - groups_train.NOISE) < 0.01
+    assert abs(noise - groups.NOISE) < 0.01
     of_group = np.arange(50) // group
     centres = np.stack([made.means[of_group == g].mean(0) for g in of_group])
     spread = math.sqrt(((made.means - centres) ** 2).mean())
-    expected = groups_train.WITHIN * math.sqrt(1 - 1 / group)
+    expected = groups.WITHIN * math.sqrt(1 - 1 / group)
     assert abs(spread - expected) < 0.03
 
 
 def test_the_lsh_papers_rule_in_a_table():
     job = GroupsJob(100, 10, 5, 8, 300, "lsh_paper")
     results = [{"curve": curve_of([0.1, end])} for end in (0.7, 0.9)]
-    row = groups.lsh_row(job, results)
+    row = groups.row_of("groups_lsh", job, results)
     assert row["method"] == "the paper's LSH"
     assert (row["least"], row["most"], row["seeds"]) == (0.7, 0.9, 2)
 
@@ -101,9 +98,11 @@ def test_jobs_are_told_apart_by_their_option():
     usual = GroupsJob(*groups.SMALL[0], 128, 3000, "forest")
     assert "option" not in usual.path
     jobs = groups.sweep_jobs([0, 1])
-    assert len({job.path for job in jobs}) == len(jobs) == 46 + 15
-    assert jobs[0].path.endswith("seed=0,option=num_trees=2.json")
-    row = groups.sweep_row(jobs[0], [{"curve": curve_of([0.1, 0.3])}])
+    assert len({job.path for job in jobs}) == len(jobs) == 69
+    assert jobs[2].path.endswith("seed=0,option=num_trees=2.json")
+    row = groups.row_of(
+        "groups_sweeps", jobs[2], [{"curve": curve_of([0.1, 0.3])}]
+    )
     told = row["option"], row["value"], row["method"], row["accuracy"]
     assert told == ("num_trees", 2, "the paper's forest", 0.3)
 
@@ -116,10 +115,10 @@ def test_an_option_is_the_samplers(method):
         if method not in methods:
             continue
         option = options_of(f"{name}={values[0]}")
-        sampler = make_head(method, 100, 40, 24.0, 0, **option).sampler
+        sampler = cosine_head(method, 100, 40, 24.0, 0, **option).sampler
         owner = sampler if hasattr(sampler, name) else sampler.tables
         assert getattr(owner, name) == values[0]
     assert options_of("") == {}
     share = options_of("neighbor_fraction=0.9")
-    config = make_head(method, 100, 40, 24.0, 0, **share).sampler.get_config()
+    config = cosine_head(method, 100, 40, 24.0, 0, **share).sampler.get_config()
     assert config["neighbor_fraction"] == 0.9

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from benchmarks import dropmax
 from benchmarks import dropmax_data
-from benchmarks import dropmax_jobs
 from benchmarks import dropmax_methods
 from benchmarks import dropmax_retained
 from benchmarks import dropmax_train
@@ -59,7 +58,7 @@ class TestCommand:
     @pytest.mark.slow
     def test_a_method_learns(self):
         made = dropmax_data.generated(0)
-        setting = dropmax_jobs.Setting(1e-4)
+        setting = dropmax.Setting(1e-4)
         result, model = dropmax_train.train("posterior", setting, made, 0, 96)
         losses = [point["test"] for point in result["curve"]]
         assert len(losses) == dropmax_train.POINTS and losses[-1] < losses[0]
@@ -71,7 +70,7 @@ class TestCommand:
     @pytest.mark.slow
     def test_steps_are_those_of_fit(self):
         made = dropmax_data.generated(0)
-        setting = dropmax_jobs.Setting(1e-4)
+        setting = dropmax.Setting(1e-4)
         x, y = made.train
         order = np.random.default_rng(0).permutation(len(y)).reshape(4, 50)
         found = []
@@ -93,7 +92,7 @@ def test_a_recipe_of_its_own():
     """The paper's: dropout of the hidden layer, and a rate that stays."""
     made = dropmax_data.generated(0)
     recipe = dropmax.SETS["mnist_1k_paper"].recipe
-    setting = dropmax_jobs.Setting(1e-4)
+    setting = dropmax.Setting(1e-4)
     model = dropmax_train.make_model("base", setting, made, 0, 9, recipe)
     dropped = np.mean(model.layers[-2](tf.ones([20, 500]), training=True) == 0)
     assert dropped == pytest.approx(0.5, abs=0.05)
@@ -122,20 +121,20 @@ class TestChoice:
     def all_jobs(self, args, error_of):
         """What is trained, in order, if a setting errs by `error_of`."""
         done = []
-        while job := dropmax_jobs.pending(args, "eurlex", 7, "posterior"):
-            setting, seed, path = job
+
+        def train(setting, seed):
             # The best on validation rows is the worst on test rows.
             error = error_of(setting)
             scores = {"validation 18": error, "test 18": 9 - error}
             scores = {k: {"error": v} for k, v in scores.items()}
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w") as f:
-                json.dump({"scores": scores, "seed": seed}, f)
             done.append((setting.l2, setting.entropy_weight, seed))
+            return {"scores": scores, "seed": seed}
+
+        dropmax.results_of(args, "eurlex", 7, "posterior", train)
         return done
 
     def loaded(self, args):
-        found = dropmax_jobs.load(args, "eurlex", 7, "posterior")
+        found = dropmax.results_of(args, "eurlex", 7, "posterior")
         return [(*s, n, [r["seed"] for r in rows]) for s, n, rows in found]
 
     def test_settings_by_validation_then_seeds(self, args):
@@ -187,7 +186,7 @@ def test_a_row_of_several_seeds():
         }
         for error in (2.0, 3.0, 7.0)
     ]
-    setting = dropmax_jobs.USUAL
+    setting = dropmax.USUAL
     row = dropmax._row("eurlex", "posterior", "18", setting, 6, found)
     assert row["method"] == "posterior (18)"
     assert (row["setting"], row["lambda"], row["best of"]) == (
@@ -268,32 +267,6 @@ class TestReaders:
         other = dropmax_data.mnist(tmp_path, 50, seed=1)
         assert not np.array_equal(found.train[0], other.train[0])
         assert len(dropmax_data.mnist(tmp_path, 1000, 0).train[1]) == 1000
-
-    def write_cifar(self, path, rows):
-        random = np.random.default_rng(rows)
-        x = random.integers(0, 256, (rows, 3, 32, 32), np.uint8)
-        y = random.integers(0, 100, (rows, 2), np.uint8)
-        data = np.concatenate([y, x.reshape(rows, -1)], axis=1)
-        path.write_bytes(data.tobytes())
-        return x, y[:, 1]
-
-    def test_cifar100(self, tmp_path):
-        x, y = self.write_cifar(tmp_path / "train.bin", 40)
-        test_x, test_y = self.write_cifar(tmp_path / "test.bin", 10)
-        read_x, read_y = dropmax_data.read_cifar100(tmp_path / "train.bin")
-        np.testing.assert_array_equal(read_y, y)
-        assert read_x.shape == (40, 32, 32, 3)
-        np.testing.assert_allclose(read_x[7, 3, 5, 2], x[7, 2, 3, 5] / 255)
-        found = dropmax_data.cifar100(tmp_path, seed=0)
-        assert [len(part[1]) for part in found[:3]] == [36, 4, 10]
-        np.testing.assert_array_equal(found.test[1], test_y)
-        both = np.concatenate([found.train[1], found.validation[1]])
-        np.testing.assert_array_equal(np.sort(both), np.sort(y))
-
-    def test_not_cifar100(self, tmp_path):
-        (tmp_path / "train.bin").write_bytes(b"x" * 100)
-        with pytest.raises(ValueError, match="3,074 bytes an image.*100 byte"):
-            dropmax_data.read_cifar100(tmp_path / "train.bin")
 
     @pytest.mark.slow
     def test_omniglot(self, shared_data):

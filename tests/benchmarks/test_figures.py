@@ -1,8 +1,6 @@
 """Figures are drawn from committed rows, and their titles fit."""
 
 import importlib
-import os
-import shutil
 import sys
 
 import numpy as np
@@ -13,8 +11,6 @@ from benchmarks import dropmax_retained
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.hierarchical import __main__ as hierarchical
-
-RESULTS = measure.RESULTS
 
 
 @pytest.fixture
@@ -30,10 +26,12 @@ def titles(monkeypatch):
     return found
 
 
-def test_trees(tmp_path, titles):
-    shutil.copy(os.path.join(RESULTS, "hierarchical/eurlex57k.json"), tmp_path)
-    hierarchical.main(["--figures", "--out", str(tmp_path)])
-    assert len(list(tmp_path.glob("*.png"))) == 1
+def test_trees(tmp_path, titles, monkeypatch):
+    rows = measure.finished(hierarchical.NAME)
+    monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+    (tmp_path / "hierarchical").mkdir()
+    hierarchical.draw(rows)
+    assert len(list(tmp_path.rglob("*.png"))) == 1
     assert "52 % of the exact softmax's time" in titles[0]
 
 
@@ -58,7 +56,7 @@ def test_scripts(name, tmp_path, monkeypatch):
     before = set(sys.modules)
     try:
         module = importlib.import_module(name)
-        rows, titles = module.notes.results(name), []
+        rows, titles = module.measure.finished(name), []
         monkeypatch.setattr(module.measure, "RESULTS", str(tmp_path))
         save = module.figure_style.save
         monkeypatch.setattr(
@@ -69,7 +67,7 @@ def test_scripts(name, tmp_path, monkeypatch):
         function, conclusion = SCRIPTS[name]
         getattr(module, function)(rows)
     finally:
-        for added in {name, "measure", "notes", "figure_style"} - before:
+        for added in {name, "measure", "figure_style"} - before:
             sys.modules.pop(added, None)
     assert conclusion in titles[0]
     assert next(tmp_path.glob("*.png")).stat().st_size > 1000

@@ -2,20 +2,17 @@
 
 import json
 import lzma
-import os
 import sys
 
 import numpy as np
 import pytest
 from sklearn import metrics
 
+from benchmarks import measure
 from benchmarks.hierarchical import __main__ as benchmark
 from benchmarks.hierarchical import data as data_lib
-from benchmarks.hierarchical import growth
 from benchmarks.hierarchical import jobs
 from benchmarks.hierarchical import paper_settings
-from benchmarks.hierarchical import peer
-from benchmarks.hierarchical import tables
 
 METHODS = ["softmax", "hs clustered", "plt clustered, wide"]
 
@@ -143,8 +140,8 @@ def test_rows_that_are_there_stay(tmp_path, monkeypatch):
 
 def test_a_row_in_the_format_of_fasttext(tmp_path):
     rows = data_lib.make_rows([[3, 1, 3], [2]], [[0, 4], [1]])
-    peer.write_text(tmp_path / "train", rows, with_labels=True)
-    peer.write_text(tmp_path / "test", rows, with_labels=False)
+    jobs.write_text(tmp_path / "train", rows, with_labels=True)
+    jobs.write_text(tmp_path / "test", rows, with_labels=False)
     assert (tmp_path / "train").read_text() == (
         "__label__0 __label__4 w1 w3\n__label__1 w2\n"
     )
@@ -162,13 +159,14 @@ def test_a_peer_that_fails(tmp_path, message):
         f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n'
     )
     python.chmod(0o755)
-    job = ("fastText hs", data_lib.generated(5), 9.0, 2, str(python))
+    data = data_lib.generated(5)
+    group = jobs.Group(str(tmp_path / "out"), data, 2, str(python))
     if message == "no such loss":
         with pytest.raises(RuntimeError, match=message):
-            peer.run(*job)
+            group.final("fastText hs", 9.0)
         return
     # It diverged, which is worse than any other rate.
-    (point,) = peer.run(*job)["curve"]
+    (point,) = group.final("fastText hs", 9.0)["curve"]
     assert point["f1"] == point["at_1"] == point["at_10"] == 0
     assert point["cpu_seconds"] > 0
 
@@ -203,46 +201,27 @@ def test_the_best_rate_is_taken_and_results_are_kept(tmp_path, monkeypatch):
 def test_seconds_to_a_score():
     points = ((1, 0.1), (2, 0.5), (3, 0.4))
     curve = [{"cpu_seconds": s, "f1": f} for s, f in points]
-    assert tables.seconds_to(curve, 0.3) == 2
-    assert tables.seconds_to(curve, 0.6) == ""
+    assert jobs.seconds_to(curve, 0.3) == 2
+    assert jobs.seconds_to(curve, 0.6) == ""
 
 
 @pytest.mark.slow
-def test_growth_in_a_process_of_its_own(tmp_path):
-    growth.main(str(tmp_path), [100])
-    with open(tmp_path / "step_time.json") as f:
-        rows = json.load(f)["rows"]
-    assert [row["tree"] for row in rows] == ["huffman", "balanced"]
-    assert all(row["median_ms"] > 0 for row in rows)
-
-
-@pytest.mark.slow
-def test_smoke(tmp_path, capsys):
-    folders = ["--cache", str(tmp_path / "cache"), "--out", str(tmp_path)]
-    options = ["--parts", "eurlex57k", "--sizes", "12", "--epochs", "6"]
-    arguments = [*folders, *options, "--methods", *METHODS]
-    benchmark.main(["--smoke", *arguments])
-    with open(tmp_path / "eurlex57k.json") as f:
-        record = json.load(f)
-    rows = {row["method"]: row for row in record["rows"]}
+def test_runs_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(data_lib, "CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+    monkeypatch.setattr(
+        data_lib, "load", lambda name, folder, size: data_lib.generated(size)
+    )
+    monkeypatch.setitem(jobs.RATES, "ours", (0.1,))
+    arguments = ["--sizes", "12", "--epochs", "6", "--methods", *METHODS]
+    benchmark.main(arguments)
+    rows = {row["method"]: row for row in measure.finished(benchmark.NAME)}
     assert set(rows) == set(METHODS)
     for row in rows.values():
         assert row["n"] == 12 and row["epoch"] == 6
         assert row["f1"] > 0.6 and row["cpu_seconds"] > 0
-    assert os.path.getsize(tmp_path / "eurlex57k.png") > 1000
     # Nothing is run again.
-    capsys.readouterr()
-    benchmark.main(["--smoke", *arguments])
+    assert "final.json" in capsys.readouterr().out
+    benchmark.main(arguments)
     assert "final.json" not in capsys.readouterr().out
-    assert json.loads((tmp_path / "eurlex57k.json").read_text()) == {
-        **record,
-        "date": json.loads((tmp_path / "eurlex57k.json").read_text())["date"],
-    }
-
-
-def test_paths_of_the_machine_stay_out_of_the_results(tmp_path, monkeypatch):
-    argv = ["x", "--fasttext", "/a/python", "--epochs", "3", "--data", "/b"]
-    monkeypatch.setattr(tables.sys, "argv", argv)
-    tables.save(tmp_path / "a.json", [{"n": 1}])
-    command = json.loads((tmp_path / "a.json").read_text())["command"]
-    assert command.endswith(" --fasttext ... --epochs 3 --data ...")
+    assert list(rows.values()) == measure.finished(benchmark.NAME)

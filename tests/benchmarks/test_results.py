@@ -185,34 +185,38 @@ class TestPaths:
             told.append(args)
             return {"error": "?"} if len(told) == 1 else [len(told)]
 
-        monkeypatch.setattr(measure, "in_fresh_process", run)
+        monkeypatch.setattr(measure, "ask", run)
 
         def once(seed, folder="d"):
-            return measure.once("x", "x.py", "a b", seed, folder=folder)
+            return measure.once("x", "a b", seed, folder=folder)
 
         # An error is tried again; the folder of the data is no option.
         assert [once(0), once(0), once(0, "e")] == [{"error": "?"}, [2], [2]]
         assert once(1) == [3]
-        assert told == [("x.py", "--child", "d", "a b", n) for n in (0, 0, 1)]
+        assert told == [("d", "a b", n) for n in (0, 0, 1)]
 
-    def test_jobs_of_a_run_that_was_stopped(self, tmp_path, monkeypatch):
+    def test_all_seeds_or_an_end(self, tmp_path, monkeypatch):
         monkeypatch.setattr(measure, "CACHE", str(tmp_path))
-        monkeypatch.setattr(measure, "in_fresh_process", lambda *a: [a[-2:]])
-        jobs = [(("a",), None), (("b", 2), 1)]
-
-        def done(seeds, is_cached):
-            found = measure.jobs_done("x", "x.py", jobs, seeds, "d", is_cached)
-            return {job: len(of_seeds) for job, of_seeds in found.items()}
-
-        assert done(2, True) == {}
-        measure.once("x", "x.py", "a", 1, folder="d")
-        assert done(2, True) == {("a",): 1}
-        assert done(3, False) == {("a",): 3, ("b", 2): 1}
-        assert done(3, True) == {("a",): 3, ("b", 2): 1}
-        failed = {"error": "?"}
-        monkeypatch.setattr(measure, "in_fresh_process", lambda *a: failed)
+        monkeypatch.setattr(measure, "ask", lambda *a: {"seed": a[-1]})
+        found = measure.of_all_seeds("x", "a", 2, seeds=3, folder="d")
+        assert [one["seed"] for one in found] == [0, 1, 2]
+        monkeypatch.setattr(measure, "ask", lambda *a: {"error": "?"})
         with pytest.raises(SystemExit, match=r"\?"):
-            done(4, False)
+            measure.of_all_seeds("x", "a", 2, seeds=4, folder="d")
+
+    def test_a_script_asks_itself(self, tmp_path, monkeypatch):
+        script = tmp_path / "script.py"
+        script.write_text(
+            "from benchmarks import measure\n"
+            "measure.run_child(lambda a, b: {'sum': a + b})\n"
+            "raise RuntimeError('no child')\n"
+        )
+        monkeypatch.setattr(sys, "argv", [str(script)])
+        (*_, rows) = measure.rows_of([{"a": 1, "b": 2}, {"a": 3, "b": 4.5}])
+        assert rows == [
+            {"a": 1, "b": 2, "sum": 3},
+            {"a": 3, "b": 4.5, "sum": 7.5},
+        ]
 
     def test_command_of_a_module(self, monkeypatch):
         script = str(FOLDER / "step_time.py")

@@ -27,7 +27,7 @@ def points(law):
     def rows(count):
         y = random.choice(CLASSES, count, p=weights / weights.sum())
         x = means[y] + 0.45 * random.normal(size=(count, FEATURES))
-        return x.astype(np.float32), y[:, np.newaxis]
+        return (x.astype(np.float32),), y[:, np.newaxis]
 
     return Task(rows(20_000), rows(ROWS), rows(ROWS), CLASSES)
 
@@ -79,7 +79,7 @@ def test_the_default_is_near_the_best_of_a_grid(name):
         trainer.train(rate, 1e-3, batches)
         return float(np.mean(trainer.hits(task.test)))
 
-    default = accuracy(model.Trainer(cell, task, "default"), 1e-3)
+    default = accuracy(model.Trainer(cell, task, "HeadAdam"), 1e-3)
     grid = {}
     for optimizer, rates in GRID.items():
         trainer = model.Trainer(cell, task, optimizer)

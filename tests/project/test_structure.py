@@ -1,4 +1,4 @@
-"""The numbers of `benchmarks/structure.py` only fall.
+"""The numbers of `structure.py` only fall.
 
 A change that needs more room deletes something else first. Where a number
 falls, lower its bound here.
@@ -6,12 +6,12 @@ falls, lower its bound here.
 
 import pytest
 
-from benchmarks import structure
+from tests.project import structure
 
 BOUNDS = {
     "lines of heads": 40_249,
     "lines of the tagger": 8_780,
-    "lines of benchmarks": 12_641,
+    "lines of benchmarks": 11_017,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,

@@ -22,8 +22,8 @@ from tfxclass.planning.machine import Machine
 from tfxclass.planning.machine import StepCosts
 from tfxclass.planning.memory import estimate
 
-#: Processor time of the steps of `measure_machine` (`python benchmarks/scale.py
-#: cpu`, row "cpu"), products and rows over two cores: Intel Xeon with AVX-512.
+#: Processor time of the steps of `measure_machine` (`benchmarks/scale.py`, row
+#: "cpu"), products and rows over two cores: Intel Xeon with AVX-512.
 TWO_CORES = Machine(
     exact=StepCosts(0.0, 5.4e-11, 5.8e-9),
     sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
