@@ -10,7 +10,8 @@ set, a method, a setting, a seed. One that has a result is not trained again, so
 the table may be stopped and resumed. The usual setting is trained with all
 seeds. Then others are, with the first seed: the weights of the entropy, and the
 decays of the network's weights besides the best of them. The setting with the
-least error on validation rows is trained with the other seeds, too.
+least error on validation rows is trained with the other seeds, too. CIFAR-100
+needs the user's own folder (`--cifar100`).
 """
 
 import argparse
@@ -75,6 +76,7 @@ SETS = {
     "eurlex": SetUp(
         lambda a, s: data_lib.eurlex(a.data, s), 3000, Recipe(rate=1e-2)
     ),
+    "cifar100": SetUp(lambda a, s: data_lib.cifar100(a.cifar100, s), 9000),
     "generated": SetUp(lambda a, s: data_lib.generated(s), 60),
 }
 CURVES = "mnist_1k_paper"
@@ -160,6 +162,7 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("--data", default="../shared/data", help="folder of the data sets")
+    add("--cifar100", help="folder of its binary version")
     add("--sets", nargs="+", choices=SETS, default=USUAL_SETS)
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])

@@ -6,7 +6,7 @@ falls, lower its bound here.
 
 import pytest
 
-from tests.project import structure
+from benchmarks import structure
 
 BOUNDS = {
     "lines of heads": 40_249,

@@ -1,8 +1,8 @@
 """How much of the package a reader needs at once, in numbers.
 
-    python -m tests.project.structure          # the table
-    python -m tests.project.structure --files  # what the default step enters
-    python -m tests.project.structure --types  # and the findings of mypy
+    python -m benchmarks.structure          # the table
+    python -m benchmarks.structure --files  # what the default step enters
+    python -m benchmarks.structure --types  # and the findings of mypy
 
 Each number is of the worst member: all heads, samplers and optimizers are
 looked at. tests/project/test_structure.py keeps most of the numbers from
@@ -20,7 +20,7 @@ from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[1]
 # Makers of objects that outlive a call and belong to no object of the user.
 _REGISTRIES = {
     "ContextVar",
