@@ -207,12 +207,7 @@ def test_learning_rates_move_together():
 
 
 def test_a_rate_that_cannot_be_set():
-    a, b = (keras.Variable(np.ones(2, "f"), name=n) for n in "ab")
-    zero = MultiOptimizer(
-        [(keras.optimizers.SGD(0.0), a), (keras.optimizers.SGD(), b)]
-    )
-    with pytest.raises(ValueError, match="learning_rate=0.5"):
-        zero.learning_rate = 0.5
+    a = keras.Variable(np.ones(2, "f"))
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
     scheduled = MultiOptimizer([(keras.optimizers.SGD(schedule), a)])
     with pytest.raises(TypeError, match="LearningRateSchedule"):
@@ -278,7 +273,7 @@ BAD = {
     "none": (lambda: [], r"list of pairs.*Received: \[\]"),
     "a name": (lambda: "adam", "Received: 'adam'"),
     "no pair": (lambda: [SGD()], r"\[0\]` must be a pair"),
-    "no optimizer": (lambda: [("sgd", ONE)], r"\[0\]` must begin.*'sgd'"),
+    "no optimizer": (lambda: [("sgd", ONE)], r"\[0\]` must be a pair.*'sgd'"),
     "no layer": (lambda: [(SGD(), 3)], "Expected layers.*Received: 3"),
     "twice": (
         lambda: [(SGD(), ONE), (SGD(), [ONE])],
@@ -290,7 +285,7 @@ BAD = {
     ),
     "several": (
         lambda: [(MultiOptimizer([(SGD(), ONE)]), ONE)],
-        "of several groups itself",
+        "without groups.*MultiOptimizer",
     ),
     "loss scale": (lambda: [(scaled(SGD()), ONE)], "wrap the MultiOptimizer"),
     "loss scale factor": (
@@ -313,12 +308,12 @@ def test_variables_in_no_group_or_in_two():
     with pytest.raises(ValueError, match=r"none for \['b'\]"):
         optimizer.apply([tf.ones(2), tf.ones(2)], [a, b])
     layer = keras.layers.Dense(2, name="late")
-    optimizer = MultiOptimizer([(SGD(), layer), (SGD(), "other")])
+    optimizer = MultiOptimizer([(SGD(), layer)])
     layer.build((None, 3))
     optimizer.build([layer.kernel])
     twice = MultiOptimizer([(SGD(), keras.Sequential([layer])), (SGD(), a)])
     twice.build([layer.kernel, layer.bias, a])
-    with pytest.raises(ValueError, match="without `trainable_variables`"):
+    with pytest.raises(ValueError, match="give them, or call"):
         MultiOptimizer([(SGD(), a)]).apply([tf.ones(2)])
     with pytest.raises(ValueError, match=r"built with.*Received: \['b'\]"):
         twice.apply([tf.ones(2)], [b])

@@ -12,7 +12,7 @@ from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.rows import blocks
 from tfxclass.rows.blocks import effective_classes
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import drift
 
 CLASSES, DIM, SAMPLED = 400, 8, 60

@@ -19,7 +19,7 @@ from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import StageSchedule
 from tfxclass.optimizers.stages import check_stages
-from tfxclass.shards import shards_of
+from tfxclass.rows.sharded_rows import shards_of
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import LearningRate

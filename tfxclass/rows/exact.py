@@ -18,7 +18,7 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
 from tfxclass.rows import norms
 from tfxclass.rows.blocks import Blocks
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Margin
 
 

@@ -29,7 +29,7 @@ from tfxclass.rows import class_gradients
 from tfxclass.rows import exact
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.one_vs_rest_part import OneVsRestPart
 from tfxclass.rows.softmax_part import SoftmaxPart

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfxclass.core.targets import Targets
 from tfxclass.ops import placement
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Margin
 
 

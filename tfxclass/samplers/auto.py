@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.rows.blocks import effective_classes
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import check_optional_int

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.rows.blocks import Blocks
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.candidates import check_optional_int
 from tfxclass.samplers.candidates import neighbors_a_row

@@ -12,7 +12,7 @@ from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.index import query_threads
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.candidates import candidate_count
 from tfxclass.samplers.candidates import check_neighbor_fraction
 from tfxclass.samplers.candidates import sample_with_candidates

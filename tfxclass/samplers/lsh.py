@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.ops import placement
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.candidates import check_optional_int
 from tfxclass.samplers.indexed import IndexedSampler

@@ -11,7 +11,7 @@ from tfxclass.checks import suggesting_arguments
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.samplers.sample_size import count_labels

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.owners import OWNERS
 from tfxclass.types import Initializer
 from tfxclass.types import Variable
 
@@ -164,19 +163,6 @@ class Shards:
                 f"The rows of all shards of {variable.path!r} must have shape "
                 f"{expected}. Received: {tuple(rows.shape)}"
             )
-
-
-def shards_of(variable: Any) -> Shards | None:
-    """The `Shards` that a variable or `SplitRows` has the rows of, or None.
-
-    It knows the class vectors and biases of heads, and their optimizer state.
-    """
-    if hasattr(variable, "parts"):
-        return variable.shards
-    shards = getattr(OWNERS.get(variable), "shards", None)
-    if shards is None or not shards.is_of_replicas or shards.count == 1:
-        return None
-    return shards
 
 
 def memory_per_replica(model: keras.Model) -> list[int]:
