@@ -13,7 +13,7 @@ from tfxclass import samplers
 from tfxclass.rows import blocks
 from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_matrix import ClassRows
-from tfxclass.samplers import drift
+from tfxclass.samplers import schedule
 
 CLASSES, DIM, SAMPLED = 400, 8, 60
 
@@ -42,7 +42,7 @@ def measured(head):
 
 @pytest.fixture
 def probe_each_step(monkeypatch):
-    monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)
+    monkeypatch.setattr(schedule, "PROBE_SHARE", 1.0)
     monkeypatch.setattr("tfxclass.samplers.auto.PROBE_SHARE", 1.0)
 
 

@@ -14,7 +14,7 @@ from tfxclass import samplers
 from tfxclass.ops import neighbor_memory
 from tfxclass.samplers import indexed
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.candidates import candidate_count
+from tfxclass.samplers.indexed import candidate_count
 
 CLASSES, DIM, BATCH, WIDTH = 300, 8, 16, 4
 

@@ -20,10 +20,10 @@ from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
 from tfxclass.rows.class_matrix import ClassRows
-from tfxclass.samplers.candidates import candidate_count
-from tfxclass.samplers.candidates import neighbors_a_row
-from tfxclass.samplers.replicas import finite
-from tfxclass.samplers.shards import ShardSamplers
+from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import neighbors_a_row
+from tfxclass.samplers.replicas import ShardSamplers
+from tfxclass.samplers.sampler import finite
 
 CLASSES, DIM = 120, 6
 

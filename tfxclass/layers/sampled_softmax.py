@@ -17,7 +17,6 @@ from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops import placement as placement_lib
 from tfxclass.samplers import by_name
-from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -219,8 +218,7 @@ class SampledSoftmax(ClassHead):
     def sample(self, queries: tf.Tensor, targets: Targets) -> Sample:
         """The `tfxclass.samplers.Sample` of a training step."""
         with placement_lib.on(self.rows_device):
-            sample = sample_for_replicas(
-                self.sampler,
+            sample = self.sampler.sample_and_update(
                 tf.stop_gradient(queries),
                 with_negatives(targets),
                 self.class_matrix,

@@ -22,8 +22,8 @@ from tfxclass.ops.active_classes import active_classes
 from tfxclass.rows import sharded_rows
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import by_name
+from tfxclass.samplers.replicas import ShardSamplers
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.samplers.shards import ShardSamplers
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Config
 from tfxclass.types import Shape

@@ -4,7 +4,7 @@ from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.by_name import get
-from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.lsh_tables import LSHTables
 from tfxclass.samplers.random import FrequencySampler

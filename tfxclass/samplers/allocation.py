@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.samplers.drift import Refresh
+from tfxclass.samplers.schedule import Refresh
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 

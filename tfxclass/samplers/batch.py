@@ -8,9 +8,9 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.core.targets import places_of
 from tfxclass.keras_internals import tf_variable
-from tfxclass.samplers.sample_size import clip
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.sampler import clip
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 

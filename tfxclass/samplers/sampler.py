@@ -7,20 +7,22 @@ import keras
 import tensorflow as tf
 
 from tfxclass import saved_random
+from tfxclass.checks import check_positive_int
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
+from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.label_overflow import LabelOverflow
-from tfxclass.samplers.sample_size import check_num_sampled
-from tfxclass.samplers.sample_size import count_labels
-from tfxclass.samplers.sample_size import min_sample
-from tfxclass.samplers.sample_size import sample_size
+from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
+
+# Products of greater numbers are infinite.
+_MAX_QUERY = 1e15
 
 
 class Sample(NamedTuple):
@@ -277,6 +279,35 @@ class Sampler(keras.layers.Layer):
         """
         raise NotImplementedError
 
+    def sample_and_update(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, matrix: ClassMatrix
+    ) -> Sample:
+        """What a head calls once in a step, in each replica.
+
+        Args and returns as `sample`, with the `ClassMatrix` of the kernel.
+        """
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            return self.sample_here(queries, target_ids, matrix.kernel)
+        if matrix.differs_between_replicas and self.is_stateless:
+            return self.sample(finite(queries), target_ids, matrix.kernel)
+
+        def sample_here(queries, target_ids):
+            return self.sample_here(queries, target_ids, matrix.kernel)
+
+        is_local = matrix.differs_between_replicas
+        return sample_for_replicas(
+            context, sample_here, queries, target_ids, is_local
+        )
+
+    def sample_here(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Sample:
+        """`sample` and `update`, for the batch that is given."""
+        sample = self.sample(finite(queries), target_ids, kernel)
+        self.update(kernel, sample.ids)
+        return sample
+
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         """Keeps the index current; called in each step after `sample`."""
 
@@ -350,3 +381,68 @@ class Sampler(keras.layers.Layer):
             "seed": self.seed,
             **{name: getattr(self, name) for name in self.option_names},
         }
+
+
+def finite(queries: tf.Tensor) -> tf.Tensor:
+    """`queries` `[batch, dim]`, zeros in rows with NaN or infinity.
+
+    One odd row must not end a training: nothing is near zeros, and the other
+    rows are searched as ever.
+    """
+    is_finite = tf.reduce_all(tf.math.is_finite(queries), 1, keepdims=True)
+    queries = tf.where(is_finite, queries, 0.0)
+    return tf.clip_by_value(queries, -_MAX_QUERY, _MAX_QUERY)
+
+
+def check_num_sampled(value: Any) -> int | None:
+    """None, or a positive integer as an int; ValueError for others."""
+    try:
+        return check_optional_int("num_sampled", value)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. Use None, which computes 1 % of the classes and at "
+            "least twice the labels of a batch, or an integer of more than the "
+            "labels of a batch"
+        ) from None
+
+
+def check_optional_int(name: str, value: Any) -> int | None:
+    """A positive integer as an int, or None; ValueError for others."""
+    return value if value is None else check_positive_int(name, value)
+
+
+def min_sample(num_classes: int) -> int:
+    """1 % of the classes, at least 1."""
+    return max(num_classes // 100, 1)
+
+
+def sample_size(num_classes: int, num_labels: Scalar) -> Scalar:
+    """1 % of the classes and at least twice the labels of a batch.
+
+    Args:
+        num_classes: int.
+        num_labels: int, or an integer scalar tensor.
+
+    Returns:
+        At most `num_classes`, of the type of `num_labels`.
+    """
+    return clip(2 * num_labels, min_sample(num_classes), num_classes)
+
+
+def clip(size: Scalar, least: int, most: int) -> Scalar:
+    """`size` within these bounds, of the same type."""
+    if isinstance(size, int):
+        return min(max(size, least), most)
+    return tf.clip_by_value(size, least, most)
+
+
+def count_labels(target_ids: tf.Tensor) -> Scalar:
+    """The labels of a batch, an int where the shape alone tells it.
+
+    Args:
+        target_ids: int64 `[batch, p]`, -1 is padding.
+    """
+    if target_ids.shape[1] != 1:
+        return tf.math.count_nonzero(target_ids >= 0)
+    known = target_ids.shape[0]
+    return tf.shape(target_ids, tf.int64)[0] if known is None else known

@@ -6,14 +6,14 @@ import keras
 import tensorflow as tf
 
 from tfxclass.rows import search
-from tfxclass.samplers.candidates import candidate_count
-from tfxclass.samplers.candidates import check_neighbor_fraction
-from tfxclass.samplers.candidates import check_optional_int
-from tfxclass.samplers.candidates import neighbors_a_row
-from tfxclass.samplers.candidates import sample_with_candidates
-from tfxclass.samplers.sample_size import count_labels
+from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import check_neighbor_fraction
+from tfxclass.samplers.indexed import neighbors_a_row
+from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.sampler import check_optional_int
+from tfxclass.samplers.sampler import count_labels
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 

@@ -9,16 +9,16 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.rows import search
-from tfxclass.samplers.recall_watch import RecallWatch
-from tfxclass.samplers.recall_watch import recall_of
-from tfxclass.samplers.sample_size import NUM_PROBES
-from tfxclass.samplers.sample_size import PROBE_NANOSECONDS
-from tfxclass.samplers.sample_size import PROBE_SHARE
-from tfxclass.samplers.sample_size import part_of_steps
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
+#: Queries of a probe, the part of the time of all steps that probes may take,
+#: and what one takes in addition to its time for each class.
+NUM_PROBES = 16
+PROBE_SHARE = 0.02
+PROBE_NANOSECONDS = 1e6
+_MOST_STEPS = 5000
 #: Best classes of each query of a probe that an index should find.
 NUM_BEST = 10
 #: What refreshes may add to the time of a step; less where the index is not all
@@ -29,6 +29,49 @@ REFRESH_SHARE_BESIDE_CACHE = 0.05
 OLD_AGE = 2
 #: The interval of an index that is never refreshed by the clock.
 NEVER = tf.int64.max
+# An index is to find this part of what it found when it was new.
+_FLOOR = 0.9
+#: Probes of a new index that are averaged.
+FRESH_PROBES = 4
+# What a probe counts in the running means of recall and noise.
+_WEIGHT = 0.2
+# Standard errors that a single probe, and the running mean, must be below.
+_SINGLE, _RUNNING = 3.0, 2.0
+
+
+def batch_of(queries: tf.Tensor) -> Scalar:
+    """Rows of a batch, an int where a graph that is being made knows them."""
+    known = queries.shape[0]
+    return tf.shape(queries)[0] if known is None else known
+
+
+def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> Scalar:
+    """Roughly what a training step takes, a float or a float64 scalar.
+
+    A model rather than a measurement: what a step sees must not depend on how
+    fast the machine is. 240 products a nanosecond, three passes, six times
+    that for the rest of a step, and what no step goes without (two cores).
+    """
+    sizes = [
+        float(size) if isinstance(size, int) else tf.cast(size, tf.float64)
+        for size in (batch, num_sampled, dim)
+    ]
+    return 1.5e6 + 0.075 * math.prod(sizes)
+
+
+def part_of_steps(nanoseconds: float, share: float, step: Scalar) -> tf.Tensor:
+    """In how many steps what takes so long is that share, int64 scalar.
+
+    Args:
+        nanoseconds: float.
+        share: float, of the time of the steps.
+        step: float or float64 scalar, nanoseconds of one.
+    """
+    if isinstance(step, float):
+        steps = math.ceil(nanoseconds / (share * step))
+        return tf.constant(min(max(steps, 1), _MOST_STEPS), tf.int64)
+    steps = tf.math.ceil(nanoseconds / (share * step))
+    return tf.cast(tf.clip_by_value(steps, 1, _MOST_STEPS), tf.int64)
 
 
 class Refresh(NamedTuple):
@@ -207,3 +250,81 @@ class Drift:
         )
         last = tf.convert_to_tensor(self.recall)
         return tf.where(tf.reduce_any(is_class), recall, last), variance
+
+
+class RecallWatch(NamedTuple):
+    """Measurements of an index since it was new; float32 scalars.
+
+    Attributes:
+        fresh: mean recall of its first probes.
+        probes: how many these are.
+        recent: running mean of the recall.
+        noise: running mean of a probe's variance.
+    """
+
+    fresh: tf.Tensor
+    probes: tf.Tensor
+    recent: tf.Tensor
+    noise: tf.Tensor
+
+    def after(
+        self, recall: tf.Tensor, variance: tf.Tensor, is_new: tf.Tensor
+    ) -> "RecallWatch":
+        """With one probe more.
+
+        Args:
+            recall: float32 scalar.
+            variance: float32 scalar, of `recall` as an estimate.
+            is_new: bool scalar, whether it is the first one of this index.
+        """
+        probes = tf.where(is_new, 0.0, self.probes)
+        fresh = (self.fresh * probes + recall) / (probes + 1)
+        counts = probes < FRESH_PROBES
+        first = is_new | (self.noise == 0)
+        return RecallWatch(
+            tf.where(counts, fresh, self.fresh),
+            tf.where(counts, probes + 1, probes),
+            tf.where(is_new, recall, self._running(self.recent, recall)),
+            tf.where(first, variance, self._running(self.noise, variance)),
+        )
+
+    @staticmethod
+    def _running(mean, value):
+        return (1 - _WEIGHT) * mean + _WEIGHT * value
+
+    def fell(self, recall: tf.Tensor) -> tf.Tensor:
+        """Whether the recall is below 0.9 times the one of the new index.
+
+        By the last probe, `recall`, alone, which tells a sudden fall, or by the
+        running mean, which tells a slow one; each by more than noise is.
+        """
+        of_fresh = 1 / tf.maximum(self.probes, 1.0)
+        floor = _FLOOR * self.fresh
+        single = _SINGLE * tf.sqrt(self.noise * (1 + of_fresh))
+        of_mean = _WEIGHT / (2 - _WEIGHT)
+        running = _RUNNING * tf.sqrt(self.noise * (of_mean + of_fresh))
+        return (recall < floor - single) | (self.recent < floor - running)
+
+
+def recall_of(
+    hits: tf.Tensor, wanted: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(recall, variance)` of a probe, float32 scalars.
+
+    The variance is measured between the queries, whose hits come together, and
+    is at least the variance of independent hits with a prior that is never 0 or
+    1.
+
+    Args:
+        hits: int32 `[queries]`, classes that the index found.
+        wanted: int32 `[queries]`, of so many; 0 counts for nothing.
+    """
+    hits, wanted = (tf.cast(x, tf.float32) for x in (hits, wanted))
+    total = tf.maximum(tf.reduce_sum(wanted), 1.0)
+    recall = tf.reduce_sum(hits) / total
+    rest = hits - recall * wanted
+    queries = tf.reduce_sum(tf.cast(wanted > 0, tf.float32))
+    unbiased = queries / tf.maximum(queries - 1, 1.0)
+    between = unbiased * tf.reduce_sum(rest**2) / total**2
+    prior = (tf.reduce_sum(hits) + 1) / (total + 2)
+    return recall, tf.maximum(between, prior * (1 - prior) / total)
