@@ -264,14 +264,15 @@ class RowOptimizer(OptimizerHooks):
     def _deferred(self, gradient, variable):
         """The `DeferredGradient` of class vectors, or None."""
         kernel = self._built_for[self._index_of(variable)]
+        matrix = self._matrix_of(kernel)
         if (
             isinstance(gradient, tf.IndexedSlices)
-            or self._matrix_of(kernel) is None
+            or matrix is None
             or self._storage_of(kernel).slot_dtype != tf.float32
             or getattr(kernel, "constraint", None) is not None
         ):
             return None
-        return class_gradients.take(gradient, variable)
+        return class_gradients.take(gradient, variable, matrix)
 
     def _as_rows(self, gradient, variable):
         """Names all rows where Keras cannot update the variable."""

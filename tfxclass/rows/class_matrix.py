@@ -196,6 +196,8 @@ class ClassMatrix:
         self.on_moved: Callable[[tf.Tensor], None] | None = None
         self._is_apart = is_apart
         self._optimizer: Any = lambda: None
+        #: Function that returns the last `DeferredGradient`, or None.
+        self.deferred_gradient: Any = lambda: None
         self._parts = shards_lib.parts_of(kernel)
         self._owned: list[Any] = []
         for variable in self.variables:

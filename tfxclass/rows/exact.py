@@ -2,7 +2,7 @@
 
 On a CPU, and on a GPU where rows are bfloat16: those products are the tensor
 cores' (custom_ops/kernels/exact_softmax.cu.h). float32 rows take blocks of
-logits there, by TensorFlow's products (`softmax_part.py`).
+logits there, by TensorFlow's products (`loss_parts.py`).
 """
 
 from collections.abc import Iterable

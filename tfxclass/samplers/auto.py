@@ -10,8 +10,6 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.forest import forest_of
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.indexed import candidate_count
-from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.samplers.schedule import NUM_PROBES
@@ -157,12 +155,7 @@ class AutoSampler(IndexedSampler):
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         self._decide(queries, target_ids, kernel)
-        num_sampled = self.size_for(count_labels(target_ids))
-        budget = self.candidate_budget(num_sampled)
-        found = self.find(queries, target_ids, kernel, budget)
-        return sample_with_candidates(
-            self, target_ids, num_sampled, found, self.candidate_share()
-        )
+        return super().sample(queries, target_ids, kernel)
 
     def _decide(self, queries, target_ids, kernel):
         batch = batch_of(queries)
@@ -248,14 +241,12 @@ class AutoSampler(IndexedSampler):
         ]
         return tf.math.divide_no_nan(*count)
 
-    def candidate_share(self) -> tf.Tensor:
-        """Fraction of the non-label places kept for similar classes."""
+    def candidate_share(self) -> Scalar:
         return self._state("choice") * self.neighbor_fraction
 
     def candidate_budget(self, num_sampled: Scalar) -> tf.Tensor:
-        """How many similar classes to look for, int64 scalar."""
         # A constant times the choice, instead of eight ops.
-        chosen = candidate_count(num_sampled, self.neighbor_fraction)
+        chosen = super().candidate_budget(num_sampled)
         return chosen * tf.cast(self._state("choice"), tf.int64)
 
     def find(
@@ -266,22 +257,25 @@ class AutoSampler(IndexedSampler):
         budget: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         has_budget = budget > 0
-        if not self.searches_index():
-            # Looking up zero rows is cheaper than a tf.cond.
-            rows = tf.where(has_budget, tf.shape(queries)[0], 0)
-            return super().find(
-                queries[:rows], target_ids[:rows], kernel, budget
-            )
+        if self.searches_index():
+            find = super().find
+            nothing = tf.zeros([0], tf.int64), tf.zeros([0])
 
-        def searched():
-            self.advance(queries, kernel)
-            found = super(AutoSampler, self).find(
-                queries, target_ids, kernel, budget
-            )
-            return tuple(tf.reshape(part, [-1]) for part in found)
+            def searched():
+                found = find(queries, target_ids, kernel, budget)
+                return tuple(tf.reshape(part, [-1]) for part in found)
 
-        nothing = tf.zeros([0], tf.int64), tf.zeros([0])
-        return tf.cond(has_budget, searched, lambda: nothing)
+            return tf.cond(has_budget, searched, lambda: nothing)
+        # Looking up zero rows is cheaper than a tf.cond.
+        rows = tf.where(has_budget, tf.shape(queries)[0], 0)
+        return self.source.find(
+            queries[:rows],
+            target_ids[:rows],
+            kernel,
+            budget,
+            tf.convert_to_tensor(self.step),
+            self.next_seed,
+        )
 
 
 def _is_due(step, every):

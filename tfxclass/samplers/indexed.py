@@ -261,6 +261,7 @@ class IndexedSampler(Sampler):
             queries, target_ids, kernel: of `sample`.
             budget: int64 scalar, how many classes to look for.
         """
+        self.advance(queries, kernel)
         step = tf.convert_to_tensor(self.step)
         return self.source.find(
             queries, target_ids, kernel, budget, step, self.next_seed
@@ -270,13 +271,19 @@ class IndexedSampler(Sampler):
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         num_sampled = self.num_active(queries, target_ids, kernel)
-        self.advance(queries, kernel)
-        share = self.neighbor_fraction
-        budget = candidate_count(num_sampled, share)
+        budget = self.candidate_budget(num_sampled)
         found = self.find(queries, target_ids, kernel, budget)
         return sample_with_candidates(
-            self, target_ids, num_sampled, found, share
+            self, target_ids, num_sampled, found, self.candidate_share()
         )
+
+    def candidate_share(self) -> Scalar:
+        """Fraction of the non-label places kept for similar classes."""
+        return self.neighbor_fraction
+
+    def candidate_budget(self, num_sampled: Scalar) -> tf.Tensor:
+        """How many similar classes to look for, int64 scalar."""
+        return candidate_count(num_sampled, self.neighbor_fraction)
 
     def step_time(self, batch: Scalar) -> Scalar:
         """Nanoseconds of a training step, by a model: `step_nanoseconds`."""

@@ -173,7 +173,7 @@ class Sampler(keras.layers.Layer):
     def resolve_size(self, num_classes: int) -> None:
         """Sets `num_sampled` for a number of classes, if it was not given."""
         if self.follows_batch:
-            self.num_sampled = min_sample(num_classes)
+            self.num_sampled = max(num_classes // 100, 1)
         self.num_classes = num_classes
         self.num_sampled = min(self.num_sampled, num_classes)
 
@@ -185,7 +185,7 @@ class Sampler(keras.layers.Layer):
         """
         if not self.follows_batch:
             return self.num_sampled
-        return sample_size(self.num_classes, num_labels)
+        return clip(2 * num_labels, self.num_sampled, self.num_classes)
 
     def get_build_config(self) -> None:
         """Returns None, since a loaded head builds its sampler."""
@@ -286,18 +286,18 @@ class Sampler(keras.layers.Layer):
 
         Args and returns as `sample`, with the `ClassMatrix` of the kernel.
         """
-        context = tf.distribute.get_replica_context()
+        context, kernel = tf.distribute.get_replica_context(), matrix.kernel
         if context is None or context.num_replicas_in_sync == 1:
-            return self.sample_here(queries, target_ids, matrix.kernel)
-        if matrix.differs_between_replicas and self.is_stateless:
-            return self.sample(finite(queries), target_ids, matrix.kernel)
-
-        def sample_here(queries, target_ids):
-            return self.sample_here(queries, target_ids, matrix.kernel)
-
+            return self.sample_here(queries, target_ids, kernel)
         is_local = matrix.differs_between_replicas
+        if is_local and self.is_stateless:
+            return self.sample(finite(queries), target_ids, kernel)
         return sample_for_replicas(
-            context, sample_here, queries, target_ids, is_local
+            context,
+            lambda *batch: self.sample_here(*batch, kernel),
+            queries,
+            target_ids,
+            is_local,
         )
 
     def sample_here(
@@ -409,24 +409,6 @@ def check_num_sampled(value: Any) -> int | None:
 def check_optional_int(name: str, value: Any) -> int | None:
     """A positive integer as an int, or None; ValueError for others."""
     return value if value is None else check_positive_int(name, value)
-
-
-def min_sample(num_classes: int) -> int:
-    """1 % of the classes, at least 1."""
-    return max(num_classes // 100, 1)
-
-
-def sample_size(num_classes: int, num_labels: Scalar) -> Scalar:
-    """1 % of the classes and at least twice the labels of a batch.
-
-    Args:
-        num_classes: int.
-        num_labels: int, or an integer scalar tensor.
-
-    Returns:
-        At most `num_classes`, of the type of `num_labels`.
-    """
-    return clip(2 * num_labels, min_sample(num_classes), num_classes)
 
 
 def clip(size: Scalar, least: int, most: int) -> Scalar:
