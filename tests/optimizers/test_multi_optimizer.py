@@ -207,7 +207,12 @@ def test_learning_rates_move_together():
 
 
 def test_a_rate_that_cannot_be_set():
-    a = keras.Variable(np.ones(2, "f"))
+    a, b = (keras.Variable(np.ones(2, "f"), name=n) for n in "ab")
+    zero = MultiOptimizer(
+        [(keras.optimizers.SGD(0.0), a), (keras.optimizers.SGD(), b)]
+    )
+    with pytest.raises(ValueError, match="learning_rate=0.5"):
+        zero.learning_rate = 0.5
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
     scheduled = MultiOptimizer([(keras.optimizers.SGD(schedule), a)])
     with pytest.raises(TypeError, match="LearningRateSchedule"):

@@ -12,7 +12,7 @@ from tfxclass import optimizers
 from tfxclass import shards
 from tfxclass.rows import class_matrix
 from tfxclass.rows.class_matrix import ClassMatrix
-from tfxclass.shards import server_shards
+from tfxclass.shards import shards as shards_lib
 
 
 def variables():
@@ -88,7 +88,7 @@ def test_all_class_vectors_have_an_owner(make):
     )
 
 
-class TwoServers(server_shards.ServerShards):
+class TwoServers(shards_lib.ServerShards):
     def _count(self):
         return 2
 

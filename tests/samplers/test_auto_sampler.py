@@ -272,7 +272,9 @@ def test_a_forest_is_asked_as_well_where_that_is_wanted(probe_each_step):
 
 
 def test_a_shard_asks_a_forest():
-    sampler = samplers.AutoSampler(9, seed=1).for_rows(0, 50, 9, seed=1)
+    sampler = samplers.AutoSampler(9, seed=1).for_rows(
+        0, 50, num_sampled=9, seed=1
+    )
     assert sampler.searched_fraction() == 1
 
 

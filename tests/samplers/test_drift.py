@@ -12,6 +12,7 @@ from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.samplers import schedule
+from tfxclass.samplers.sampler import step_nanoseconds
 
 CLASSES, DIM = 400, 8
 
@@ -139,7 +140,7 @@ def test_refreshes_take_a_quarter_or_a_twentieth_of_the_steps(share, most):
     twentieth with a neighbor cache."""
     sampler = samplers.HashingForestSampler(6700, query_fraction=share)
     sampler.build((670_091, 128))
-    step_time = schedule.step_nanoseconds(256, 6700, 128)
+    step_time = step_nanoseconds(256, 6700, 128)
     lag = int(sampler.drift.refresh(tf.constant(0, tf.int64), step_time).lag)
     cost = sampler.source.build_nanoseconds()
     taken = cost / (lag * step_time)

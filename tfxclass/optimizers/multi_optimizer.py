@@ -206,9 +206,10 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         count_step(self)
 
     def _known_variables(self, variables):
-        if variables is None:
-            variables = self._built_for if self.built else ()
-        if not self.built:
+        if variables is None and self.built:
+            return self._built_for
+        variables = list(variables or ())
+        if variables and not self.built:
             self.build(variables)
         unknown = [
             _path_of(v)
@@ -235,6 +236,12 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     @learning_rate.setter
     def learning_rate(self, learning_rate: float | Scalar) -> None:
         first = _number(self.learning_rate)
+        if not first:
+            raise ValueError(
+                "`learning_rate` moves all rates by one factor, but the first "
+                "group's is 0. Fix: set `optimizers[i].learning_rate`. "
+                f"Received: learning_rate={learning_rate}"
+            )
         rates = [_number(rate) for rate in self.learning_rates]
         for optimizer, rate in zip(self.optimizers, rates):
             optimizer.learning_rate = _number(learning_rate) * rate / first

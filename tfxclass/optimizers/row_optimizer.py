@@ -25,7 +25,7 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.row_update import RowStorage
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers import rules
-from tfxclass.optimizers.gradient_sums import GradientSums
+from tfxclass.optimizers.row_gradients import GradientSums
 from tfxclass.rows import class_gradients
 from tfxclass.rows import class_matrix
 from tfxclass.rows import sharded_rows

@@ -10,6 +10,7 @@ What is computed of a part: `loss_parts.py`, and `exact.py` for most softmaxes.
 """
 
 import functools
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -137,7 +138,7 @@ def streamed_loss(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
-    make_part = functools.partial(kind, **options)
+    make_part: Callable[..., Any] = functools.partial(kind, **options)
     is_exact = kind is SoftmaxPart and exact.is_used(given)
     if is_exact:
         make_part = functools.partial(

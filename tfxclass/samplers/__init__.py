@@ -1,6 +1,5 @@
 """Samplers: which classes a training step computes."""
 
-from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.by_name import get
@@ -14,6 +13,7 @@ from tfxclass.samplers.row_groups import KMeansSampler
 from tfxclass.samplers.row_groups import PCAHashSampler
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.schedule import AdaptiveAllocation
 from tfxclass.samplers.top_k import TopKSampler
 
 __all__ = [

@@ -10,14 +10,17 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.forest import forest_of
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import neighbors_a_row
+from tfxclass.samplers.indexed import sample_with_candidates
+from tfxclass.samplers.sampler import NUM_PROBES
+from tfxclass.samplers.sampler import PROBE_NANOSECONDS
+from tfxclass.samplers.sampler import PROBE_SHARE
 from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import batch_of
 from tfxclass.samplers.sampler import count_labels
-from tfxclass.samplers.schedule import NUM_PROBES
-from tfxclass.samplers.schedule import PROBE_NANOSECONDS
-from tfxclass.samplers.schedule import PROBE_SHARE
-from tfxclass.samplers.schedule import batch_of
+from tfxclass.samplers.sampler import part_of_steps
 from tfxclass.samplers.schedule import check_rebuild_interval
-from tfxclass.samplers.schedule import part_of_steps
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -145,9 +148,12 @@ class AutoSampler(IndexedSampler):
         """Modeled relative cost of a step with similar classes."""
         step = self.step_time(batch)
         rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
-        search = self.searched_fraction() * self.source.query_nanoseconds()
+        search = 0.0
         if self.neighbor_cache is not None:
-            search += neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
+            search = neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
+        if self.searches_index():
+            fraction = self.searched_fraction()
+            search += fraction * self.source.query_nanoseconds()
         # Comparing and choosing candidates takes a part of a step, too.
         return (1.5 * step + rows * search) / step
 
@@ -155,7 +161,12 @@ class AutoSampler(IndexedSampler):
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         self._decide(queries, target_ids, kernel)
-        return super().sample(queries, target_ids, kernel)
+        num_sampled = self.size_for(count_labels(target_ids))
+        budget = self.candidate_budget(num_sampled)
+        found = self.find(queries, target_ids, kernel, budget)
+        return sample_with_candidates(
+            self, target_ids, num_sampled, found, self.candidate_share()
+        )
 
     def _decide(self, queries, target_ids, kernel):
         batch = batch_of(queries)
@@ -241,12 +252,14 @@ class AutoSampler(IndexedSampler):
         ]
         return tf.math.divide_no_nan(*count)
 
-    def candidate_share(self) -> Scalar:
+    def candidate_share(self) -> tf.Tensor:
+        """Fraction of the non-label places kept for similar classes."""
         return self._state("choice") * self.neighbor_fraction
 
     def candidate_budget(self, num_sampled: Scalar) -> tf.Tensor:
+        """How many similar classes to look for, int64 scalar."""
         # A constant times the choice, instead of eight ops.
-        chosen = super().candidate_budget(num_sampled)
+        chosen = candidate_count(num_sampled, self.neighbor_fraction)
         return chosen * tf.cast(self._state("choice"), tf.int64)
 
     def find(
@@ -256,26 +269,31 @@ class AutoSampler(IndexedSampler):
         kernel: Variable,
         budget: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        has_budget = budget > 0
-        if self.searches_index():
-            find = super().find
-            nothing = tf.zeros([0], tf.int64), tf.zeros([0])
+        step, has_budget = tf.convert_to_tensor(self.step), budget > 0
+        if not self.searches_index():
+            # Looking up zero rows is cheaper than a tf.cond.
+            rows = tf.where(has_budget, tf.shape(queries)[0], 0)
+            queries, target_ids = queries[:rows], target_ids[:rows]
+            wanted = neighbors_a_row(
+                queries,
+                target_ids,
+                budget,
+                self.num_neighbors,
+                self.num_classes,
+            )
+            return self.neighbor_cache.find(
+                queries, target_ids, kernel, self.oversampling() * wanted, step
+            )
+        nothing = tf.zeros([0], tf.int64), tf.zeros([0])
 
-            def searched():
-                found = find(queries, target_ids, kernel, budget)
-                return tuple(tf.reshape(part, [-1]) for part in found)
+        def searched():
+            self.advance(queries, kernel)
+            found = self.source.find(
+                queries, target_ids, kernel, budget, step, self.next_seed
+            )
+            return tuple(tf.reshape(part, [-1]) for part in found)
 
-            return tf.cond(has_budget, searched, lambda: nothing)
-        # Looking up zero rows is cheaper than a tf.cond.
-        rows = tf.where(has_budget, tf.shape(queries)[0], 0)
-        return self.source.find(
-            queries[:rows],
-            target_ids[:rows],
-            kernel,
-            budget,
-            tf.convert_to_tensor(self.step),
-            self.next_seed,
-        )
+        return tf.cond(has_budget, searched, lambda: nothing)
 
 
 def _is_due(step, every):

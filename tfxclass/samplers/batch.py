@@ -213,13 +213,7 @@ class BatchSampler(Sampler):
             tf.minimum(steps, tf.cast(self.step.value, tf.float32))
         )
 
-    def for_rows(
-        self,
-        first: int,
-        num_rows: int,
-        num_sampled: int | None,
-        seed: int | None,
-    ) -> Sampler:
+    def for_rows(self, first: int, num_rows: int, **options: Any) -> Sampler:
         raise ValueError(
             "A BatchSampler does not work in a ShardedSoftmax, which samples "
             "a part of the classes at a time. Fix: use SampledSoftmax."

@@ -12,12 +12,12 @@ from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.sampler import check_optional_int
 from tfxclass.samplers.sampler import count_labels
+from tfxclass.samplers.schedule import AdaptiveAllocation
 from tfxclass.samplers.schedule import Refresh
 from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Config
@@ -40,9 +40,6 @@ _ALLOCATION_ROWS = 32
 
 class Forest:
     """A source: the classes nearest to each row of a batch.
-
-    Rows are searched for in the forest, in a `NeighborCache`, or in both, as
-    the sampler has them.
 
     Args:
         num_trees: int, or None for as many as fit.
@@ -155,7 +152,6 @@ class Forest:
         kernel_shape: tuple[int, ...],
         normalize: bool,
         cache: NeighborCache | None = None,
-        is_searched: bool = True,
         oversampling: int = 1,
     ) -> None:
         """Takes what a sampler knows when it is built.
@@ -164,14 +160,13 @@ class Forest:
             kernel_shape: `(num_classes, dim)`.
             normalize: bool, whether logits are cosines.
             cache: `NeighborCache`, or None.
-            is_searched: bool, whether any row is searched for in the forest.
             oversampling: int, how many times the wanted classes a search gives
                 where there is a cache. Their probabilities decide which of
                 them stay.
         """
         self._num_classes, self._dim = kernel_shape
         self._normalize, self._cache = normalize, cache
-        self._is_searched, self._oversampling = is_searched, oversampling
+        self._oversampling = oversampling
         sizes = self._num_classes, self._dim, cache is not None
         self._sizes = self.trees_and_sketch(*sizes)
 
@@ -240,15 +235,15 @@ class Forest:
         )
         if self._cache is None:
             return self.neighbors(queries, kernel, wanted)
-        wanted = tf.minimum(self._oversampling * wanted, self._num_classes)
-        recalled = self._cache.recall(queries, target_ids, step)
-        found = tf.zeros([0, 1], tf.int64)
-        if self._is_searched:
-            width = neighbor_cache.width_of(self._num_classes)
-            asked = tf.gather(queries, recalled.asked)
-            found, _ = self.neighbors(asked, kernel, tf.maximum(wanted, width))
-        return self._cache.rank(
-            recalled, found, queries, target_ids, kernel, wanted
+        return self._cache.find(
+            queries,
+            target_ids,
+            kernel,
+            self._oversampling * wanted,
+            step,
+            lambda rows, count: self.neighbors(
+                tf.gather(queries, rows), kernel, count
+            )[0],
         )
 
 

@@ -18,13 +18,13 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.sampler import batch_of
 from tfxclass.samplers.sampler import count_labels
+from tfxclass.samplers.sampler import step_nanoseconds
 from tfxclass.samplers.schedule import REFRESH_SHARE
 from tfxclass.samplers.schedule import REFRESH_SHARE_BESIDE_CACHE
 from tfxclass.samplers.schedule import Drift
 from tfxclass.samplers.schedule import FixedSchedule
-from tfxclass.samplers.schedule import batch_of
-from tfxclass.samplers.schedule import step_nanoseconds
 from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
@@ -41,8 +41,8 @@ class IndexedSampler(Sampler):
 
     Its `source` (`Forest`, `HashTables` or `Groups`) has the `index`:
 
-    - `prepare(kernel_shape, normalize, cache, is_searched, oversampling)` is
-      called once, when a head is built.
+    - `prepare(kernel_shape, normalize, cache, oversampling)` is called once,
+      when a head is built.
     - `build(kernel)` makes the index of all class vectors.
     - `advance(kernel, step, refresh)` refreshes it in the background.
     - `find(queries, target_ids, kernel, budget, step, next_seed)` gives similar
@@ -61,14 +61,9 @@ class IndexedSampler(Sampler):
     a batch belong to other shards.
 
     Args:
-        num_sampled: int or None, of `Sampler`.
+        num_sampled, seed: of `Sampler`.
         neighbor_fraction: float in (0, 1], largest fraction of the non-label
             places that similar classes get. Defaults to 0.5.
-        seed: int, of `Sampler`.
-
-    Attributes:
-        source, schedule: as above.
-        neighbor_cache: `NeighborCache`, or None.
     """
 
     is_exact = False
@@ -84,6 +79,8 @@ class IndexedSampler(Sampler):
     query_fraction: float | None = None
     may_cache = False
     is_on_servers = False
+    #: Width of the class vectors; 0 before it is built.
+    dim = 0
     #: Where the index lies, as the class vectors of the head say.
     device: str | None = None
 
@@ -151,7 +148,6 @@ class IndexedSampler(Sampler):
             kernel_shape,
             self.normalize,
             self.neighbor_cache,
-            self.searches_index(),
             self.oversampling(),
         )
 
@@ -261,7 +257,6 @@ class IndexedSampler(Sampler):
             queries, target_ids, kernel: of `sample`.
             budget: int64 scalar, how many classes to look for.
         """
-        self.advance(queries, kernel)
         step = tf.convert_to_tensor(self.step)
         return self.source.find(
             queries, target_ids, kernel, budget, step, self.next_seed
@@ -271,19 +266,13 @@ class IndexedSampler(Sampler):
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:
         num_sampled = self.num_active(queries, target_ids, kernel)
-        budget = self.candidate_budget(num_sampled)
+        self.advance(queries, kernel)
+        share = self.neighbor_fraction
+        budget = candidate_count(num_sampled, share)
         found = self.find(queries, target_ids, kernel, budget)
         return sample_with_candidates(
-            self, target_ids, num_sampled, found, self.candidate_share()
+            self, target_ids, num_sampled, found, share
         )
-
-    def candidate_share(self) -> Scalar:
-        """Fraction of the non-label places kept for similar classes."""
-        return self.neighbor_fraction
-
-    def candidate_budget(self, num_sampled: Scalar) -> tf.Tensor:
-        """How many similar classes to look for, int64 scalar."""
-        return candidate_count(num_sampled, self.neighbor_fraction)
 
     def step_time(self, batch: Scalar) -> Scalar:
         """Nanoseconds of a training step, by a model: `step_nanoseconds`."""
@@ -318,12 +307,12 @@ class IndexedSampler(Sampler):
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
         # The sampler of a head in shards is a pattern, and never built.
-        if self.source is not None:
+        if self.dim:
             for name, value in self.index.state().items():
                 store["index_" + name] = value
 
     def load_own_variables(self, store: Store) -> None:
-        if self.source is not None:
+        if self.dim:
             names = self.index.state_names
             self.index.set_state({n: store["index_" + n][()] for n in names})
         super().load_own_variables(store)
@@ -351,12 +340,10 @@ def sample_with_candidates(
 ) -> Sample:
     """The labels of a batch, candidates, and a uniform fill.
 
-    Labels come first. Candidates get at most `share` of the rest. The other
-    classes are uniform, among all that were not chosen. `correct_fill` weighs
-    each of these for all the classes it stands for, which makes the sum of
-    exponentials an unbiased estimate, however the candidates were found.
-    Without it, and with a `share` of 1, the softmax is restricted to the
-    sample.
+    Candidates get at most `share` of what labels leave. The other classes are
+    uniform, among all that were not chosen. With `correct_fill` each of these
+    stands for many, which makes the sum of exponentials an unbiased estimate,
+    however the candidates were found.
 
     Args:
         sampler: has `correct_fill`, and `sample_overflow`: whether too many
@@ -365,8 +352,7 @@ def sample_with_candidates(
         target_ids: int64 `[batch, p]`, -1 is padding.
         num_sampled: int or int64 scalar.
         found: `(ids, scores)` of the candidates, -1 is padding.
-        share: float, or float32 scalar: fraction of the classes that labels
-            leave, for candidates.
+        share: float or float32 scalar.
     """
     ids, scores = found
     chosen = sampler.choose(

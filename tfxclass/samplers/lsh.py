@@ -229,22 +229,19 @@ class LSHSampler(IndexedSampler):
         wanted = times * (budget // tf.maximum(batch, 1) + 1)
         pool = self.searched_fraction() * tf.cast(times * budget, tf.float32)
         pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
-        cache, step = self.neighbor_cache, tf.convert_to_tensor(self.step)
-        recalled = cache.recall(queries, target_ids, step)
-        rows = recalled.asked
-        found = self._query(
-            tf.gather(asked, rows), tf.gather(valid, rows), target_ids, pool
+        found: list[Any] = []
+
+        def search(rows, count):
+            of_rows = tf.gather(asked, rows), tf.gather(valid, rows)
+            found.append(self._query(*of_rows, target_ids, pool))
+            ids = found[0].candidates
+            return tf.broadcast_to(ids, [tf.size(rows), tf.size(ids)])
+
+        step = tf.convert_to_tensor(self.step)
+        ids, shares = self.neighbor_cache.find(
+            queries, target_ids, kernel, wanted, step, search
         )
-        shape = [tf.size(rows), tf.size(found.candidates)]
-        ids, shares = cache.rank(
-            recalled,
-            tf.broadcast_to(found.candidates, shape),
-            queries,
-            target_ids,
-            kernel,
-            tf.minimum(wanted, self.num_classes),
-        )
-        return found, ids, shares
+        return found[0], ids, shares
 
     def _sizes(self, target_ids):
         """Classes of the step, those that are no labels, and similar ones."""

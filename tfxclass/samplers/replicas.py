@@ -1,6 +1,5 @@
 """Sampling for several replicas, and for the shards of a head."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -8,18 +7,21 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.ops import placement
+from tfxclass.rows.class_matrix import ClassMatrix
+from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import finite
 from tfxclass.shards.exchange import gather
 from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 
 def sample_for_replicas(
-    context: tf.distribute.ReplicaContext,
-    sample: Callable[[tf.Tensor, tf.Tensor], Any],
+    sampler: Any,
     queries: tf.Tensor,
     target_ids: tf.Tensor,
-    is_local: bool,
-) -> Any:
-    """One `Sample` for several replicas.
+    matrix: ClassMatrix,
+) -> Sample:
+    """`sampler.sample` and `update`, once a step for several replicas.
 
     The replicas' parts of the batch are brought together (features and labels:
     small compared with the rows), sampled once a worker, and each replica gets
@@ -27,48 +29,64 @@ def sample_for_replicas(
     index is refreshed once a worker, and alike in all of them, and the replicas
     touch the same rows.
 
-    Between the averages of `LocalSGD` the replicas are no one model. A sampler
+    Between the averages of `LocalSGD` the replicas are no one model: each
+    draws by itself, for its part of the batch and by its own rows. A sampler
     that keeps an index has one in each worker, from the rows of its first
     replica: there a worker's replicas are sampled for at once, and no features
     cross to other workers.
 
-    Args:
-        context: of the replica that calls.
-        sample: function of all queries and target ids that returns a `Sample`.
-        queries, target_ids: of `Sampler.sample`, those of the replica.
-        is_local: bool, whether the replicas of each worker are sampled for by
-            themselves.
+    Args and returns as `Sampler.sample`, in a replica, with the `ClassMatrix`
+    in place of its kernel.
     """
-    if is_local:
-        return _sample_in_worker(context, sample, queries, target_ids)
+    context = tf.distribute.get_replica_context()
+    if matrix.differs_between_replicas:
+        if sampler.is_stateless:
+            return sampler.sample(queries, target_ids, matrix.kernel)
+        return _sample_in_worker(
+            context, sampler, queries, target_ids, matrix.kernel
+        )
     shapes = gather(context, tf.shape(target_ids)[tf.newaxis])
     padded = _padded(target_ids, tf.reduce_max(shapes[:, 1]))
 
-    def sample_all(strategy, *values):
+    def sample_all(strategy, *batch):
         # Each replica of this worker has been given the whole batch.
-        return sample(
-            *(strategy.experimental_local_results(each)[0] for each in values)
-        )
+        results = strategy.experimental_local_results
+        batch = (results(values)[0] for values in batch)
+        return sample_and_update(sampler, *batch, matrix.kernel)
 
-    found = context.merge_call(
+    sample = context.merge_call(
         sample_all, args=(gather(context, queries), gather(context, padded))
     )
-    return _part(found, shapes, context.replica_id_in_sync_group)
+    return _part(sample, shapes, context.replica_id_in_sync_group)
 
 
-def _sample_in_worker(context, sample, queries, target_ids):
+def sample_and_update(
+    sampler: Any, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+) -> Sample:
+    """`sampler.sample` and `update`, for all that is given."""
+    sample = sampler.sample(queries, target_ids, kernel)
+    sampler.update(kernel, sample.ids)
+    return sample
+
+
+def _sample_in_worker(context, sampler, queries, target_ids, kernel):
     def sample_all(strategy, queries, target_ids):
         queries = strategy.experimental_local_results(queries)
         target_ids = strategy.experimental_local_results(target_ids)
         shapes = tf.stack([tf.shape(ids) for ids in target_ids])
         width = tf.reduce_max(shapes[:, 1])
         padded = [_padded(ids, width) for ids in target_ids]
-        found = sample(tf.concat(queries, axis=0), tf.concat(padded, axis=0))
-        return found, shapes
+        sample = sample_and_update(
+            sampler,
+            tf.concat(queries, axis=0),
+            tf.concat(padded, axis=0),
+            kernel,
+        )
+        return sample, shapes
 
-    found, shapes = context.merge_call(sample_all, args=(queries, target_ids))
+    sample, shapes = context.merge_call(sample_all, args=(queries, target_ids))
     number = context.replica_id_in_sync_group % tf.shape(shapes)[0]
-    return _part(found, shapes, number)
+    return _part(sample, shapes, number)
 
 
 def _padded(ids, width):
@@ -157,7 +175,7 @@ class ShardSamplers:
         queries: tf.Tensor,
         local_ids: tf.Tensor,
         number: Scalar,
-    ) -> Any:
+    ) -> Sample:
         """A `Sample` for a shard, of its rows.
 
         Args:
@@ -191,7 +209,7 @@ class ShardSamplers:
 
     def _sample(self, number, queries, local_ids):
         sampler, kernel = self._samplers[number], self._kernels[number]
-        sample = sampler.sample_here(queries, local_ids, kernel)
+        sample = sample_and_update(sampler, finite(queries), local_ids, kernel)
         if sample.mask is not None or sample.log_expected_count.shape.rank != 1:
             raise ValueError(
                 "`sampler` must choose the same classes for all rows of a "

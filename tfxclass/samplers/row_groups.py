@@ -100,11 +100,7 @@ class KMeansSampler(IndexedSampler):
         num_groups: int, number of clusters, at most the number of classes.
             Defaults to 1024.
         rebuild_interval: int, in steps. Defaults to 500.
-        neighbor_fraction: float in (0, 1], fraction of the non-label places
-            that is reserved for similar classes. Defaults to 0.5.
-        correct_fill: bool, whether the uniform samples stand for all classes
-            that were not found.
-        seed: int, seed of the sampling.
+        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -151,11 +147,7 @@ class PCAHashSampler(IndexedSampler):
         num_bits: int in [1, 30], at most the width of the class vectors.
             Defaults to 10.
         rebuild_interval: int, in steps. Defaults to 500.
-        neighbor_fraction: float in (0, 1], fraction of the non-label places
-            that is reserved for similar classes. Defaults to 0.5.
-        correct_fill: bool, whether the uniform samples stand for all classes
-            that were not found.
-        seed: int, seed of the sampling.
+        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via

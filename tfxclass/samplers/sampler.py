@@ -1,5 +1,6 @@
 """The contract of a sampler: which classes a training step computes."""
 
+import math
 from typing import Any
 from typing import NamedTuple
 
@@ -12,15 +13,19 @@ from tfxclass.checks import suggesting_arguments
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
-from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.label_overflow import LabelOverflow
-from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
+#: Queries of a probe, the part of the time of all steps that probes may take,
+#: and what one takes in addition to its time for each class.
+NUM_PROBES = 16
+PROBE_SHARE = 0.02
+PROBE_NANOSECONDS = 1e6
+_MOST_STEPS = 5000
 # Products of greater numbers are infinite.
 _MAX_QUERY = 1e15
 
@@ -90,10 +95,9 @@ class Sampler(keras.layers.Layer):
         seed: int, seed of the sampling.
 
     Attributes:
-        num_sampled: int. If it was not given, the head sets it to 1 % of the
-            classes.
         follows_batch: bool, whether steps with many labels compute more
-            classes, since `num_sampled` was not given.
+            classes, since `num_sampled` was not given. The head sets
+            `num_sampled` to 1 % of the classes then.
     """
 
     #: Names of the arguments besides `num_sampled` and `seed`. Each is an
@@ -196,27 +200,19 @@ class Sampler(keras.layers.Layer):
     def check_for(self, num_classes: int) -> None:
         """Raises ValueError unless it can sample from so many classes."""
 
-    def for_rows(
-        self,
-        first: int,
-        num_rows: int,
-        num_sampled: int | None,
-        seed: int | None,
-    ) -> "Sampler":
+    def for_rows(self, first: int, num_rows: int, **options: Any) -> "Sampler":
         """A copy that samples from a range of classes: a shard.
 
         Args:
             first: int, the first class.
             num_rows: int, number of classes. Those after the last class are
                 padding.
-            num_sampled: int or None, of the copy.
-            seed: int, of the copy.
+            **options: `num_sampled`, an int or None, and `seed` of the copy.
 
         Raises:
             ValueError: if a subclass cannot be restricted.
         """
-        config = {"num_sampled": num_sampled, "seed": seed}
-        return type(self).from_config({**self.get_config(), **config})
+        return type(self).from_config({**self.get_config(), **options})
 
     def changed_config(self, change: ClassUpdate) -> Config:
         """The configuration of this sampler for a head after `change`."""
@@ -278,35 +274,6 @@ class Sampler(keras.layers.Layer):
             A `Sample`.
         """
         raise NotImplementedError
-
-    def sample_and_update(
-        self, queries: tf.Tensor, target_ids: tf.Tensor, matrix: ClassMatrix
-    ) -> Sample:
-        """What a head calls once in a step, in each replica.
-
-        Args and returns as `sample`, with the `ClassMatrix` of the kernel.
-        """
-        context, kernel = tf.distribute.get_replica_context(), matrix.kernel
-        if context is None or context.num_replicas_in_sync == 1:
-            return self.sample_here(queries, target_ids, kernel)
-        is_local = matrix.differs_between_replicas
-        if is_local and self.is_stateless:
-            return self.sample(finite(queries), target_ids, kernel)
-        return sample_for_replicas(
-            context,
-            lambda *batch: self.sample_here(*batch, kernel),
-            queries,
-            target_ids,
-            is_local,
-        )
-
-    def sample_here(
-        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
-    ) -> Sample:
-        """`sample` and `update`, for the batch that is given."""
-        sample = self.sample(finite(queries), target_ids, kernel)
-        self.update(kernel, sample.ids)
-        return sample
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         """Keeps the index current; called in each step after `sample`."""
@@ -428,3 +395,38 @@ def count_labels(target_ids: tf.Tensor) -> Scalar:
         return tf.math.count_nonzero(target_ids >= 0)
     known = target_ids.shape[0]
     return tf.shape(target_ids, tf.int64)[0] if known is None else known
+
+
+def batch_of(queries: tf.Tensor) -> Scalar:
+    """Rows of a batch, an int where a graph that is being made knows them."""
+    known = queries.shape[0]
+    return tf.shape(queries)[0] if known is None else known
+
+
+def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> Scalar:
+    """Roughly what a training step takes, a float or a float64 scalar.
+
+    A model rather than a measurement: what a step sees must not depend on how
+    fast the machine is. 240 products a nanosecond, three passes, six times
+    that for the rest of a step, and what no step goes without (two cores).
+    """
+    sizes = [
+        float(size) if isinstance(size, int) else tf.cast(size, tf.float64)
+        for size in (batch, num_sampled, dim)
+    ]
+    return 1.5e6 + 0.075 * math.prod(sizes)
+
+
+def part_of_steps(nanoseconds: float, share: float, step: Scalar) -> tf.Tensor:
+    """In how many steps what takes so long is that share, int64 scalar.
+
+    Args:
+        nanoseconds: float.
+        share: float, of the time of the steps.
+        step: float or float64 scalar, nanoseconds of one.
+    """
+    if isinstance(step, float):
+        steps = math.ceil(nanoseconds / (share * step))
+        return tf.constant(min(max(steps, 1), _MOST_STEPS), tf.int64)
+    steps = tf.math.ceil(nanoseconds / (share * step))
+    return tf.cast(tf.clip_by_value(steps, 1, _MOST_STEPS), tf.int64)

@@ -1,24 +1,26 @@
-"""When an index is refreshed: at intervals, or when it has drifted."""
+"""When an index is refreshed: at intervals, in phases, or by its drift."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.rows import search
+from tfxclass.samplers.sampler import NUM_PROBES
+from tfxclass.samplers.sampler import PROBE_NANOSECONDS
+from tfxclass.samplers.sampler import PROBE_SHARE
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.sampler import part_of_steps
+from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-#: Queries of a probe, the part of the time of all steps that probes may take,
-#: and what one takes in addition to its time for each class.
-NUM_PROBES = 16
-PROBE_SHARE = 0.02
-PROBE_NANOSECONDS = 1e6
-_MOST_STEPS = 5000
 #: Best classes of each query of a probe that an index should find.
 NUM_BEST = 10
 #: What refreshes may add to the time of a step; less where the index is not all
@@ -37,41 +39,6 @@ FRESH_PROBES = 4
 _WEIGHT = 0.2
 # Standard errors that a single probe, and the running mean, must be below.
 _SINGLE, _RUNNING = 3.0, 2.0
-
-
-def batch_of(queries: tf.Tensor) -> Scalar:
-    """Rows of a batch, an int where a graph that is being made knows them."""
-    known = queries.shape[0]
-    return tf.shape(queries)[0] if known is None else known
-
-
-def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> Scalar:
-    """Roughly what a training step takes, a float or a float64 scalar.
-
-    A model rather than a measurement: what a step sees must not depend on how
-    fast the machine is. 240 products a nanosecond, three passes, six times
-    that for the rest of a step, and what no step goes without (two cores).
-    """
-    sizes = [
-        float(size) if isinstance(size, int) else tf.cast(size, tf.float64)
-        for size in (batch, num_sampled, dim)
-    ]
-    return 1.5e6 + 0.075 * math.prod(sizes)
-
-
-def part_of_steps(nanoseconds: float, share: float, step: Scalar) -> tf.Tensor:
-    """In how many steps what takes so long is that share, int64 scalar.
-
-    Args:
-        nanoseconds: float.
-        share: float, of the time of the steps.
-        step: float or float64 scalar, nanoseconds of one.
-    """
-    if isinstance(step, float):
-        steps = math.ceil(nanoseconds / (share * step))
-        return tf.constant(min(max(steps, 1), _MOST_STEPS), tf.int64)
-    steps = tf.math.ceil(nanoseconds / (share * step))
-    return tf.cast(tf.clip_by_value(steps, 1, _MOST_STEPS), tf.int64)
 
 
 class Refresh(NamedTuple):
@@ -126,6 +93,112 @@ def check_rebuild_interval(value: int | str) -> int | str:
     return check_positive_int("rebuild_interval", value)
 
 
+@keras.saving.register_keras_serializable("tfxclass")
+@dataclasses.dataclass
+class AdaptiveAllocation:
+    """Grows the sample, the trees and the rebuild interval during training.
+
+    Use it to reproduce HF-A of the paper. All values change at the start of a
+    phase. M is the smallest number for which the M greatest probabilities of an
+    example have, on average, at least a given sum. The sample becomes the
+    labels of the batch and M other classes, and at most `num_sampled` classes.
+    With `include_labels`, it becomes M classes with the labels, as in the
+    paper. The threshold, the number of trees and the rebuild interval grow
+    linearly over `ramp_steps`.
+
+    Args:
+        phase_steps: int, number of steps in a phase.
+        cumulative_probability: `(first, last)` thresholds in (0, 1].
+        ramp_steps: int, number of steps over which all values grow, usually the
+            whole training.
+        num_trees: `(first, last)` ints.
+        rebuild_interval: `(first, last)` ints, in steps.
+        include_labels: bool, whether M counts the labels of the batch, as "the
+            number of active classes for each iteration" does in the paper's
+            section "Adaptive Allocation". A batch with more labels than M then
+            has no other classes. Defaults to False.
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018, "HF-A".
+    """
+
+    phase_steps: int = 1000
+    cumulative_probability: tuple[float, float] = (0.6, 0.95)
+    ramp_steps: int = 10_000
+    num_trees: tuple[int, int] = (10, 50)
+    rebuild_interval: tuple[int, int] = (50, 500)
+    include_labels: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("cumulative_probability", "num_trees", "rebuild_interval"):
+            value = getattr(self, name)
+            if np.shape(value) != (2,):
+                raise ValueError(
+                    f"`{name}` must be two numbers, for the first and the last "
+                    f"step of the ramp. Received: {value!r}"
+                )
+            setattr(self, name, tuple(value))
+        low, high = self.cumulative_probability
+        if not 0 < low <= high <= 1:
+            raise ValueError(
+                "`cumulative_probability` must be two rising thresholds in "
+                f"(0, 1]. Received: {self.cumulative_probability}"
+            )
+        for name, value in (
+            ("phase_steps", self.phase_steps),
+            ("ramp_steps", self.ramp_steps),
+            ("num_trees", min(self.num_trees)),
+            ("rebuild_interval", min(self.rebuild_interval)),
+        ):
+            check_positive_int(name, value)
+
+    def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
+        """The `Refresh` of a forest at `step`, int64 scalar."""
+        del step_time
+        done = self._done(step - step % self.phase_steps)
+        interval = _between(self.rebuild_interval, done)
+        num_trees = _between(self.num_trees, done)
+        return Refresh(interval, interval, num_trees=num_trees)
+
+    def threshold(self, step: Scalar) -> tf.Tensor:
+        """The required cumulative probability at `step`, float32 scalar."""
+        low, high = self.cumulative_probability
+        return low + (high - low) * self._done(step)
+
+    def _done(self, step):
+        """Which part of the training is done, float32 scalar."""
+        return tf.minimum(tf.cast(step, tf.float32) / self.ramp_steps, 1.0)
+
+    def num_classes_for(
+        self, step: Scalar, probabilities: tf.Tensor
+    ) -> tf.Tensor:
+        """The number of classes to compute from `step` on, int64 scalar.
+
+        Args:
+            step: int64 scalar.
+            probabilities: float32 `[rows, most]`, the greatest probabilities of
+                some examples, falling.
+        """
+        reached = tf.reduce_mean(tf.cumsum(probabilities, axis=1), axis=0)
+        short = tf.cast(reached < self.threshold(step), tf.int64)
+        most = tf.shape(probabilities, tf.int64)[1]
+        return tf.minimum(tf.reduce_sum(short) + 1, most)
+
+    def get_config(self) -> Config:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Config) -> "AdaptiveAllocation":
+        return cls(**config)
+
+
+def _between(ends, done):
+    first, last = ends
+    value = first + (last - first) * done
+    return tf.cast(tf.round(value), tf.int64)
+
+
 class Drift:
     """Recall of a sampler's index, and the refreshes that keep it up.
 
@@ -140,8 +213,7 @@ class Drift:
     Args:
         sampler: a sampler that is being built. It gets the weights, and is not
             used afterwards.
-        num_classes: int.
-        dim: int.
+        num_classes, dim: ints.
         refresh_nanoseconds: float, what a refresh takes, roughly.
         share: float, the fraction of the time of the steps that refreshes may
             take.

@@ -33,11 +33,7 @@ class TopKSampler(Sampler):
         num_sampled: int, number of classes in a training step, labels included.
         num_neighbors: int, number of classes that each example contributes. By
             default as many as fill the places reserved for similar classes.
-        neighbor_fraction: float in (0, 1], fraction of the non-label places
-            that is reserved for similar classes. Defaults to 0.5.
-        correct_fill: bool, whether the uniform samples stand for all classes
-            that were not found.
-        seed: int, seed of the sampling.
+        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
