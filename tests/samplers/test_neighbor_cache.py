@@ -11,6 +11,8 @@ from tests.support import reference
 from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import samplers
+from tfxclass.ops import library
+from tfxclass.ops.placement import handle_of
 from tfxclass.samplers import indexed
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import candidate_count
@@ -30,6 +32,21 @@ def memory_of(rows, slots=20):
     return tf.Variable(int64(memory))
 
 
+def recall_op(*arguments):
+    """`(asked, known)`, of variables and tensors."""
+    handles = map(handle_of, arguments[:3])
+    return library.ops.tfxclass_recall_neighbors(*handles, *arguments[3:])
+
+
+def rank_op(memory, kernel, *arguments):
+    """`(ids, shares)`, of variables, tensors and `normalize`."""
+    *arguments, normalize = arguments
+    handles = handle_of(memory), handle_of(kernel)
+    return library.ops.tfxclass_rank_neighbors(
+        *handles, *arguments, normalize=normalize
+    )
+
+
 TABLES, BITS, PLACES = 2, 1, 3
 
 
@@ -42,7 +59,7 @@ def empty():
 def recall(memory, labels, num_asked=0, step=0):
     """`(asked, known)`, what is remembered of labels alone, as lists."""
     products = tf.zeros([len(labels), TABLES * BITS])
-    asked, known = neighbor_cache.recall_neighbors(
+    asked, known = recall_op(
         memory, *empty(), products, int64(labels), num_asked, step
     )
     assert (known[:, 2 * WIDTH :].numpy() == -1).all()
@@ -88,7 +105,7 @@ def test_recent_labels_equal_the_definition(seed, bits, places, spread):
         shape = 5, TABLES * bits
         products = spread * random.normal(size=shape).astype(np.float32)
         labels = random.integers(-1, 8, 5)
-        _, known = neighbor_cache.recall_neighbors(
+        _, known = recall_op(
             memory_of({}),
             recent,
             centres,
@@ -181,7 +198,7 @@ def test_rows_are_ranked_and_the_best_are_kept(
     found = random.integers(-1, classes, (2, more))
     memory = memory_of({int(labels[0]): (5, [3])} if labels[0] >= 0 else {})
     count = max(more, WIDTH)
-    ids, shares = neighbor_cache.rank_neighbors(
+    ids, shares = rank_op(
         memory,
         tf.Variable(kernel),
         tf.constant(queries),
@@ -243,7 +260,7 @@ def test_what_is_near_gets_the_label_as_its_neighbour():
     def kept(label, step):
         memory = memory_of(rows)
         known = int64([[2, 5, 9]])
-        neighbor_cache.rank_neighbors(
+        rank_op(
             memory,
             tf.Variable(-np.arange(12.0, dtype=np.float32)[:, np.newaxis]),
             tf.ones([1, 1]),
@@ -267,7 +284,7 @@ def test_what_is_near_gets_the_label_as_its_neighbour():
 def test_logits_that_are_not_finite_count_for_nothing():
     kernel = np.ones((6, 2), np.float32)
     kernel[2], kernel[3] = np.nan, np.inf
-    ids, shares = neighbor_cache.rank_neighbors(
+    ids, shares = rank_op(
         memory_of({}),
         tf.Variable(kernel),
         tf.ones([1, 2]),
@@ -306,7 +323,7 @@ def test_errors(name):
     ]
     arguments[place] = value
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        neighbor_cache.rank_neighbors(*arguments)
+        rank_op(*arguments)
 
 
 def test_classes_that_share_a_place_take_less_memory(monkeypatch):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.forest import forest_of
+from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
 from tfxclass.samplers.indexed import neighbors_a_row
@@ -117,14 +117,14 @@ class AutoSampler(IndexedSampler):
         super().__init__(num_sampled, **kwargs)
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.correct_fill = self.estimates_sums = correct_fill
-        self.source = forest_of(
-            self,
-            num_trees,
-            leaf_size,
-            num_candidates,
-            num_neighbors,
-            query_fraction,
+        self.source = forest = Forest(
+            num_trees, leaf_size, num_candidates, num_neighbors, self.seed
         )
+        self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
+        self.num_candidates = forest.num_candidates
+        self.num_neighbors = forest.num_neighbors
+        may_cache = query_fraction is not None or correct_fill
+        self.set_query_fraction(query_fraction, may_cache)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)

@@ -247,31 +247,6 @@ class Forest:
         )
 
 
-def forest_of(
-    sampler: IndexedSampler,
-    num_trees: int | None,
-    leaf_size: int,
-    num_candidates: int | None,
-    num_neighbors: int | None,
-    query_fraction: float | None,
-) -> Forest:
-    """The `Forest` of a sampler, whose options become the sampler's."""
-    forest = Forest(
-        num_trees,
-        leaf_size,
-        num_candidates,
-        num_neighbors,
-        sampler.seed,
-    )
-    sampler.num_trees = forest.num_trees
-    sampler.leaf_size = forest.leaf_size
-    sampler.num_candidates = forest.num_candidates
-    sampler.num_neighbors = forest.num_neighbors
-    may_cache = query_fraction is not None or sampler.correct_fill
-    sampler.set_query_fraction(query_fraction, may_cache)
-    return forest
-
-
 @keras.saving.register_keras_serializable("tfxclass")
 class HashingForestSampler(IndexedSampler):
     """Labels, the nearest classes by a forest, and uniform samples.
@@ -367,14 +342,14 @@ class HashingForestSampler(IndexedSampler):
         if isinstance(allocation, dict):
             allocation = keras.saving.deserialize_keras_object(allocation)
         self.allocation = allocation
-        self.source = forest_of(
-            self,
-            num_trees,
-            leaf_size,
-            num_candidates,
-            num_neighbors,
-            query_fraction,
+        self.source = forest = Forest(
+            num_trees, leaf_size, num_candidates, num_neighbors, self.seed
         )
+        self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
+        self.num_candidates = forest.num_candidates
+        self.num_neighbors = forest.num_neighbors
+        may_cache = query_fraction is not None or correct_fill
+        self.set_query_fraction(query_fraction, may_cache)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
