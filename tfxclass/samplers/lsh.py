@@ -229,7 +229,7 @@ class LSHSampler(IndexedSampler):
         wanted = times * (budget // tf.maximum(batch, 1) + 1)
         pool = self.searched_fraction() * tf.cast(times * budget, tf.float32)
         pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
-        found: list[Any] = []
+        found = []
 
         def search(rows, count):
             of_rows = tf.gather(asked, rows), tf.gather(valid, rows)

@@ -63,11 +63,12 @@ class NeighborCache:
     is compared with the cached neighbors of its label, with the cached
     neighbors of one of these neighbors (a neighbor's neighbor is likely to be
     a neighbor), and with the labels of recent rows whose features were similar,
-    which hash tables give. The best eight are
-    cached. One of them, another one in each step, gets the row's label as its
-    own neighbor, since neighbors are mutual. Nothing is built, and no entry is
-    older than the last row of its label. A sampler may search an index for
-    some rows as well, those whose labels were searched for longest ago.
+    which hash tables give: a row's bucket is a code of the signs of random
+    projections, less their running means. The best eight are cached. One of
+    them, another one in each step, gets the row's label as its own neighbor,
+    since neighbors are mutual. Nothing is built, and no entry is older than
+    the last row of its label. A sampler may search an index for some rows as
+    well, those whose labels were searched for longest ago.
 
     From 2^20 classes on several classes share an entry. The cache lies on a
     CPU. Under a strategy each worker reads and writes the copy of its first
