@@ -35,7 +35,7 @@ from benchmarks import measure
 from benchmarks.comparison.methods import cosine_head
 from benchmarks.comparison.sets import options_of
 from tfxclass.rows.blocks import effective_classes
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 
 CACHE = os.path.join(measure.CACHE, "groups")
 METHODS = ("uniform", "auto", "lsh", "forest")

@@ -15,7 +15,7 @@ from tfxclass.export.searches import ExactSearch
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import stock_search
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 
 NUM_CLASSES = 3_000
 DIM = 64

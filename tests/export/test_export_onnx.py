@@ -15,7 +15,7 @@ from tfxclass.export import accuracy
 from tfxclass.export import onnx_classifier
 from tfxclass.export import onnx_model
 from tfxclass.export import onnx_rows
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")

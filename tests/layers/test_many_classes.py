@@ -15,7 +15,7 @@ from tfxclass.ops import library
 from tfxclass.rows import blocks
 from tfxclass.rows import search
 from tfxclass.rows import stock_search
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.loss import cross_entropy
 
 CLASSES = 1_000_000

@@ -14,7 +14,7 @@ from tfxclass import samplers
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows import blocks
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 
 HEADS = {
     "full": lambda: layers.FullSoftmax(30),

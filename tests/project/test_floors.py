@@ -9,7 +9,7 @@ ROOT = pathlib.Path(tfxclass.__file__).parent
 # From the ground up; a folder may use those on earlier lines. A file of the
 # package itself is named as it is.
 FLOORS = [
-    ["checks", "progress", "text_files", "types", "owners"],
+    ["checks", "progress", "text_files", "types"],
     ["h5_config", "initializers", "keras_internals", "paths", "saved_random"],
     ["saving", "shards"],
     ["ops"],

@@ -13,8 +13,8 @@ ALLOWED = {
     "core/forward.py:_features_only": "set within one call of a model, which "
     "takes no arguments for its layers",
     "text_features.py:_COMPILED": "set within one call of a model",
-    "owners.py:OWNERS": "by the identity of a variable, weakly: Keras hands "
-    "optimizers and files variables alone",
+    "rows/class_matrix.py:_OWNERS": "by the identity of a variable, weakly: "
+    "Keras hands optimizers and files variables alone",
     "shards/exchange.py:NO_EXCHANGE": "nothing changes it",
     "distribute/asynchronous.py:_lock": "guards what TensorFlow creates "
     "without a lock, and has no state",
@@ -32,7 +32,7 @@ ALLOWED = {
 }
 MAKERS = (
     "Condition ContextVar Counter Lock OrderedDict RLock Semaphore "
-    "WeakKeyDictionary WeakRegistry WeakSet WeakValueDictionary count cycle "
+    "WeakKeyDictionary WeakSet WeakValueDictionary count cycle "
     "defaultdict deque dict list local set"
 ).split()
 CHANGES = (

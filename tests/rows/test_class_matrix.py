@@ -10,14 +10,9 @@ import tensorflow as tf
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import shards
-from tfxclass.owners import WeakRegistry
 from tfxclass.rows import class_matrix
 from tfxclass.rows.class_matrix import ClassMatrix
-from tfxclass.shards import server_shards
-
-
-class Owner:
-    pass
+from tfxclass.shards import shards as shards_lib
 
 
 def variables():
@@ -25,36 +20,33 @@ def variables():
     yield tf.Variable(tf.ones([4, 2]))
 
 
-def test_a_registry_knows_variables_apart():
-    registry = WeakRegistry()
-    keys = [*variables(), *variables()]
-    owners = [Owner() for _ in keys]
-    for key, owner in zip(keys, owners, strict=True):
-        assert registry.get(key) is None
-        registry.set(key, owner)
-    assert [registry.get(key) for key in keys] == owners
-    registry.set(keys[0], owners[1])
-    assert registry.get(keys[0]) is owners[1]
+def test_owners_know_variables_apart():
+    kernels = [*variables(), *variables()]
+    matrices = [ClassMatrix(kernel) for kernel in kernels]
+    for kernel, matrix in zip(kernels, matrices, strict=True):
+        assert class_matrix.owner_of(kernel) is matrix
+    tied = ClassMatrix(kernels[0])
+    assert class_matrix.owner_of(kernels[0]) is tied
+    assert class_matrix.owner_of(None) is class_matrix.owner_of(3) is None
 
 
-def test_an_entry_goes_with_its_variable():
-    registry, owner = WeakRegistry(), Owner()
-    for key in variables():
-        registry.set(key, owner)
-    del key
-    gc.collect()
-    assert not registry._entries
-    assert registry.get(None) is None and registry.get(3) is None
+def test_a_variable_with_the_id_of_a_dead_one_has_no_owner():
+    matrix = ClassMatrix(next(variables()))
+    for state in variables():
+        matrix.own(state)
+        assert class_matrix.owner_of(state) is matrix
+    number, other = id(state), keras.Variable(0.0)
+    class_matrix._OWNERS[id(other)] = class_matrix._OWNERS[number]
+    assert class_matrix.owner_of(other) is None
 
 
 def test_an_owner_is_not_kept():
-    registry, owner = WeakRegistry(), Owner()
-    for key in variables():
-        registry.set(key, owner)
-        assert registry.get(key) is owner
-    del owner
-    gc.collect()
-    assert registry.get(key) is None
+    for kernel in variables():
+        matrix = ClassMatrix(kernel)
+        assert class_matrix.owner_of(kernel) is matrix
+        del matrix
+        gc.collect()
+        assert class_matrix.owner_of(kernel) is None
 
 
 def test_class_vectors_of_a_head():
@@ -96,7 +88,7 @@ def test_all_class_vectors_have_an_owner(make):
     )
 
 
-class TwoServers(server_shards.ServerShards):
+class TwoServers(shards_lib.ServerShards):
     def _count(self):
         return 2
 

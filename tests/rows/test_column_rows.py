@@ -9,7 +9,7 @@ import tfxclass
 from tests.support import reference
 from tfxclass.rows import column_rows
 from tfxclass.rows import stock_search
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 
 DIM = 24
 

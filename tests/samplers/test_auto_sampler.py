@@ -12,8 +12,8 @@ from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.rows import blocks
 from tfxclass.rows.blocks import effective_classes
-from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers import drift
+from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.samplers import schedule
 
 CLASSES, DIM, SAMPLED = 400, 8, 60
 
@@ -42,7 +42,7 @@ def measured(head):
 
 @pytest.fixture
 def probe_each_step(monkeypatch):
-    monkeypatch.setattr(drift, "PROBE_SHARE", 1.0)
+    monkeypatch.setattr(schedule, "PROBE_SHARE", 1.0)
     monkeypatch.setattr("tfxclass.samplers.auto.PROBE_SHARE", 1.0)
 
 
@@ -272,7 +272,9 @@ def test_a_forest_is_asked_as_well_where_that_is_wanted(probe_each_step):
 
 
 def test_a_shard_asks_a_forest():
-    sampler = samplers.AutoSampler(9, seed=1).for_rows(0, 50, 9, seed=1)
+    sampler = samplers.AutoSampler(9, seed=1).for_rows(
+        0, 50, num_sampled=9, seed=1
+    )
     assert sampler.searched_fraction() == 1
 
 

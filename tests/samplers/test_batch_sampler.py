@@ -186,7 +186,7 @@ BAD = {
         ["sum over all classes"],
     ),
     "shards": (
-        lambda: samplers.BatchSampler(5).for_rows(0, 3, 2, None),
+        lambda: samplers.BatchSampler(5).for_rows(0, 3, num_sampled=2),
         ["does not work in a ShardedSoftmax"],
     ),
 }

@@ -11,10 +11,11 @@ from tests.support import reference
 from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import samplers
-from tfxclass.ops import neighbor_memory
+from tfxclass.ops import library
+from tfxclass.ops.placement import handle_of
 from tfxclass.samplers import indexed
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.candidates import candidate_count
+from tfxclass.samplers.indexed import candidate_count
 
 CLASSES, DIM, BATCH, WIDTH = 300, 8, 16, 4
 
@@ -31,6 +32,21 @@ def memory_of(rows, slots=20):
     return tf.Variable(int64(memory))
 
 
+def recall_op(*arguments):
+    """`(asked, known)`, of variables and tensors."""
+    handles = map(handle_of, arguments[:3])
+    return library.ops.tfxclass_recall_neighbors(*handles, *arguments[3:])
+
+
+def rank_op(memory, kernel, *arguments):
+    """`(ids, shares)`, of variables, tensors and `normalize`."""
+    *arguments, normalize = arguments
+    handles = handle_of(memory), handle_of(kernel)
+    return library.ops.tfxclass_rank_neighbors(
+        *handles, *arguments, normalize=normalize
+    )
+
+
 TABLES, BITS, PLACES = 2, 1, 3
 
 
@@ -43,7 +59,7 @@ def empty():
 def recall(memory, labels, num_asked=0, step=0):
     """`(asked, known)`, what is remembered of labels alone, as lists."""
     products = tf.zeros([len(labels), TABLES * BITS])
-    asked, known = neighbor_memory.recall(
+    asked, known = recall_op(
         memory, *empty(), products, int64(labels), num_asked, step
     )
     assert (known[:, 2 * WIDTH :].numpy() == -1).all()
@@ -89,7 +105,7 @@ def test_recent_labels_equal_the_definition(seed, bits, places, spread):
         shape = 5, TABLES * bits
         products = spread * random.normal(size=shape).astype(np.float32)
         labels = random.integers(-1, 8, 5)
-        _, known = neighbor_memory.recall(
+        _, known = recall_op(
             memory_of({}),
             recent,
             centres,
@@ -123,15 +139,15 @@ def test_recent_labels_equal_the_definition(seed, bits, places, spread):
 
 def test_buckets_fill_evenly_wherever_features_lie():
     """Far from zero the signs of products alone would be all the same."""
-    sampler = samplers.HashingForestSampler(9, seed=1)
+    sampler = samplers.AutoSampler(9, seed=1)
     sampler.build((CLASSES, DIM))
-    kept = sampler.neighbor_cache
+    kept, kernel = sampler.neighbor_cache, tf.Variable(tf.ones([CLASSES, DIM]))
     random = np.random.default_rng(0)
     for step in range(20):
         features = 50 + random.normal(size=(64, DIM)).astype(np.float32)
         features = tf.constant(features)
         labels = int64(random.integers(0, CLASSES, (64, 1)))
-        kept.recall(features, labels, int64(step))
+        kept.find(features, labels, kernel, int64(8), int64(step))
     in_use = (kept.recent.numpy()[:, :, 0] >= 0).mean()
     assert in_use > 0.6, in_use
 
@@ -182,7 +198,7 @@ def test_rows_are_ranked_and_the_best_are_kept(
     found = random.integers(-1, classes, (2, more))
     memory = memory_of({int(labels[0]): (5, [3])} if labels[0] >= 0 else {})
     count = max(more, WIDTH)
-    ids, shares = neighbor_memory.rank(
+    ids, shares = rank_op(
         memory,
         tf.Variable(kernel),
         tf.constant(queries),
@@ -244,7 +260,7 @@ def test_what_is_near_gets_the_label_as_its_neighbour():
     def kept(label, step):
         memory = memory_of(rows)
         known = int64([[2, 5, 9]])
-        neighbor_memory.rank(
+        rank_op(
             memory,
             tf.Variable(-np.arange(12.0, dtype=np.float32)[:, np.newaxis]),
             tf.ones([1, 1]),
@@ -268,7 +284,7 @@ def test_what_is_near_gets_the_label_as_its_neighbour():
 def test_logits_that_are_not_finite_count_for_nothing():
     kernel = np.ones((6, 2), np.float32)
     kernel[2], kernel[3] = np.nan, np.inf
-    ids, shares = neighbor_memory.rank(
+    ids, shares = rank_op(
         memory_of({}),
         tf.Variable(kernel),
         tf.ones([1, 2]),
@@ -307,7 +323,7 @@ def test_errors(name):
     ]
     arguments[place] = value
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        neighbor_memory.rank(*arguments)
+        rank_op(*arguments)
 
 
 def test_classes_that_share_a_place_take_less_memory(monkeypatch):
@@ -417,7 +433,9 @@ def test_laws_of_the_tables_read_them_for_all_rows(options):
     sampler = lsh_sampler(9, **options)
     assert sampler.searched_fraction() == 1
     assert (
-        samplers.LSHSampler(9).for_rows(0, 50, 9, seed=1).searched_fraction()
+        samplers.LSHSampler(9)
+        .for_rows(0, 50, num_sampled=9, seed=1)
+        .searched_fraction()
         == 1
     )
 
@@ -433,7 +451,9 @@ def test_a_part_of_the_rows_has_no_such_law(options):
 def test_shards_and_the_papers_rule_ask_for_all_rows():
     sampler = samplers.HashingForestSampler(9)
     assert sampler.searched_fraction() == 0.0625
-    assert sampler.for_rows(0, 50, 9, seed=1).searched_fraction() == 1
+    assert (
+        sampler.for_rows(0, 50, num_sampled=9, seed=1).searched_fraction() == 1
+    )
     paper = samplers.HashingForestSampler(9, correct_fill=False)
     assert paper.searched_fraction() == 1
     again = samplers.HashingForestSampler(9, query_fraction=0.5).get_config()

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.support.cases import quick
-from tfxclass.samplers.recall_watch import RecallWatch
-from tfxclass.samplers.recall_watch import recall_of
+from tfxclass.samplers.schedule import RecallWatch
+from tfxclass.samplers.schedule import recall_of
 
 QUERIES, BEST = 16, 10
 

@@ -19,11 +19,11 @@ from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
-from tfxclass.rows.class_rows import ClassRows
-from tfxclass.samplers.candidates import candidate_count
-from tfxclass.samplers.candidates import neighbors_a_row
-from tfxclass.samplers.replicas import finite
-from tfxclass.samplers.shards import ShardSamplers
+from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import neighbors_a_row
+from tfxclass.samplers.replicas import ShardSamplers
+from tfxclass.samplers.sampler import finite
 
 CLASSES, DIM = 120, 6
 

@@ -8,17 +8,23 @@ from tests.ops.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.ops.row_groups import ClusterIndex
-from tfxclass.samplers.drift import FixedSchedule
 from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.row_groups import Groups
+from tfxclass.samplers.schedule import FixedSchedule
 
 CLASSES, DIM = 60, 8
 
 
 def forest():
-    source = Forest(3, CLASSES, None, seed=1)  # one leaf: the search is exact
-    source.prepare((CLASSES, DIM), False, cache=None, oversampling=1)
+    source = Forest(3, CLASSES, None, None, seed=1)  # one leaf: it is exact
+    source.prepare((CLASSES, DIM), False)
+    return source
+
+
+def groups():
+    source = Groups(ClusterIndex(), 4, seed=1)
+    source.prepare((CLASSES, DIM), False)
     return source
 
 
@@ -27,7 +33,7 @@ SOURCES = {
     "tables": lambda: samplers.LSHTables(num_hashes=2, num_tables=9).source(
         CLASSES, 20, seed=1
     ),
-    "groups": lambda: Groups(ClusterIndex(), 4, seed=1, normalize=False),
+    "groups": groups,
 }
 
 

@@ -23,7 +23,7 @@ from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import samplers
-from tfxclass import shards
+from tfxclass.rows import sharded_rows
 
 CLASSES, DIM, BATCH, ROWS = 61, 8, 16, 64
 # Sums in another order, through eight steps.
@@ -71,7 +71,7 @@ def fit(model, epochs=2, rows=ROWS):
 def values(model):
     """Weights and slots, rows of all shards in their order."""
     found = {}
-    shards.save([*model.weights, *model.optimizer.variables], found)
+    sharded_rows.save([*model.weights, *model.optimizer.variables], found)
     return list(found.values())
 
 

@@ -21,7 +21,7 @@ from tfxclass.inference.graph import inputs_as_given
 from tfxclass.losses.fit_checks import range_error
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
-from tfxclass.samplers.sample_size import check_num_sampled
+from tfxclass.samplers.sampler import check_num_sampled
 from tfxclass.types import Config
 
 # HeadAdam trains each head at the first rate, and the best head at the others.
@@ -269,7 +269,7 @@ class _Race:
                 f'loss="{given["loss"]}"'
             )
         self.config = {name: given[name] for name in _KEPT}
-        sampled = check_num_sampled(num_sampled, head.num_classes)
+        sampled = check_num_sampled(num_sampled)
         self.config["num_sampled"] = sampled or given.get("num_sampled")
         self._train, self._held_out = data
         self._verbose = verbose

@@ -15,7 +15,7 @@ from tfxclass.rows import stock_search
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last
 from tfxclass.rows.blocks import logits_at
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Config
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.ops import bfloat16_rows
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.int8_rows import Int8Rows
 
 CLASSES = "classes.bin"

@@ -11,8 +11,8 @@ from tfxclass.checks import check_class_order
 from tfxclass.inference.graph import find_head
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.two_tower_softmax import TwoTowerSoftmax
-from tfxclass.shards.state import read
-from tfxclass.shards.state import write
+from tfxclass.rows.sharded_rows import read
+from tfxclass.rows.sharded_rows import write
 
 
 def set_class_vectors(

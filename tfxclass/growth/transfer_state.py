@@ -10,8 +10,8 @@ from tfxclass.core.class_update import ClassUpdate
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import path_of
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.shards.state import read
-from tfxclass.shards.state import write
+from tfxclass.rows.sharded_rows import read
+from tfxclass.rows.sharded_rows import write
 from tfxclass.trees.class_means import ClassMeans
 
 # Sums of gradients are 0 then: see `check_can_change`.

@@ -29,7 +29,6 @@ METHODS = (
     "_backend_update_step",
     "_clip_gradients",
     "_get_variable_index",
-    "_track_variable",
     "_var_key",
 )
 STATE = ("_iterations", "_trainable_variables")

@@ -99,10 +99,6 @@ class OptimizerHooks(_Base):
         """The accumulators of `gradient_accumulation_steps`, or none."""
         return self._accumulated_gradients
 
-    def _track(self, variable):
-        """Makes a variable part of the optimizer's state, after all others."""
-        self._track_variable(variable)
-
     @property
     def _is_replicated(self):
         """Whether several replicas take a step together."""

@@ -18,7 +18,7 @@ from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import search
 from tfxclass.rows.best import Best
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.loss import cross_entropy
 from tfxclass.types import Config
 from tfxclass.types import Margin

@@ -10,8 +10,8 @@ from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.class_set import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.class_rows import in_blocks
+from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.rows.class_matrix import in_blocks
 
 
 class BlockHead(OutputHead):

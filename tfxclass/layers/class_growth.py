@@ -7,7 +7,7 @@ import numpy as np
 
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers.class_set import REMOVED_LOGIT
-from tfxclass.shards import state
+from tfxclass.rows import sharded_rows
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import median_norm
 from tfxclass.trees.new_rows import new_rows
@@ -100,11 +100,11 @@ class ClassGrowth:
             if weight.part is None:
                 continue
             variable = self._head.weights_by_name[weight.name]
-            values = np.array(state.read(variable))
+            values = np.array(sharded_rows.read(variable))
             norm = 1.0 if self._is_cosine else median_norm(values)
             rows = norm * means.of_parts[weight.part]
             _set_rows(weight, values, ids, means, rows)
-            state.write(variable, values)
+            sharded_rows.write(variable, values)
 
     @property
     def _is_cosine(self):

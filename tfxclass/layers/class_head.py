@@ -19,7 +19,7 @@ from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import exact
 from tfxclass.rows import norms
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Margin

@@ -38,11 +38,10 @@ from tfxclass.losses.options import as_loss_options
 from tfxclass.ops import placement
 from tfxclass.rows import blocks
 from tfxclass.rows import search
-from tfxclass.rows import stock_search
 from tfxclass.rows.best import Best
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import merge
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.search import Parts
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
@@ -545,7 +544,7 @@ class OutputHead(keras.layers.Layer):
         further normalization. For cosines they are normalized copies, which
         saves time in each request.
         """
-        return [stock_search.servable(rows) for rows in self.class_rows()]
+        return [rows.servable() for rows in self.class_rows()]
 
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         """Logits of all classes, float32 `[rows, num_classes]`."""

@@ -20,6 +20,7 @@ from tfxclass.samplers import by_name
 from tfxclass.samplers.replicas import sample_for_replicas
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.sampler import finite
 from tfxclass.types import Config
 from tfxclass.types import Shape
 
@@ -218,13 +219,15 @@ class SampledSoftmax(ClassHead):
 
     def sample(self, queries: tf.Tensor, targets: Targets) -> Sample:
         """The `tfxclass.samplers.Sample` of a training step."""
+        matrix = self.class_matrix
+        batch = finite(tf.stop_gradient(queries)), with_negatives(targets)
+        context = tf.distribute.get_replica_context()
         with placement_lib.on(self.rows_device):
-            sample = sample_for_replicas(
-                self.sampler,
-                tf.stop_gradient(queries),
-                with_negatives(targets),
-                self.class_matrix,
-            )
+            if context is not None and context.num_replicas_in_sync > 1:
+                sample = sample_for_replicas(self.sampler, *batch, matrix)
+            else:
+                sample = self.sampler.sample(*batch, matrix.kernel)
+                self.sampler.update(matrix.kernel, sample.ids)
         return sample.without_negatives(self.num_negatives)
 
     def sampled_rows(

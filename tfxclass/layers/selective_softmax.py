@@ -6,7 +6,7 @@ import keras
 
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers import by_name
-from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.forest import HashingForestSampler
 
 
 @keras.saving.register_keras_serializable("tfxclass")

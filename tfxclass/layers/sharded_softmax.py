@@ -19,11 +19,11 @@ from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops.active_classes import active_classes
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows import sharded_rows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import by_name
+from tfxclass.samplers.replicas import ShardSamplers
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.samplers.shards import ShardSamplers
-from tfxclass.shards import state
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Config
 from tfxclass.types import Shape
@@ -308,7 +308,7 @@ class ShardedSoftmax(ClassHead):
 
     def save_own_variables(self, store: Store) -> None:
         # Rows are in the order of all classes, whatever the shards are.
-        state.save(self.class_matrix.variables, store)
+        sharded_rows.save(self.class_matrix.variables, store)
         saved_random.save(self.random, store)
         if self._saves_samplers:
             store["sampler_shards"] = np.array(self.shards.count)
@@ -318,7 +318,7 @@ class ShardedSoftmax(ClassHead):
     def load_own_variables(self, store: Store) -> None:
         with head_weights.loading_into(self):
             rows = saved_random.load(self.random, store)
-            state.load(self.class_matrix.variables, rows)
+            sharded_rows.load(self.class_matrix.variables, rows)
         names = [x for x in store.keys() if x.startswith(_SAMPLER)]
         # Samplers of another number of shards are of other classes: the
         # indexes are built again, from the rows.

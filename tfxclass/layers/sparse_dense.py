@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.keras_internals import custom_gradient
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Initializer

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tfxclass.core.targets import Targets
 from tfxclass.rows import loss
-from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.class_rows import in_blocks
+from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.rows.class_matrix import in_blocks
 from tfxclass.types import Margin
 
 

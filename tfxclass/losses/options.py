@@ -14,7 +14,7 @@ from tfxclass.checks import as_numbers
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.targets import Targets
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Config
 
 #: Options of a row's labels: they weigh the loss, whatever it is.

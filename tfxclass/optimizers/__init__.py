@@ -1,13 +1,13 @@
 """Keras optimizers that update only the rows that occur in a batch."""
 
-from tfxclass.optimizers.adagrad import LazyAdagrad
-from tfxclass.optimizers.adam import LazyAdam
-from tfxclass.optimizers.adam import LazyAdamW
-from tfxclass.optimizers.average_replicas import AverageReplicas
 from tfxclass.optimizers.head_adam import HeadAdam
+from tfxclass.optimizers.lazy import LazyAdagrad
+from tfxclass.optimizers.lazy import LazyAdam
+from tfxclass.optimizers.lazy import LazyAdamW
+from tfxclass.optimizers.lazy import LazySGD
+from tfxclass.optimizers.local_sgd import AverageReplicas
 from tfxclass.optimizers.local_sgd import LocalSGD
 from tfxclass.optimizers.multi_optimizer import MultiOptimizer
-from tfxclass.optimizers.sgd import LazySGD
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import growing_stages
 

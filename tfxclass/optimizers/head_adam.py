@@ -15,10 +15,10 @@ from tfxclass.ops import row_update
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.row_update import RowStorage
 from tfxclass.optimizers import rules
-from tfxclass.optimizers.adam import check_epsilon
+from tfxclass.optimizers.lazy import check_epsilon
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.rows.class_matrix import ClassMatrix
-from tfxclass.shards import shards_of
+from tfxclass.rows.sharded_rows import shards_of
 from tfxclass.types import Config
 from tfxclass.types import Variable
 

@@ -19,7 +19,7 @@ from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import StageSchedule
 from tfxclass.optimizers.stages import check_stages
-from tfxclass.shards import shards_of
+from tfxclass.rows.sharded_rows import shards_of
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import LearningRate
@@ -109,9 +109,7 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         gamma: float | None = None,
         **kwargs: Any,
     ) -> None:
-        _check_stages(learning_rate, interval, stages)
-        _check_gamma(gamma, stages)
-        _check_options(kwargs)
+        _check_arguments(learning_rate, interval, stages, gamma, kwargs)
         if stages is not None:
             stages = check_stages(stages)
             learning_rate = schedule = StageSchedule(stages)
@@ -279,9 +277,14 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         }
 
 
-def _check_stages(learning_rate, interval, stages):
+def _check_arguments(learning_rate, interval, stages, gamma, options):
+    for name in ("slot_dtype", "use_ema", "gradient_accumulation_steps"):
+        if options.get(name):
+            raise ValueError(
+                f"`LocalSGD` has no `{name}`. Received: {name}={options[name]}"
+            )
     if interval is not None:
-        interval = check_positive_int("interval", interval)
+        check_positive_int("interval", interval)
     given = {"learning_rate": learning_rate, "interval": interval}
     for name, value in given.items():
         if stages is not None and value is not None:
@@ -289,14 +292,9 @@ def _check_stages(learning_rate, interval, stages):
                 f"`{name}` must be left out with `stages`, which have their "
                 f"own. Received: {name}={value} and stages={stages}"
             )
-
-
-def _check_gamma(gamma, stages):
-    if gamma is None:
-        return
-    if not gamma > 0:
+    if gamma is not None and not gamma > 0:
         raise ValueError(f"`gamma` must be > 0 or None. Received: {gamma}")
-    if stages is None and gamma < math.inf:
+    if stages is None and gamma not in (None, math.inf):
         raise ValueError(
             "`gamma` needs `stages`: the proximal term pulls to the model at "
             "the start of a stage. Fix: stages=[(learning_rate, steps, "
@@ -304,9 +302,33 @@ def _check_gamma(gamma, stages):
         )
 
 
-def _check_options(options):
-    for name in ("slot_dtype", "use_ema", "gradient_accumulation_steps"):
-        if options.get(name):
+class AverageReplicas(keras.callbacks.Callback):
+    """Averages the replicas of a `LocalSGD` model before each evaluation.
+
+    It also averages at the end of each epoch. Put it first in the list of
+    callbacks, so that later callbacks save and compare the mean. The
+    optimizer's own averages are not shifted by it.
+
+    Example:
+
+    ```python
+    callbacks = [
+        tfxclass.optimizers.AverageReplicas(),
+        keras.callbacks.ModelCheckpoint("model.keras"),
+    ]
+    ```
+    """
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        if not hasattr(model.optimizer, "average"):
             raise ValueError(
-                f"`LocalSGD` has no `{name}`. Received: {name}={options[name]}"
+                "`AverageReplicas` needs a model compiled with `LocalSGD`. "
+                f"Received: {model.optimizer}"
             )
+
+    def on_test_begin(self, logs: Config | None = None) -> None:
+        self.model.optimizer.average()
+
+    def on_epoch_end(self, epoch: int, logs: Config | None = None) -> None:
+        self.model.optimizer.average()

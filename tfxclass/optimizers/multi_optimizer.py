@@ -20,7 +20,7 @@ from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
-#: Layers, models, variables, paths of variables, or lists of them.
+#: Layers, models, variables, or lists of them.
 Owner = Any
 
 
@@ -49,8 +49,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
 
     Args:
         optimizers_and_layers: list of pairs `(optimizer, layers)`, where
-            `layers` is a layer, a model, a variable or the path of a variable
-            (`variable.path`), or a list of these. Layers may be built later.
+            `layers` is a layer, a model, a variable or a list of these. Layers
+            may be built later.
         name: str, name of the optimizer.
 
     Raises:
@@ -88,10 +88,11 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate=0.0, name=name)
-        self.optimizers, owners = _checked(optimizers_and_layers)
-        self._owners = [_flatten(owner) for owner in owners]
-        #: Of a file: `(path, number)` of each variable, or None.
-        self._order = None
+        pairs = _checked(optimizers_and_layers)
+        self.optimizers = [optimizer for optimizer, _ in pairs]
+        self._owners = [_flatten(owner) for _, owner in pairs]
+        #: Of a file: the number of the group of each variable, or None.
+        self._order: list[int] | None = None
         self._numbers()  # Raises if a variable is named twice.
 
     def build(self, variables: Sequence[Variable]) -> None:
@@ -102,26 +103,29 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         )
         with eager_variables():
             for optimizer, group in zip(
-                self.optimizers, self._split(variables)
+                self.optimizers, self._split(variables, variables)
             ):
                 class_matrix.check_rounded(group, optimizer)
                 optimizer.build(group)
             super().build(variables)
 
     def _numbers(self):
-        """The number of the group, by key of a variable or by path."""
+        """The number of the group, by the key or, from a file, by the path."""
         found = {}
         for number, part in self._parts():
             key = part if isinstance(part, str) else self._key_of(part)
-            if found.setdefault(key, number) != number and not self._order:
+            if found.setdefault(key, number) == number:
+                continue
+            if self._order is None:
                 raise ValueError(
                     "A variable must be named with one optimizer. Received: "
                     f"'{_path_of(part)}' with numbers {found[key]} and {number}"
                 )
+            found[key] = None
         return found
 
     def _parts(self):
-        """Pairs of a group's number and a variable or path that it names.
+        """Pairs of a group's number and a variable that it names, or a path.
 
         All variables of a layer, so that it may be frozen and set free. Layers
         may have been built since.
@@ -134,14 +138,16 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
 
     def _numbers_of(self, variables):
         """The number of the group of each variable, a list."""
-        if self._order is not None and _fits(self._order, variables):
-            return [number for _, number in self._order]
         groups = self._numbers()
         found = [
             groups.get(self._key_of(v), groups.get(_path_of(v)))
             for v in variables
         ]
         missing = [_path_of(v) for v, g in zip(variables, found) if g is None]
+        if missing and self._order and len(self._order) == len(variables):
+            # A model comes back with its variables in the same order, but
+            # perhaps with other paths ("model/dense" as "dense").
+            return self._order
         if missing:
             raise ValueError(
                 "Each trainable variable must be named with one optimizer. "
@@ -168,9 +174,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             f"that has it. Received: none for {layer.name!r}"
         )
 
-    def _split(self, variables, *others):
-        """The variables of each group, or what goes with them, lists."""
-        values = others[0] if others else variables
+    def _split(self, variables, values):
+        """What belongs to the variables of each group, lists."""
         groups = [[] for _ in self.optimizers]
         for variable, value in zip(variables, values):
             groups[self._group_of[self._key_of(variable)]].append(value)
@@ -189,36 +194,33 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         if not len(grads):
             return
         variables = self._known_variables(trainable_variables)
-        for optimizer, of_group, names in zip(
+        for optimizer, of_group, group in zip(
             self.optimizers,
             self._split(variables, grads),
-            self._split(variables),
+            self._split(variables, variables),
         ):
             if any(gradient is not None for gradient in of_group):
-                optimizer.apply(of_group, names)
+                optimizer.apply(of_group, group)
             else:
                 count_step(optimizer)
         count_step(self)
 
     def _known_variables(self, variables):
-        if variables is None:
-            if not self.built:
-                raise ValueError(
-                    "`apply` without `trainable_variables` needs an optimizer "
-                    "that is built. Fix: `optimizer.build(variables)` first."
-                )
+        if variables is None and self.built:
             return self._built_for
-        variables = list(variables)
-        if not self.built:
+        variables = list(variables or ())
+        if variables and not self.built:
             self.build(variables)
         unknown = [
-            v for v in variables if self._key_of(v) not in self._group_of
+            _path_of(v)
+            for v in variables
+            if self._key_of(v) not in self._group_of
         ]
-        if unknown:
+        if unknown or not variables:
             raise ValueError(
-                "An optimizer takes the variables that it was built with. Fix: "
-                "make a new one for others. Received: "
-                f"{list(map(_path_of, unknown))}"
+                "`apply` takes the variables that the optimizer is built with: "
+                "give them, or call `optimizer.build(variables)` first, and "
+                f"make a new optimizer for others. Received: {unknown}"
             )
         return variables
 
@@ -233,18 +235,16 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: float | Scalar) -> None:
-        first, *rates = (_number(rate) for rate in self.learning_rates)
+        first = _number(self.learning_rate)
         if not first:
             raise ValueError(
-                "`learning_rate` moves the rates of all groups by one factor, "
-                "but the first one's is 0. Fix: set that of each group, "
-                "`optimizer.optimizers[i].learning_rate`. Received: "
-                f"learning_rate={learning_rate}"
+                "`learning_rate` moves all rates by one factor, but the first "
+                "group's is 0. Fix: set `optimizers[i].learning_rate`. "
+                f"Received: learning_rate={learning_rate}"
             )
-        self.optimizers[0].learning_rate = learning_rate
-        factor = _number(learning_rate) / first
-        for optimizer, rate in zip(self.optimizers[1:], rates):
-            optimizer.learning_rate = rate * factor
+        rates = [_number(rate) for rate in self.learning_rates]
+        for optimizer, rate in zip(self.optimizers, rates):
+            optimizer.learning_rate = _number(learning_rate) * rate / first
 
     def exclude_from_weight_decay(
         self,
@@ -258,7 +258,9 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         )
 
     def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
-        for optimizer, group in zip(self.optimizers, self._split(var_list)):
+        for optimizer, group in zip(
+            self.optimizers, self._split(var_list, var_list)
+        ):
             optimizer.finalize_variable_values(group)
 
     def save_own_variables(self, store: Store) -> None:
@@ -271,18 +273,17 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             variable.assign(store[str(i)])
 
     def get_config(self) -> Config:
-        order = [[_path_of(part), number] for number, part in self._parts()]
+        parts = [[_path_of(part), number] for number, part in self._parts()]
         if self.built:
-            variables = self._built_for
-            numbers = [self._group_of[self._key_of(v)] for v in variables]
-            order = [[_path_of(v), n] for v, n in zip(variables, numbers)]
+            parts = [
+                [_path_of(v), self._group_of[self._key_of(v)]]
+                for v in self._built_for
+            ]
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,
             "optimizers": [serialize(x) for x in self.optimizers],
-            # A model may come back with other paths ("model/dense" as
-            # "dense"), but not with its variables in another order.
-            "variables": order,
+            "variables": parts,
         }
 
     @classmethod
@@ -293,32 +294,22 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             keras.saving.deserialize_keras_object(x, custom_objects)
             for x in config["optimizers"]
         ]
-        order = config["variables"]
         self = cls([(x, []) for x in optimizers], name=config["name"])
-        self._owners = [
-            [path for path, owner in order if owner == number]
-            for number in range(len(optimizers))
-        ]
-        # By position where paths repeat or are others now.
-        self._order = order
+        for path, number in config["variables"]:
+            self._owners[number].append(path)
+        self._order = [number for _, number in config["variables"]]
         return self
-
-
-def _fits(order, variables):
-    """Whether these are the variables, in this order."""
-    names = [path.split("/")[-1] for path, _ in order]
-    return names == [_path_of(v).split("/")[-1] for v in variables]
 
 
 def _flatten(owner):
     """The layers, variables and paths in what a user named, one list."""
     if isinstance(owner, (list, tuple)):
         return [part for parts in owner for part in _flatten(parts)]
-    if isinstance(owner, (keras.Layer, keras.Variable, tf.Variable, str)):
+    if isinstance(owner, (keras.Layer, keras.Variable, tf.Variable)):
         return [owner]
     raise ValueError(
-        "Expected layers, models, variables or paths of variables, or lists "
-        f"of them. Received: {owner!r}"
+        "Expected layers, models or variables, or lists of them. Received: "
+        f"{owner!r}"
     )
 
 
@@ -332,41 +323,36 @@ def _number(rate):
 
 
 def _checked(pairs):
-    """The optimizers, and what is named with each."""
+    """The pairs of optimizer and layers, a list; ValueError for others."""
     name, items = "optimizers_and_layers", "pairs (optimizer, layers)"
     pairs = as_list(name, pairs, items)
     if not pairs:
         raise ValueError(f"`{name}` must be a list of {items}. Received: []")
     for number, pair in enumerate(pairs):
-        _check_pair(f"optimizers_and_layers[{number}]", pair)
-    optimizers = [optimizer for optimizer, _ in pairs]
-    if len(set(map(id, optimizers))) < len(optimizers):
+        is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
+        if not is_pair or not isinstance(pair[0], keras.optimizers.Optimizer):
+            raise ValueError(
+                f"`{name}[{number}]` must be a pair of a Keras optimizer and "
+                f"layers. Received: {pair!r}"
+            )
+        is_nested = isinstance(pair[0], _NESTED)
+        if is_nested or pair[0].loss_scale_factor is not None:
+            raise ValueError(
+                f"`{name}[{number}]` must have an optimizer without groups or "
+                "a loss scale. Fix: name its groups here, and wrap the "
+                "MultiOptimizer in LossScaleOptimizer. Received: a "
+                f"{type(pair[0]).__name__}"
+            )
+    if len({id(optimizer) for optimizer, _ in pairs}) < len(pairs):
         raise ValueError(
             "An optimizer may be named once in `optimizers_and_layers`: give "
             "it a list of layers. Received: the same one twice"
         )
-    return optimizers, [owner for _, owner in pairs]
+    return pairs
 
 
-def _check_pair(name, pair):
-    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-        raise ValueError(
-            f"`{name}` must be a pair (optimizer, layers). Received: {pair!r}"
-        )
-    optimizer = pair[0]
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise ValueError(
-            f"`{name}` must begin with a Keras optimizer. Received: "
-            f"{optimizer!r}"
-        )
-    if isinstance(optimizer, (MultiOptimizer, keras.optimizers.MultiOptimizer)):
-        raise ValueError(
-            f"`{name}` is of several groups itself. Fix: name its groups here."
-        )
-    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    if is_scaled or optimizer.loss_scale_factor is not None:
-        raise ValueError(
-            "A loss has one scale. Fix: wrap the MultiOptimizer in "
-            "LossScaleOptimizer. Received: a scaled optimizer in "
-            f"`{name}`"
-        )
+_NESTED = (
+    MultiOptimizer,
+    keras.optimizers.MultiOptimizer,
+    keras.optimizers.LossScaleOptimizer,
+)

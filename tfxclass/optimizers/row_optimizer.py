@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass import shards as shards_lib
 from tfxclass.checks import check_choice
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core.scopes import check_made_within
@@ -26,10 +25,10 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.row_update import RowStorage
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers import rules
-from tfxclass.optimizers import sharded_slots
-from tfxclass.optimizers.gradient_sums import GradientSums
+from tfxclass.optimizers.row_gradients import GradientSums
 from tfxclass.rows import class_gradients
 from tfxclass.rows import class_matrix
+from tfxclass.rows import sharded_rows
 from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.types import Config
 from tfxclass.types import Gradient
@@ -39,6 +38,8 @@ from tfxclass.types import Variable
 
 # State that an optimizer of Keras may ask for.
 _KERAS_STATE = ("momentum", "velocity", "velocity_hat", "accumulator")
+# Options that need the rows of all shards.
+_NEED_ALL_ROWS = ("clipnorm", "global_clipnorm", "gradient_accumulation_steps")
 # Options that need the whole gradient before the first row is updated.
 _NEED_WHOLE_GRADIENT = (
     "gradient_accumulation_steps",
@@ -143,8 +144,8 @@ class RowOptimizer(OptimizerHooks):
         if any(matrix.is_half for matrix in self._matrices.values()):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
         if self._is_replicated:
-            for variable in filter(shards_lib.shards_of, variables):
-                sharded_slots.check(self, variable)
+            for variable in filter(sharded_rows.shards_of, variables):
+                self._check_sharded(variable)
             for matrix in self._matrices.values():
                 matrix.optimizer = self
         with eager_variables():
@@ -152,7 +153,7 @@ class RowOptimizer(OptimizerHooks):
             self._states = [self._make_state(v) for v in variables]
             super().build(variables)
             if self.gradient_accumulation_steps and not self._is_replicated:
-                self._sums = GradientSums(self, variables)
+                self._sums = GradientSums(self)
 
     def _matrix_of(self, variable):
         """The `ClassMatrix` whose class vectors a variable has, or None."""
@@ -193,7 +194,7 @@ class RowOptimizer(OptimizerHooks):
         extended = self._strategy.extended
         with extended.colocate_vars_with(tf_variable(reference)):
             if self._is_replicated:
-                return sharded_slots.add(reference, make)
+                return sharded_rows.make_alongside(reference, make)
             with _device_of(reference):
                 return make()
 
@@ -263,14 +264,15 @@ class RowOptimizer(OptimizerHooks):
     def _deferred(self, gradient, variable):
         """The `DeferredGradient` of class vectors, or None."""
         kernel = self._built_for[self._index_of(variable)]
+        matrix = self._matrix_of(kernel)
         if (
             isinstance(gradient, tf.IndexedSlices)
-            or self._matrix_of(kernel) is None
+            or matrix is None
             or self._storage_of(kernel).slot_dtype != tf.float32
             or getattr(kernel, "constraint", None) is not None
         ):
             return None
-        return class_gradients.take(gradient, variable)
+        return class_gradients.take(gradient, variable, matrix)
 
     def _as_rows(self, gradient, variable):
         """Names all rows where Keras cannot update the variable."""
@@ -316,6 +318,18 @@ class RowOptimizer(OptimizerHooks):
                 f"out, or use keras.optimizers.{keras_name}."
             )
 
+    def _check_sharded(self, variable):
+        """Refuses what needs the gradient or the variable as a whole."""
+        options = {name: getattr(self, name) for name in _NEED_ALL_ROWS}
+        if self.second_moment == "matrix":
+            options["second_moment"] = "matrix"
+        for name, value in options.items():
+            if value:
+                raise ValueError(
+                    f"`{name}` needs more than the rows of one replica, but "
+                    f"{variable.path!r} is in shards. Received: {name}={value}"
+                )
+
     def _step(self, grads, variables):
         if any(isinstance(g, tf.IndexedSlices) for g in grads):
             self._row_steps(grads, variables)
@@ -324,8 +338,9 @@ class RowOptimizer(OptimizerHooks):
 
     def _step_with_means(self, grads, variables):
         self._sums.add(grads, variables)
-        self._row_steps(self._sums.means(grads, variables), variables)
-        self._sums.clear()
+        means = self._sums.means(grads, variables)
+        self._row_steps(means, variables)
+        self._sums.clear(means, variables)
 
     def _row_steps(self, grads, variables):
         """As Keras' step, with weight decay in the row updates."""
@@ -346,7 +361,7 @@ class RowOptimizer(OptimizerHooks):
             return reduce(pairs)
         pairs = list(pairs)
         variables = [self._built_for[self._index_of(v)] for _, v in pairs]
-        is_whole = [shards_lib.shards_of(v) is None for v in variables]
+        is_whole = [sharded_rows.shards_of(v) is None for v in variables]
         return row_gradients.all_reduce(reduce, pairs, is_whole)
 
     def update_step(
@@ -392,11 +407,11 @@ class RowOptimizer(OptimizerHooks):
         return tf.cast(learning_rate, tf.float64) * self.weight_decay
 
     def save_own_variables(self, store: Store) -> None:
-        shards_lib.save(self.variables, store)
+        sharded_rows.save(self.variables, store)
 
     def load_own_variables(self, store: Store) -> None:
         if len(store.keys()) == len(self.variables):
-            shards_lib.load(self.variables, store)
+            sharded_rows.load(self.variables, store)
         else:
             super().load_own_variables(store)  # warns
 

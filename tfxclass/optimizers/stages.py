@@ -112,24 +112,20 @@ def check_stages(
         raise ValueError(
             "`stages` must have at least one stage. Received: stages=[]"
         )
-    return [_check_stage(number, stage) for number, stage in enumerate(stages)]
-
-
-def _check_stage(number, stage):
-    name = f"stages[{number}]"
-    if np.shape(stage) != (3,):
-        raise ValueError(
-            "A stage must be (learning_rate, steps, interval). Received: "
-            f"{name}={stage!r}"
-        )
-    learning_rate, steps, interval = stage
-    if not 0 < learning_rate < math.inf:
-        raise ValueError(
-            f"`{name}.learning_rate` must be > 0. Received: {learning_rate}"
-        )
-    check_positive_int(f"{name}.steps", steps)
-    check_positive_int(f"{name}.interval", interval)
-    return Stage(float(learning_rate), int(steps), int(interval))
+    for number, stage in enumerate(stages):
+        name = f"stages[{number}]"
+        if np.shape(stage) != (3,):
+            raise ValueError(
+                "A stage must be (learning_rate, steps, interval). Received: "
+                f"{name}={stage!r}"
+            )
+        if not 0 < stage[0] < math.inf:
+            raise ValueError(
+                f"`{name}.learning_rate` must be > 0. Received: {stage[0]}"
+            )
+        check_positive_int(f"{name}.steps", stage[1])
+        check_positive_int(f"{name}.interval", stage[2])
+    return [Stage(float(x), int(y), int(z)) for x, y, z in stages]
 
 
 class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):

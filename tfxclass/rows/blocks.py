@@ -13,7 +13,7 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.rows import norms
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Scalar
 
 # Logits of a block: 8 MiB of float32, about what stays in a last-level cache.

@@ -1,20 +1,19 @@
 """Gradients of the exact loss that an optimizer applies class by class.
 
-The gradient of a class matrix is a dense tensor for every reader. An attribute
-of the tensor says what it is computed from, as a head's output has its forward
-pass (`core/forward.py`). An optimizer that finds the attribute updates a few
+The gradient of a class matrix is a dense tensor for every reader. The
+`ClassMatrix` knows what it is computed from, so an optimizer can update a few
 class vectors at a time (`optimizers/row_optimizer.py`). Then nobody reads the
 tensor, and TensorFlow prunes it from the step: the whole gradient is never
-stored. A sum of gradients, or a clipped or scaled copy, is another tensor
-without the attribute.
+stored. A sum of gradients, or a clipped or scaled copy, is another tensor, of
+which nothing is known.
 
-The attribute exists only while a `tf.function` is traced, and goes with its
-graph. A `ClassMatrix` that held the gradient would keep the graph. The
-attribute counts only if nothing has written the class matrix since the loss
-read it.
+The gradient function of the loss keeps a `DeferredGradient`, and goes with its
+graph. The `ClassMatrix` has a weak reference, which keeps no graph. It counts
+only if nothing has written the class matrix since the loss read it.
 """
 
 import dataclasses
+import weakref
 from typing import Any
 
 import keras
@@ -22,10 +21,11 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops.exact_softmax import ClassGradient
+from tfxclass.rows import class_matrix
+from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.types import Gradient
 from tfxclass.types import Variable
 
-_ATTRIBUTE = "_tfxclass_class_gradient"
 # Ops that leave the variable as it is.
 _READERS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 
@@ -33,7 +33,8 @@ _READERS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 class WriteGuard:
     """The ops that have used a variable so far, in the graph being traced."""
 
-    def __init__(self, variable: Variable) -> None:
+    def __init__(self, variable: Variable, matrix: ClassMatrix) -> None:
+        self.matrix = matrix
         self._graph = _current_graph()
         self._variable = tf_variable(variable)
         self._known = {op.name for op in self._users()}
@@ -57,41 +58,46 @@ class DeferredGradient:
     """A gradient of a kernel, and when its rows may be written.
 
     Attributes:
+        tensor: the gradient, dense.
         gradient: `ClassGradient`.
-        watch: `WriteGuard` of the kernel.
+        guard: `WriteGuard` of the kernel.
         of_bias: the tensor that is the gradient of the bias, or None.
         after: list of tensors: once these are there, nothing reads the kernel.
         is_taken: bool.
     """
 
+    tensor: tf.Tensor
     gradient: ClassGradient
-    watch: WriteGuard
+    guard: WriteGuard
     of_bias: tf.Tensor | None
     after: list[tf.Tensor]
     is_taken: bool = False
 
+    def __post_init__(self) -> None:
+        self.guard.matrix.deferred_gradient = weakref.ref(self)
 
-def watch(variable: Any) -> WriteGuard | None:
+
+def guard(variable: Any) -> WriteGuard | None:
     """A `WriteGuard`, or None where no gradient can be deferred."""
     is_variable = isinstance(variable, (keras.Variable, tf.Variable))
     if not is_variable or tf.distribute.has_strategy():
         return None
     if tf.executing_eagerly() or not hasattr(_current_graph(), "capture"):
         return None
-    return WriteGuard(variable)
+    matrix = class_matrix.of(variable)
+    return None if matrix is None else WriteGuard(variable, matrix)
 
 
-def attach(gradient: tf.Tensor, deferred: DeferredGradient) -> None:
-    """Makes `take` find `deferred` with the gradient, a tensor."""
-    setattr(gradient, _ATTRIBUTE, deferred)
-
-
-def take(gradient: Gradient, variable: tf.Variable) -> DeferredGradient | None:
+def take(
+    gradient: Gradient, variable: tf.Variable, matrix: ClassMatrix
+) -> DeferredGradient | None:
     """The `DeferredGradient` of a gradient, once; or None."""
-    deferred = getattr(gradient, _ATTRIBUTE, None)
+    deferred = matrix.deferred_gradient()
     if deferred is None or deferred.is_taken:
         return None
-    if not deferred.watch.is_as_it_was(variable):
+    if deferred.tensor is not gradient:
+        return None
+    if not deferred.guard.is_as_it_was(variable):
         return None
     deferred.is_taken = True
     return deferred

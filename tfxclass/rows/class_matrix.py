@@ -3,7 +3,9 @@
 import weakref
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -13,15 +15,138 @@ from tfxclass import shards as shards_lib
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import placement
-from tfxclass.owners import OWNERS
-from tfxclass.rows import stock_search
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.ops.stored_rows import StoredRows
+from tfxclass.ops.stored_rows import zeros_variable
+from tfxclass.rows import norms
 from tfxclass.types import Variable
 
 # Random initial values differ by under 1 % from what the initializer says.
 # Training makes them 1.7 times as large in small models, and 8 in others.
 _TRAINED_RATIO = 1.3
 _SAMPLED_ROWS = 1000
+# Rows that are normalized at a time for an export.
+_BLOCK = 65_536
+
+# The `ClassMatrix` of each variable that it owns, by the variable's id. Keras
+# hands optimizers and files variables alone, and they cannot be keys: they
+# have no hash, and `==` compares their elements.
+_OWNERS: weakref.WeakValueDictionary[int, "ClassMatrix"] = (
+    weakref.WeakValueDictionary()
+)
+
+
+class ClassRows(NamedTuple):
+    """The rows of consecutive classes; logits are `queries . rows + bias`.
+
+    Attributes:
+        kernel: variable or float32 tensor `[capacity, dim]`; rows from `size`
+            on are padding.
+        bias: variable or tensor `[capacity]`, or None.
+        normalize: bool, whether rows are divided by their norms (cosine).
+        first: int, the first class.
+        size: int, number of classes; None for all rows of `kernel`.
+        device: str, where all rows are computed with, if not where the step
+            is: on the host or the server that holds them.
+        log_counts: float32 `[capacity]` of rows that are a sample, log of the
+            expected count of each; infinite for a row that is none. None
+            where they are all rows.
+        bfloat16_products: bool, whether products of the exact softmax may be
+            of numbers rounded to bfloat16.
+        is_stock: bool, whether only TensorFlow's own ops may read them, as in
+            an export.
+    """
+
+    kernel: Any
+    bias: Any = None
+    normalize: bool = False
+    first: int = 0
+    size: int | None = None
+    device: str | None = None
+    log_counts: Any = None
+    bfloat16_products: bool = False
+    is_stock: bool = False
+
+    @property
+    def capacity(self) -> int:
+        """Rows of `kernel`, int."""
+        return self.kernel.shape[0]
+
+    @property
+    def num_classes(self) -> int:
+        """int."""
+        return self.capacity if self.size is None else self.size
+
+    def local_ids(self, ids: tf.Tensor) -> tf.Tensor:
+        """Rows of classes `ids`, int64; -1 for padding and other classes."""
+        if not self.first and self.size is None:
+            return ids
+        local = ids - self.first
+        is_here = (ids >= 0) & (local >= 0) & (local < self.num_classes)
+        return tf.where(is_here, local, -1)
+
+    def gather(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Some rows; their gradients are row-sparse.
+
+        Args:
+            ids: int64 of any shape, rows of `kernel`.
+
+        Returns:
+            `(kernel, bias)`: float32 `[..., dim]`, normalized if need be, and
+            `[...]` or None.
+        """
+        kernel = placement.gather(self.kernel, ids)
+        if self.normalize:
+            kernel = norms.normalize(kernel)
+        if self.bias is None:
+            return kernel, None
+        return kernel, placement.gather(self.bias, ids)
+
+    def whole(self) -> "ClassRows":
+        """`ClassRows` of tensors without padding."""
+        kernel, bias = self._read(self.kernel), self._read(self.bias)
+        return self._replace(kernel=kernel, bias=bias)
+
+    def _read(self, variable):
+        if variable is None:
+            return None
+        if isinstance(variable, StoredRows):
+            return variable.read()
+        with placement.on(self.device):
+            values = tf.convert_to_tensor(variable)
+        # The gradient of a slice is a copy.
+        if self.size is None or self.size == values.shape[0]:
+            return values
+        return values[: self.size]
+
+    def products(self, queries: tf.Tensor) -> tf.Tensor:
+        """Logits of all classes for queries `[batch, dim]`, in one product."""
+        rows = self.whole()
+        kernel = bfloat16_rows.floats(rows.kernel)
+        logits = tf.matmul(queries, kernel, transpose_b=True)
+        if rows.normalize:
+            logits *= norms.inverse_norms(kernel)
+        return logits if rows.bias is None else logits + rows.bias
+
+    def servable(self) -> "ClassRows":
+        """Variables to serve: those at hand, or a normalized float32 copy."""
+        rows = self._replace(
+            kernel=_variable(self.kernel),
+            bias=_variable(self.bias),
+            device=None,
+            is_stock=True,
+        )
+        if not self.normalize:
+            return rows
+        kernel = tf.convert_to_tensor(rows.kernel)
+        normalized = zeros_variable(kernel.shape, tf.float32, "rows")
+        for start in range(0, kernel.shape[0], _BLOCK):
+            part = bfloat16_rows.widen(kernel[start : start + _BLOCK])
+            normalized[start : start + _BLOCK].assign(norms.normalize(part))
+        return rows._replace(kernel=normalized, normalize=False)
+
+
+def _variable(variable):
+    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 class ClassMatrix:
@@ -71,10 +196,13 @@ class ClassMatrix:
         self.on_moved: Callable[[tf.Tensor], None] | None = None
         self._is_apart = is_apart
         self._optimizer: Any = lambda: None
+        #: Function that returns the last `DeferredGradient`, or None.
+        self.deferred_gradient: Any = lambda: None
         self._parts = shards_lib.parts_of(kernel)
+        self._owned: list[Any] = []
         for variable in self.variables:
             for part in shards_lib.parts_of(variable):
-                OWNERS.set(part, self)
+                self.own(part)
 
     @property
     def variables(self) -> list[Any]:
@@ -84,6 +212,16 @@ class ClassMatrix:
     def has(self, variable: Variable) -> bool:
         """Whether class vectors are in a variable, of one server perhaps."""
         return any(part is variable for part in self._parts)
+
+    def own(self, variable: Variable) -> None:
+        """Makes `owner_of` find this matrix by a variable."""
+        # Optimizer state may live shorter, and another variable get its id.
+        self._owned.append(weakref.ref(variable))
+        _OWNERS[id(variable)] = self
+
+    def owns(self, variable: Variable) -> bool:
+        """Whether a variable was given to `own`."""
+        return any(each() is variable for each in self._owned)
 
     @property
     def device(self) -> str | None:
@@ -160,7 +298,7 @@ class ClassMatrix:
                     for x in self.variables
                 )
             rows = rows._replace(kernel=kernel, bias=(*biases, None)[0])
-        return stock_search.servable(rows)
+        return rows.servable()
 
     def is_trained(self) -> bool:
         """Whether values are much larger than their initializer makes them.
@@ -211,13 +349,40 @@ class ClassMatrix:
             self.on_moved(ids)
 
 
+def owner_of(variable: Any) -> ClassMatrix | None:
+    """The `ClassMatrix` that a variable or its optimizer state belongs to."""
+    matrix = _OWNERS.get(id(variable))
+    return matrix if matrix is not None and matrix.owns(variable) else None
+
+
 def of(variable: Variable) -> ClassMatrix | None:
     """The `ClassMatrix` whose class vectors a variable has, or None.
 
     The class vectors may be those of one server. A bias has none.
     """
-    found = OWNERS.get(variable)
-    return found if found is not None and found.has(variable) else None
+    matrix = owner_of(variable)
+    return matrix if matrix is not None and matrix.has(variable) else None
+
+
+def in_blocks(
+    kernels: Sequence[tf.Tensor | Variable],
+    biases: Sequence[tf.Tensor | Variable | None] | None = None,
+    bfloat16_products: bool = False,
+) -> list[ClassRows]:
+    """`ClassRows` of matrices whose classes are numbered through.
+
+    Args:
+        kernels, biases: as of `ClassRows`; no biases by default.
+        bfloat16_products: of `ClassRows`.
+    """
+    found, first = [], 0
+    biases = [None] * len(kernels) if biases is None else biases
+    for kernel, bias in zip(kernels, biases, strict=True):
+        size = kernel.shape[0]
+        rows = ClassRows(kernel, bias, first=first, size=size)
+        found.append(rows._replace(bfloat16_products=bfloat16_products))
+        first += size
+    return found
 
 
 def check_rounded(

@@ -2,7 +2,7 @@
 
 On a CPU, and on a GPU where rows are bfloat16: those products are the tensor
 cores' (custom_ops/kernels/exact_softmax.cu.h). float32 rows take blocks of
-logits there, by TensorFlow's products (`softmax_part.py`).
+logits there, by TensorFlow's products (`loss_parts.py`).
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
 from tfxclass.rows import norms
 from tfxclass.rows.blocks import Blocks
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Margin
 
 

@@ -6,8 +6,7 @@ pass keeps some numbers a row alone, the backward pass computes each block of
 logits again. Costs one product of [batch, dim] by [dim, num_classes] forward
 and three backward.
 
-What is computed of a block is the part's: `SoftmaxPart`, `OneVsRestPart`;
-`UniformPart` needs no blocks.
+What is computed of a part: `loss_parts.py`, and `exact.py` for most softmaxes.
 """
 
 import functools
@@ -22,18 +21,14 @@ from tfxclass.core.one_vs_rest import Binary
 from tfxclass.core.targets import Targets
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
-from tfxclass.ops import bfloat16_rows
-from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows import class_gradients
 from tfxclass.rows import exact
-from tfxclass.rows.blocks import Blocks
-from tfxclass.rows.blocks import logits_at
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.exact import ExactPart
-from tfxclass.rows.one_vs_rest_part import OneVsRestPart
-from tfxclass.rows.softmax_part import SoftmaxPart
-from tfxclass.rows.uniform_part import UniformPart
+from tfxclass.rows.loss_parts import OneVsRestPart
+from tfxclass.rows.loss_parts import SoftmaxPart
+from tfxclass.rows.loss_parts import UniformPart
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Margin
@@ -143,18 +138,15 @@ def streamed_loss(
     kernels = [rows.kernel for rows in given]
     biases = [rows.bias for rows in given if rows.bias is not None]
 
-    make_part: Callable[..., Any]
+    make_part: Callable[..., Any] = functools.partial(kind, **options)
     is_exact = kind is SoftmaxPart and exact.is_used(given)
     if is_exact:
         make_part = functools.partial(
             ExactPart, is_recorded=is_recorded(), **options
         )
-    elif kind is UniformPart:
-        make_part = UniformPart
-    else:
-        make_part = functools.partial(_Part, kind, **options)
-    watches = [_watch(rows) if is_exact else None for _, rows in parts]
+    guards = [_guard(rows) if is_exact else None for _, rows in parts]
     losses_of_all: list[tf.Tensor] = []
+    deferred: list[Any] = []
 
     @custom_gradient
     def loss_of(*inputs):
@@ -190,7 +182,8 @@ def streamed_loss(
             grads = first_order.gradients(
                 "The streamed loss", grads, first_rows
             )
-            _attach_deferred_gradients(found, watches, grads, losses_of_all)
+            # Kept by this function, which lives as long as its graph.
+            deferred[:] = _deferred(found, guards, grads, losses_of_all)
             return grads
 
         return exchange.own(losses), grad
@@ -200,28 +193,30 @@ def streamed_loss(
     return losses_of_all[0]
 
 
-def _watch(rows):
-    """Watches the kernel, if the part has all its rows.
+def _guard(rows):
+    """A `WriteGuard` of the kernel, if the part has all its rows.
 
     A GPU has no steps by class.
     """
     if rows.size is not None or exact.on_gpu(rows.device):
         return None
-    return class_gradients.watch(rows.kernel)
+    return class_gradients.guard(rows.kernel)
 
 
-def _attach_deferred_gradients(parts, watches, grads, losses):
-    """Tells optimizers that gradients of kernels can be had class by class."""
+def _deferred(parts, guards, grads, losses):
+    """The gradients of kernels that optimizers can have class by class."""
     count = len(parts)
     _, of_kernels, of_biases = _split_inputs(grads, count)
     # Losses and queries' gradients read the kernels: writers wait for both.
     after = [*losses, *grads[:count]]
-    for part, watch, kernel, bias in zip(parts, watches, of_kernels, of_biases):
-        if watch is not None:
-            deferred = class_gradients.DeferredGradient(
-                part.gradient, watch, bias, after
-            )
-            class_gradients.attach(kernel, deferred)
+    given = zip(of_kernels, parts, guards, of_biases)
+    return [
+        class_gradients.DeferredGradient(
+            tensor, part.gradient, guard, of_bias, after
+        )
+        for tensor, part, guard, of_bias in given
+        if guard is not None
+    ]
 
 
 def _common_device(parts):
@@ -246,73 +241,3 @@ def _split_inputs(inputs, count):
     """Queries, kernels and biases, or as many None, of `count` parts."""
     biases = inputs[2 * count :] or [None] * count
     return inputs[:count], inputs[count : 2 * count], biases
-
-
-class _Part:
-    """A part's arithmetic on the batch of all, where its rows lie."""
-
-    def __init__(
-        self, kind, queries, rows, targets, columns, margin, **options
-    ):
-        self.rows, self.is_labelled = rows, targets.is_labelled
-        with self._on_rows_device():
-            self.blocks = Blocks(queries, rows)
-            logits = logits_at(queries, rows, columns)
-            # Most rows may have their targets in other parts.
-            weights = tf.where(columns >= 0, targets.weights, 0.0)
-            own = Targets(columns, weights)
-            self.part = kind(self.blocks, logits, own, margin, **options)
-
-    def _on_rows_device(self):
-        return placement.on(self.rows.device)
-
-    def stats(self):
-        """Numbers of each row, float32 `[batch of all, n]`."""
-        with self._on_rows_device():
-            return self.part.stats()
-
-    def grad(self, state, upstream):
-        """Gradients of the queries, the rows and, or None, the bias."""
-        with self._on_rows_device():
-            factor = upstream * self.is_labelled
-            return _grad(self.blocks, self.part.gradient(state, factor))
-
-
-def _grad(blocks, logits_grad):
-    """Gradients of the loss by queries, kernel and bias of `blocks`.
-
-    `logits_grad` is a function of the first class of a block and its logits.
-    """
-    rows = blocks.class_rows
-    has_bias = rows.bias is not None
-    empty = library.ops.tfxclass_empty_like
-
-    def step(start, queries_grad, kernel_grad, bias_grad):
-        part = blocks.rows(start)
-        by_logits = logits_grad(start, blocks.logits(start, part))
-        rows_grad = tf.matmul(by_logits, blocks.queries, transpose_a=True)
-        kernel_grad = library.ops.tfxclass_write_rows(
-            kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
-        )
-        if has_bias:
-            bias_grad = library.ops.tfxclass_write_rows(
-                bias_grad, tf.reduce_sum(by_logits, axis=0), start
-            )
-        return queries_grad + by_logits @ part, kernel_grad, bias_grad
-
-    found = blocks.fold(
-        step,
-        (
-            tf.zeros_like(blocks.queries),
-            _empty_rows(rows.kernel),
-            empty(rows.bias) if has_bias else tf.zeros([0]),
-        ),
-    )
-    return found if has_bias else (*found[:2], None)
-
-
-def _empty_rows(kernel):
-    """float32 of its shape, to be written."""
-    if bfloat16_rows.is_half(kernel):
-        return tf.zeros(tf.shape(kernel))
-    return library.ops.tfxclass_empty_like(kernel)

@@ -17,7 +17,7 @@ from tfxclass.rows import stock_search
 from tfxclass.rows.best import Best
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Scalar

@@ -6,18 +6,15 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops.stored_rows import StoredRows
-from tfxclass.ops.stored_rows import zeros_variable
 from tfxclass.rows.best import Best
 from tfxclass.rows.best import nan_last
 from tfxclass.rows.blocks import LEAST_BLOCK
 from tfxclass.rows.blocks import block_size
-from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.norms import normalize
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Scalar
 
 # Up to here one product and one top_k: 256 KiB of logits a query.
@@ -31,22 +28,8 @@ _GROUP = 128
 _LEAST_OF_MANY = 8 * LEAST_BLOCK
 
 
-def servable(rows: ClassRows) -> ClassRows:
-    """`ClassRows` of variables to serve: those given, or a normalised copy."""
-    rows = rows._replace(
-        kernel=_variable(rows.kernel),
-        bias=_variable(rows.bias),
-        device=None,
-        is_stock=True,
-    )
-    if not rows.normalize:
-        return rows
-    kernel = normalize_rows(tf.convert_to_tensor(rows.kernel))
-    return rows._replace(kernel=kernel, normalize=False)
-
-
 def stored(weights: Any, store: Callable[[tf.Tensor], StoredRows]) -> Any:
-    """What `servable` made, a `ClassRows` or some of them, in another form.
+    """Rows of `ClassRows.servable`, or several of them, in another form.
 
     Args:
         weights: it.
@@ -65,27 +48,6 @@ def stored(weights: Any, store: Callable[[tf.Tensor], StoredRows]) -> Any:
     if hasattr(weights, "_make"):
         return weights._make(stored(x, store) for x in weights)
     return weights
-
-
-def _variable(variable):
-    return variable.value if isinstance(variable, keras.Variable) else variable
-
-
-def normalize_rows(kernel: tf.Tensor, block: int = 65_536) -> tf.Variable:
-    """A variable with the rows of `kernel` over their norms.
-
-    Args:
-        kernel: float32 or bfloat16 tensor `[num_classes, dim]`.
-        block: int, rows at a time: the temporaries stay small.
-
-    Returns:
-        `tf.Variable`, float32 `[num_classes, dim]`; zero rows stay zero.
-    """
-    rows = zeros_variable(kernel.shape, tf.float32, "rows")
-    for start in range(0, kernel.shape[0], block):
-        part = bfloat16_rows.widen(kernel[start : start + block])
-        rows[start : start + block].assign(normalize(part))
-    return rows
 
 
 def products(queries: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

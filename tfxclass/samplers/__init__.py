@@ -1,10 +1,9 @@
 """Samplers: which classes a training step computes."""
 
-from tfxclass.samplers.allocation import AdaptiveAllocation
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.by_name import get
-from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.lsh_tables import LSHTables
 from tfxclass.samplers.random import FrequencySampler
@@ -14,6 +13,7 @@ from tfxclass.samplers.row_groups import KMeansSampler
 from tfxclass.samplers.row_groups import PCAHashSampler
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.schedule import AdaptiveAllocation
 from tfxclass.samplers.top_k import TopKSampler
 
 __all__ = [

@@ -6,23 +6,21 @@ import keras
 import tensorflow as tf
 
 from tfxclass.rows.blocks import effective_classes
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.candidates import candidate_count
-from tfxclass.samplers.candidates import check_optional_int
-from tfxclass.samplers.candidates import neighbors_a_row
-from tfxclass.samplers.candidates import oversampling
-from tfxclass.samplers.candidates import sample_with_candidates
-from tfxclass.samplers.drift import check_rebuild_interval
 from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.sample_size import NUM_PROBES
-from tfxclass.samplers.sample_size import PROBE_NANOSECONDS
-from tfxclass.samplers.sample_size import PROBE_SHARE
-from tfxclass.samplers.sample_size import batch_of
-from tfxclass.samplers.sample_size import count_labels
-from tfxclass.samplers.sample_size import part_of_steps
+from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import neighbors_a_row
+from tfxclass.samplers.indexed import sample_with_candidates
+from tfxclass.samplers.sampler import NUM_PROBES
+from tfxclass.samplers.sampler import PROBE_NANOSECONDS
+from tfxclass.samplers.sampler import PROBE_SHARE
 from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import batch_of
+from tfxclass.samplers.sampler import count_labels
+from tfxclass.samplers.sampler import part_of_steps
+from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -33,10 +31,6 @@ PAYS_ABOVE = 0.5
 _EARLY_PROBES = 5
 # The weight of the old estimate when a probe gives a new one.
 _KEPT = 0.5
-# How many times the wanted classes a search gives, at most: a uniform step is
-# short where neighbors pay at all, so a larger search would cost more than it
-# brings.
-_MAX_OVERSAMPLING = 2
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -94,6 +88,9 @@ class AutoSampler(IndexedSampler):
     """
 
     default_query_fraction = 0.0
+    # A uniform step is short where neighbors pay at all, so a larger search
+    # would cost more than it brings.
+    max_oversampling = 2
     option_names = (
         "num_trees",
         "leaf_size",
@@ -118,35 +115,29 @@ class AutoSampler(IndexedSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        self.source = Forest(num_trees, leaf_size, num_candidates, self.seed)
-        self.num_trees = self.source.num_trees
-        self.leaf_size = self.source.leaf_size
-        self.num_candidates = self.source.num_candidates
-        self.num_neighbors = check_optional_int("num_neighbors", num_neighbors)
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.correct_fill = self.estimates_sums = correct_fill
+        self.source = forest = Forest(
+            num_trees, leaf_size, num_candidates, num_neighbors, self.seed
+        )
+        self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
+        self.num_candidates = forest.num_candidates
+        self.num_neighbors = forest.num_neighbors
         may_cache = query_fraction is not None or correct_fill
         self.set_query_fraction(query_fraction, may_cache)
 
-    def index_bytes(self, num_classes: int, dim: int) -> int:
-        return self.source.index_bytes(
-            num_classes, dim, self.searched_fraction(), self.vote_arrays()
-        )
-
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
-        cache = self.neighbor_cache
-        self._times = min(oversampling(self.num_sampled), _MAX_OVERSAMPLING)
-        self.source.prepare(kernel_shape, self.normalize, cache, self._times)
         if self.searches_index():
             self.schedule = self.make_schedule(
                 self.rebuild_interval,
                 kernel_shape,
-                self.source.build_nanoseconds(*kernel_shape, cache is not None),
+                self.source.build_nanoseconds(),
             )
         for name in ("k_eff", "v", "noise", "choice"):
             self.gauge(name)
-        self.measures_recall = self.drift is None and cache is not None
+        has_cache = self.neighbor_cache is not None
+        self.measures_recall = self.drift is None and has_cache
         if self.measures_recall:
             self.gauge("recall")
 
@@ -157,15 +148,12 @@ class AutoSampler(IndexedSampler):
         """Modeled relative cost of a step with similar classes."""
         step = self.step_time(batch)
         rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
-        sizes, search = (self.num_classes, self.dim), 0.0
-        is_cached = self.neighbor_cache is not None
-        if is_cached:
-            search = neighbor_cache.nanoseconds_of(*sizes)
-        fraction = self.searched_fraction()
-        if fraction > 0:
-            search += fraction * self.source.query_nanoseconds(
-                *sizes, is_cached
-            )
+        search = 0.0
+        if self.neighbor_cache is not None:
+            search = neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
+        if self.searches_index():
+            fraction = self.searched_fraction()
+            search += fraction * self.source.query_nanoseconds()
         # Comparing and choosing candidates takes a part of a step, too.
         return (1.5 * step + rows * search) / step
 
@@ -286,29 +274,26 @@ class AutoSampler(IndexedSampler):
             # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_budget, tf.shape(queries)[0], 0)
             queries, target_ids = queries[:rows], target_ids[:rows]
-            wanted = self._times * self._wanted(queries, target_ids, budget)
-            wanted = tf.minimum(wanted, self.num_classes)
-            recalled = self.neighbor_cache.recall(queries, target_ids, step)
-            found = tf.zeros([0, 1], tf.int64)
-            return self.neighbor_cache.rank(
-                recalled, found, queries, target_ids, kernel, wanted
+            wanted = neighbors_a_row(
+                queries,
+                target_ids,
+                budget,
+                self.num_neighbors,
+                self.num_classes,
             )
+            return self.neighbor_cache.find(
+                queries, target_ids, kernel, self.oversampling() * wanted, step
+            )
+        nothing = tf.zeros([0], tf.int64), tf.zeros([0])
 
         def searched():
             self.advance(queries, kernel)
-            wanted = self._wanted(queries, target_ids, budget)
-            found = self.source.search(
-                queries, target_ids, kernel, step, wanted
+            found = self.source.find(
+                queries, target_ids, kernel, budget, step, self.next_seed
             )
             return tuple(tf.reshape(part, [-1]) for part in found)
 
-        nothing = tf.zeros([0], tf.int64), tf.zeros([0])
         return tf.cond(has_budget, searched, lambda: nothing)
-
-    def _wanted(self, queries, target_ids, budget):
-        return neighbors_a_row(
-            queries, target_ids, budget, self.num_neighbors, self.num_classes
-        )
 
 
 def _is_due(step, every):

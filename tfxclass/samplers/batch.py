@@ -8,9 +8,9 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.core.targets import places_of
 from tfxclass.keras_internals import tf_variable
-from tfxclass.samplers.sample_size import clip
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.sampler import clip
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -213,13 +213,7 @@ class BatchSampler(Sampler):
             tf.minimum(steps, tf.cast(self.step.value, tf.float32))
         )
 
-    def for_rows(
-        self,
-        first: int,
-        num_rows: int,
-        num_sampled: int | None,
-        seed: int | None,
-    ) -> Sampler:
+    def for_rows(self, first: int, num_rows: int, **options: Any) -> Sampler:
         raise ValueError(
             "A BatchSampler does not work in a ShardedSoftmax, which samples "
             "a part of the classes at a time. Fix: use SampledSoftmax."

@@ -5,13 +5,12 @@ import keras
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
-from tfxclass.samplers.hashing_forest import HashingForestSampler
+from tfxclass.samplers.forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
 from tfxclass.samplers.random import LogUniformSampler
 from tfxclass.samplers.random import UniformSampler
 from tfxclass.samplers.row_groups import KMeansSampler
 from tfxclass.samplers.row_groups import PCAHashSampler
-from tfxclass.samplers.sample_size import check_num_sampled
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.top_k import TopKSampler
 from tfxclass.types import Config
@@ -66,7 +65,6 @@ def get(
             f"`sampler` must be one of {tuple(NAMES)} or a "
             f"tfxclass.samplers.Sampler. Received: {sampler!r}"
         )
-    num_sampled = check_num_sampled(num_sampled, num_classes)
     return _resolved(NAMES[sampler](num_sampled, seed=seed), num_classes)
 
 

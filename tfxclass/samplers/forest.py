@@ -1,15 +1,26 @@
-"""A source: the classes nearest to a batch, by a hashing forest."""
+"""Negatives that a hashing forest finds: the classes nearest to the batch."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.candidates import check_optional_int
-from tfxclass.samplers.drift import Refresh
+from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.neighbor_cache import NeighborCache
+from tfxclass.samplers.sampler import check_optional_int
+from tfxclass.samplers.sampler import count_labels
+from tfxclass.samplers.schedule import AdaptiveAllocation
+from tfxclass.samplers.schedule import Refresh
+from tfxclass.samplers.schedule import check_rebuild_interval
+from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -23,6 +34,8 @@ _SKETCH = 32
 # Trees that are built before the ones in front of them are swapped in, and
 # those that are built side by side by the first step.
 _TREES_AHEAD = 2
+# Rows whose softmax is computed in full to choose the number of classes.
+_ALLOCATION_ROWS = 32
 
 
 class Forest:
@@ -33,6 +46,8 @@ class Forest:
         leaf_size: int, largest number of classes in a leaf.
         num_candidates: int, largest number of classes that a query scores, or
             None for all.
+        num_neighbors: int, classes to look for, for each row, or None for as
+            many as there is room for.
         seed: int or None.
 
     Raises:
@@ -44,6 +59,7 @@ class Forest:
         num_trees: int | None,
         leaf_size: int,
         num_candidates: int | None,
+        num_neighbors: int | None,
         seed: int | None,
     ) -> None:
         self.num_trees = check_optional_int("num_trees", num_trees)
@@ -51,6 +67,7 @@ class Forest:
         self.num_candidates = check_optional_int(
             "num_candidates", num_candidates
         )
+        self.num_neighbors = check_optional_int("num_neighbors", num_neighbors)
         self.index = HashingForest()
         self._seed = seed or 0
 
@@ -58,21 +75,18 @@ class Forest:
         """Depth of a tree."""
         return math.log2(max(num_classes / self.leaf_size, 2))
 
-    def build_nanoseconds(
-        self, num_classes: int, dim: int, is_cached: bool
-    ) -> float:
+    def build_nanoseconds(self) -> float:
         """Roughly how long one core builds a forest."""
-        num_trees, sketch = self.trees_and_sketch(num_classes, dim, is_cached)
-        of_row = self.levels(num_classes) * (2 + (sketch or dim) / 20)
-        return num_trees * num_classes * of_row
+        num_trees, sketch = self._sizes
+        of_level = 2 + (sketch or self._dim) / 20
+        of_row = self.levels(self._num_classes) * of_level
+        return num_trees * self._num_classes * of_row
 
-    def query_nanoseconds(
-        self, num_classes: int, dim: int, is_cached: bool
-    ) -> float:
+    def query_nanoseconds(self) -> float:
         """Roughly how long one core searches for one row."""
-        num_trees, _ = self.trees_and_sketch(num_classes, dim, is_cached)
-        walk = num_trees * (100 + self.levels(num_classes) * (20 + dim / 16))
-        return walk + (self.num_candidates or 10 * self.leaf_size) * 100
+        of_tree = 100 + self.levels(self._num_classes) * (20 + self._dim / 16)
+        scored = self.num_candidates or 10 * self.leaf_size
+        return self._sizes[0] * of_tree + scored * 100
 
     def trees_and_sketch(
         self, num_classes: int, dim: int, is_cached: bool
@@ -137,10 +151,10 @@ class Forest:
         self,
         kernel_shape: tuple[int, ...],
         normalize: bool,
-        cache: NeighborCache | None,
-        oversampling: int,
+        cache: NeighborCache | None = None,
+        oversampling: int = 1,
     ) -> None:
-        """Sets what is known once a sampler is built.
+        """Takes what a sampler knows when it is built.
 
         Args:
             kernel_shape: `(num_classes, dim)`.
@@ -150,10 +164,11 @@ class Forest:
                 where there is a cache. Their probabilities decide which of
                 them stay.
         """
-        self._num_classes, self._cache = kernel_shape[0], cache
-        self._normalize, self._oversampling = normalize, oversampling
-        size, dim = kernel_shape
-        self._sizes = self.trees_and_sketch(size, dim, cache is not None)
+        self._num_classes, self._dim = kernel_shape
+        self._normalize, self._cache = normalize, cache
+        self._oversampling = oversampling
+        sizes = self._num_classes, self._dim, cache is not None
+        self._sizes = self.trees_and_sketch(*sizes)
 
     def build(self, kernel: Variable) -> None:
         """Builds a forest of the class vectors as they are, now."""
@@ -204,31 +219,178 @@ class Forest:
         found, _ = self.neighbors(queries, kernel, tf.shape(ids)[1])
         return tf.reduce_any(ids[:, :, tf.newaxis] == found[:, tf.newaxis], 2)
 
-    def search(
+    def find(
         self,
         queries: tf.Tensor,
         target_ids: tf.Tensor,
         kernel: Variable,
+        budget: tf.Tensor,
         step: tf.Tensor,
-        wanted: tf.Tensor,
+        next_seed: Callable[[], tf.Tensor],
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Neighbors by the forest, and by the cache if there is one.
-
-        Args:
-            queries, target_ids, kernel: of `Sampler.sample`.
-            step: int64 scalar, the number of this step.
-            wanted: int64 scalar, classes for each row.
-
-        Returns:
-            `(ids, scores)` `[batch, k]`, -1 is padding.
-        """
+        """Neighbors, of `IndexedSampler.find`; `[batch, k]`."""
+        del next_seed
+        wanted = neighbors_a_row(
+            queries, target_ids, budget, self.num_neighbors, self._num_classes
+        )
         if self._cache is None:
             return self.neighbors(queries, kernel, wanted)
-        wanted = tf.minimum(self._oversampling * wanted, self._num_classes)
-        recalled = self._cache.recall(queries, target_ids, step)
-        width = neighbor_cache.width_of(self._num_classes)
-        asked = tf.gather(queries, recalled.asked)
-        found, _ = self.neighbors(asked, kernel, tf.maximum(wanted, width))
-        return self._cache.rank(
-            recalled, found, queries, target_ids, kernel, wanted
+        return self._cache.find(
+            queries,
+            target_ids,
+            kernel,
+            self._oversampling * wanted,
+            step,
+            lambda rows, count: self.neighbors(
+                tf.gather(queries, rows), kernel, count
+            )[0],
         )
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class HashingForestSampler(IndexedSampler):
+    """Labels, the nearest classes by a forest, and uniform samples.
+
+    It is the sampler of `SelectiveSoftmax`. A step searches the forest for a
+    fraction of the examples: those whose labels were searched for longest ago.
+    Every example compares the classes that were found, the cached neighbors of
+    its label and of one of the neighbors, and the labels of recent examples
+    with similar features. The best eight are cached, so each step has neighbors
+    of all examples (`NeighborCache`).
+
+    Similar classes get at most `neighbor_fraction` of the non-label places. If
+    there are more, the classes with the highest probability for an example
+    stay. The rest of the sample is uniform. With `correct_fill`, the uniform
+    samples stand for all classes that were not found, which makes the sum of
+    exponentials an unbiased estimate. Without it, and with
+    `neighbor_fraction=1`, the softmax is restricted to the sample, as in the
+    paper.
+
+    The first step builds a forest. A new forest is built in the background from
+    a snapshot of the class vectors. Its trees replace the old ones one by one
+    over `rebuild_interval` steps (on a GPU, all at the end). With `"auto"` a
+    rebuild begins when the forest has drifted. To measure drift, the ten
+    greatest logits of a few examples are computed exactly from time to time.
+    The forest has drifted when it finds significantly less than nine tenths of
+    what it found when it was new. Refreshes then take about 5 % of the training
+    time, or 25 % if the forest is searched for all examples.
+
+    Args:
+        num_sampled: int, number of classes in a training step, labels included.
+        num_trees: int. Defaults to 50, or to the number of trees that fit into
+            2 GB, refresh included (24 for 10 million classes).
+        leaf_size: int, largest number of classes in a leaf. Defaults to 100.
+        num_neighbors: int, number of classes to look for, for each example. By
+            default as many as fill the places reserved for similar classes,
+            plus the labels.
+        num_candidates: int, largest number of classes that a query scores,
+            those that most trees agree on. None scores all that the trees
+            return, as in the paper. Defaults to 64.
+        query_fraction: float in (0, 1], fraction of the examples that the
+            forest is searched for. 1 is all, as in the paper. Defaults to 1/16
+            with `correct_fill`, and else 1. It is always 1 in shards, on
+            parameter servers and on GPUs.
+        rebuild_interval: int, in steps, or `"auto"`. Defaults to `"auto"`.
+        neighbor_fraction: float in (0, 1], fraction of the non-label places
+            that is reserved for similar classes. Defaults to 0.5.
+        correct_fill: bool, whether the uniform samples stand for all classes
+            that were not found.
+        allocation: `AdaptiveAllocation` or None. Defaults to None.
+        seed: int, seed of the sampling.
+
+    Example:
+
+    ```python
+    sampler = tfxclass.samplers.HashingForestSampler(4096, num_trees=20)
+    head = tfxclass.layers.SampledSoftmax(1_000_000, sampler=sampler)
+    ```
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018.
+    """
+
+    default_query_fraction = 0.0625
+    option_names = (
+        "num_trees",
+        "leaf_size",
+        "num_candidates",
+        "num_neighbors",
+        "rebuild_interval",
+        "neighbor_fraction",
+        "correct_fill",
+        "allocation",
+        "query_fraction",
+    )
+
+    def __init__(
+        self,
+        num_sampled: int | None = None,
+        num_trees: int | None = None,
+        leaf_size: int = 100,
+        num_candidates: int | None = 64,
+        rebuild_interval: int | str = "auto",
+        allocation: AdaptiveAllocation | None = None,
+        query_fraction: float | None = None,
+        num_neighbors: int | None = None,
+        correct_fill: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_sampled, **kwargs)
+        self.rebuild_interval = check_rebuild_interval(rebuild_interval)
+        self.correct_fill = self.estimates_sums = correct_fill
+        if isinstance(allocation, dict):
+            allocation = keras.saving.deserialize_keras_object(allocation)
+        self.allocation = allocation
+        self.source = forest = Forest(
+            num_trees, leaf_size, num_candidates, num_neighbors, self.seed
+        )
+        self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
+        self.num_candidates = forest.num_candidates
+        self.num_neighbors = forest.num_neighbors
+        may_cache = query_fraction is not None or correct_fill
+        self.set_query_fraction(query_fraction, may_cache)
+
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        super().build(kernel_shape)
+        self.num_allocated = self.add_state(
+            "num_allocated", self.num_sampled, dtype="int64"
+        )
+        self.schedule = self.allocation or self.make_schedule(
+            self.rebuild_interval, kernel_shape, self.source.build_nanoseconds()
+        )
+
+    def neighbors(
+        self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(ids, scores)` `[batch, num_neighbors]`, scores are logits."""
+        return self.source.neighbors(queries, kernel, num_neighbors)
+
+    def num_active(
+        self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+    ) -> Scalar:
+        most = self.size_for(count_labels(target_ids))
+        if self.allocation is None:
+            return most
+        step = tf.convert_to_tensor(self.step)
+        starts = tf.equal(step % self.allocation.phase_steps, 0)
+        active = tf.cond(
+            starts,
+            lambda: self._allocate(step, queries, kernel),
+            lambda: tf.convert_to_tensor(self.num_allocated),
+        )
+        self.num_allocated.assign(active)
+        if not self.allocation.include_labels:
+            labels = tf.boolean_mask(target_ids, target_ids >= 0)
+            active += tf.size(tf.unique(labels).y, tf.int64)
+        return tf.minimum(active, tf.cast(most, tf.int64))
+
+    def _allocate(self, step, queries, kernel):
+        rows = ClassRows(tf.convert_to_tensor(kernel), normalize=self.normalize)
+        logits = Blocks(queries[:_ALLOCATION_ROWS], rows).all_logits()
+        gains = tf.math.top_k(tf.nn.softmax(logits), self.num_sampled).values
+        return self.allocation.num_classes_for(step, gains)
+
+    def get_config(self) -> Config:
+        allocation = keras.saving.serialize_keras_object(self.allocation)
+        return {**super().get_config(), "allocation": allocation}

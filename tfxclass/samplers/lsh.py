@@ -1,6 +1,5 @@
 """Negatives from locality-sensitive hash tables of the class rows."""
 
-import sys
 from typing import Any
 
 import keras
@@ -8,11 +7,12 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.ops import placement
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows import norms
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
-from tfxclass.samplers.candidates import check_optional_int
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.lsh_choice import choose_classes
+from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import free_slots
 from tfxclass.samplers.lsh_probability import batch_sample
 from tfxclass.samplers.lsh_probability import cosines
 from tfxclass.samplers.lsh_probability import log_not_found
@@ -20,6 +20,8 @@ from tfxclass.samplers.lsh_probability import per_sample
 from tfxclass.samplers.lsh_tables import LSHTables
 from tfxclass.samplers.lsh_tables import as_tables
 from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import check_optional_int
+from tfxclass.samplers.sampler import count_labels
 from tfxclass.types import Config
 from tfxclass.types import Variable
 
@@ -179,8 +181,16 @@ class LSHSampler(IndexedSampler):
         self.advance(
             queries, kernel, lambda probes, ids: self._finds(asked, valid, ids)
         )
-        found, chosen = choose_classes(
-            self, asked, valid, queries, target_ids, kernel
+        find = self._find_in_tables
+        if self.neighbor_cache is not None:
+            find = self._find_in_cache
+        found, ids, scores = find(asked, valid, queries, target_ids, kernel)
+        chosen = self.choose(
+            target_ids,
+            candidates=ids,
+            scores=scores,
+            candidate_share=self.neighbor_fraction,
+            sample_overflow=False,
         )
         self._measure(found, chosen)
         log_none = None
@@ -196,6 +206,60 @@ class LSHSampler(IndexedSampler):
         )
         return per_sample(chosen, members, *rest)
 
+    def _find_in_tables(self, asked, valid, queries, target_ids, kernel):
+        """`(found, ids, scores)`: tables are read for all rows."""
+        size, room, budget = self._sizes(target_ids)
+        times, pool = self.oversampling(), budget
+        if times > 1:  # the logits decide, of no fewer for many labels
+            most = candidate_count(size, self.neighbor_fraction)
+            pool = times * tf.minimum(room, most)
+        found = self._query(asked, valid, target_ids, pool)
+        ids = found.candidates
+        if times == 1:
+            return found, ids, tf.zeros_like(ids, tf.float32)
+        scores = _candidate_log_scores(
+            queries, target_ids, ids, kernel, self.normalize
+        )
+        return found, ids, scores
+
+    def _find_in_cache(self, asked, valid, queries, target_ids, kernel):
+        """As `_find_in_tables`: tables for some rows, the cache for others."""
+        _, _, budget = self._sizes(target_ids)
+        times, batch = self.oversampling(), tf.shape(queries, tf.int64)[0]
+        wanted = times * (budget // tf.maximum(batch, 1) + 1)
+        pool = self.searched_fraction() * tf.cast(times * budget, tf.float32)
+        pool = tf.maximum(tf.cast(pool, tf.int64), wanted)
+        found = []
+
+        def search(rows, count):
+            of_rows = tf.gather(asked, rows), tf.gather(valid, rows)
+            found.append(self._query(*of_rows, target_ids, pool))
+            ids = found[0].candidates
+            return tf.broadcast_to(ids, [tf.size(rows), tf.size(ids)])
+
+        step = tf.convert_to_tensor(self.step)
+        ids, shares = self.neighbor_cache.find(
+            queries, target_ids, kernel, wanted, step, search
+        )
+        return found[0], ids, shares
+
+    def _sizes(self, target_ids):
+        """Classes of the step, those that are no labels, and similar ones."""
+        size = self.size_for(count_labels(target_ids))
+        room = free_slots(target_ids, size)
+        return size, room, candidate_count(room, self.neighbor_fraction)
+
+    def oversampling(self) -> int:
+        if self.rerank_factor is not None:
+            return self.rerank_factor
+        return super().oversampling() if self.correction == "fill" else 1
+
+    def _query(self, asked, valid, target_ids, pool):
+        most = self.oversampling() * self.size_for(count_labels(target_ids))
+        return self.index.query(
+            asked, valid, target_ids, most, pool, self.next_seed()
+        )
+
     def _finds(self, asked, valid, ids):
         """Which of the first rows' `ids` `[n, k]` are in their buckets."""
         rows = tf.shape(ids)[0]
@@ -206,15 +270,8 @@ class LSHSampler(IndexedSampler):
         return tf.gather(mask, places, axis=1, batch_dims=1)
 
     def _measure(self, found, chosen):
-        probed = tf.size(found.probed)
-        wanted = self.index.options["num_tables"]
-        before = tf.cast(self.measured["tables_probed"], tf.int32)
-        tf.cond(
-            (probed > 0) & (probed < wanted) & (probed != before),
-            lambda: _warn_of_few(probed, wanted),
-            tf.no_op,
-        )
-        self.measured["tables_probed"].assign(tf.cast(probed, tf.float32))
+        probed = tf.cast(tf.size(found.probed), tf.float32)
+        self.measured["tables_probed"].assign(probed)
         # The cache may have given more than the tables.
         kept = tf.cast(chosen.num_candidates, tf.float32)
         pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)
@@ -278,13 +335,42 @@ def _check_probability_is_known(tables, rerank_factor):
         )
 
 
-def _warn_of_few(probed, wanted):
-    return tf.print(
-        "WARNING: an LSHSampler reads",
-        probed,
-        "tables of",
-        wanted,
-        "(they were restored from another model's state, until the next "
-        "refresh).",
-        output_stream=sys.stderr,
+def _candidate_log_scores(queries, target_ids, candidates, kernel, normalize):
+    """The logs of the probability that a batch gives each candidate, summed.
+
+    The probabilities are a softmax over a row's labels and the candidates. The
+    gradient of a class is as large as what its rows give it, so a class counts
+    as it moves: a row that is sure of its labels gives little, however near the
+    class, and one without labels nothing.
+
+    Args:
+        queries: float32 `[batch, dim]`, logits are `queries . rows`.
+        target_ids: int64 `[batch, p]`, -1 is padding.
+        candidates: int64 `[n]`, none of them a label of the batch.
+        kernel: the class matrix.
+        normalize: whether class rows are.
+
+    Returns:
+        float32 `[n]`.
+    """
+
+    def rows_of(ids):
+        rows = placement.gather(kernel, ids)
+        return norms.normalize(rows) if normalize else rows
+
+    logits = tf.matmul(queries, rows_of(candidates), transpose_b=True)
+    labels = tf.einsum(
+        "bd,bpd->bp", queries, rows_of(tf.maximum(target_ids, 0))
     )
+    labels = tf.where(target_ids >= 0, labels, logits.dtype.min)
+    # Two sums of exponentials about one shift, without [batch, p + n].
+    shift = tf.maximum(
+        tf.reduce_max(logits, axis=1), tf.reduce_max(labels, axis=1)
+    )[:, tf.newaxis]
+    masses = tf.exp(logits - shift)
+    whole = tf.reduce_sum(masses, axis=1, keepdims=True)
+    whole += tf.reduce_sum(tf.exp(labels - shift), axis=1, keepdims=True)
+    # A row without labels has no loss.
+    counts = tf.reduce_any(target_ids >= 0, axis=1, keepdims=True)
+    shares = tf.where(counts, masses / whole, 0.0)
+    return tf.math.log(tf.reduce_sum(shares, axis=0))

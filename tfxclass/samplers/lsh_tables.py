@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -9,9 +10,9 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.lsh import LSHIndex
-from tfxclass.samplers.candidates import check_optional_int
-from tfxclass.samplers.drift import Refresh
-from tfxclass.samplers.drift import check_rebuild_interval
+from tfxclass.samplers.sampler import check_optional_int
+from tfxclass.samplers.schedule import Refresh
+from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Config
 from tfxclass.types import Variable
 
@@ -218,6 +219,9 @@ class HashTables:
 
     def __init__(self, index: LSHIndex, seed: int) -> None:
         self.index, self._seed = index, seed
+
+    def prepare(self, *options: Any) -> None:
+        """Takes nothing: the index is made for the sizes of its head."""
 
     def build(self, kernel: Variable) -> None:
         """Builds tables of the class vectors as they are, now."""

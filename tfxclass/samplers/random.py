@@ -84,19 +84,13 @@ class LogUniformSampler(_RandomSampler):
 
     _fill = "log_uniform"
 
-    def for_rows(
-        self,
-        first: int,
-        num_rows: int,
-        num_sampled: int | None,
-        seed: int | None,
-    ) -> Sampler:
+    def for_rows(self, first: int, num_rows: int, **options: Any) -> Sampler:
         """A copy with this distribution, for the given classes only."""
         if not first:
-            return super().for_rows(first, num_rows, num_sampled, seed)
+            return super().for_rows(first, num_rows, **options)
         ranks = np.arange(first, first + num_rows, dtype=np.float64)
         law = np.log1p(1 / (ranks + 1))
-        return FrequencySampler(num_sampled, law, seed=seed)
+        return FrequencySampler(counts=law, **options)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -181,21 +175,13 @@ class FrequencySampler(_RandomSampler):
                 f"{len(self.counts)} counts with num_classes={num_classes}."
             )
 
-    def for_rows(
-        self,
-        first: int,
-        num_rows: int,
-        num_sampled: int | None,
-        seed: int | None,
-    ) -> Sampler:
+    def for_rows(self, first: int, num_rows: int, **options: Any) -> Sampler:
         """A copy with this distribution, for the given classes only."""
         counts = self._at_least()[first : first + num_rows]
         # Padding is drawn now and then, and counts nothing.
         short = num_rows - len(counts)
         counts = np.pad(counts, (0, short), constant_values=counts.min())
-        return FrequencySampler(
-            num_sampled, counts, power=self.power, seed=seed
-        )
+        return FrequencySampler(counts=counts, power=self.power, **options)
 
     def changed_config(self, change: ClassUpdate) -> Config:
         counts = change.resize_counts(self.counts)

@@ -1,26 +1,18 @@
-"""Sampling for the replicas of a `tf.distribute` strategy."""
+"""Sampling for several replicas, and for the shards of a head."""
 
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
+from tfxclass.ops import placement
 from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.samplers.sampler import Sample
+from tfxclass.samplers.sampler import finite
 from tfxclass.shards.exchange import gather
-
-# Products of greater numbers are infinite.
-_MAX_QUERY = 1e15
-
-
-def finite(queries: tf.Tensor) -> tf.Tensor:
-    """`queries` `[batch, dim]`, zeros in rows with NaN or infinity.
-
-    One odd row must not end a training: nothing is near zeros, and the other
-    rows are searched as ever.
-    """
-    is_finite = tf.reduce_all(tf.math.is_finite(queries), 1, keepdims=True)
-    queries = tf.where(is_finite, queries, 0.0)
-    return tf.clip_by_value(queries, -_MAX_QUERY, _MAX_QUERY)
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 
 def sample_for_replicas(
@@ -29,7 +21,7 @@ def sample_for_replicas(
     target_ids: tf.Tensor,
     matrix: ClassMatrix,
 ) -> Sample:
-    """`sampler.sample` and `update`, once a step.
+    """`sampler.sample` and `update`, once a step for several replicas.
 
     The replicas' parts of the batch are brought together (features and labels:
     small compared with the rows), sampled once a worker, and each replica gets
@@ -46,24 +38,21 @@ def sample_for_replicas(
     Args and returns as `Sampler.sample`, in a replica, with the `ClassMatrix`
     in place of its kernel.
     """
-    kernel = matrix.kernel
     context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return _sample(sampler, queries, target_ids, kernel)
     if matrix.differs_between_replicas:
         if sampler.is_stateless:
-            return sampler.sample(finite(queries), target_ids, kernel)
-        return _sample_in_worker(context, sampler, queries, target_ids, kernel)
+            return sampler.sample(queries, target_ids, matrix.kernel)
+        return _sample_in_worker(
+            context, sampler, queries, target_ids, matrix.kernel
+        )
     shapes = gather(context, tf.shape(target_ids)[tf.newaxis])
     padded = _padded(target_ids, tf.reduce_max(shapes[:, 1]))
 
-    def sample_all(strategy, queries, target_ids):
+    def sample_all(strategy, *batch):
         # Each replica of this worker has been given the whole batch.
-        queries, target_ids = (
-            strategy.experimental_local_results(values)[0]
-            for values in (queries, target_ids)
-        )
-        return _sample(sampler, queries, target_ids, kernel)
+        results = strategy.experimental_local_results
+        batch = (results(values)[0] for values in batch)
+        return sample_and_update(sampler, *batch, matrix.kernel)
 
     sample = context.merge_call(
         sample_all, args=(gather(context, queries), gather(context, padded))
@@ -71,8 +60,11 @@ def sample_for_replicas(
     return _part(sample, shapes, context.replica_id_in_sync_group)
 
 
-def _sample(sampler, queries, target_ids, kernel):
-    sample = sampler.sample(finite(queries), target_ids, kernel)
+def sample_and_update(
+    sampler: Any, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
+) -> Sample:
+    """`sampler.sample` and `update`, for all that is given."""
+    sample = sampler.sample(queries, target_ids, kernel)
     sampler.update(kernel, sample.ids)
     return sample
 
@@ -84,7 +76,7 @@ def _sample_in_worker(context, sampler, queries, target_ids, kernel):
         shapes = tf.stack([tf.shape(ids) for ids in target_ids])
         width = tf.reduce_max(shapes[:, 1])
         padded = [_padded(ids, width) for ids in target_ids]
-        sample = _sample(
+        sample = sample_and_update(
             sampler,
             tf.concat(queries, axis=0),
             tf.concat(padded, axis=0),
@@ -123,3 +115,133 @@ def _part(sample, shapes, number):
         target_log_expected_count=of_targets(sample.target_log_expected_count),
         mask=of_rows(sample.mask),
     )
+
+
+class ShardSamplers:
+    """A copy of a sampler for each shard of this worker, on its device.
+
+    Args:
+        sampler: `Sampler`; each copy takes its part of `num_sampled`.
+        head: a built head with `shards`.
+    """
+
+    def __init__(self, sampler: Any, head: keras.layers.Layer) -> None:
+        sampler.check_for(head.num_classes)
+        self._shards = head.shards
+        rows = head.class_matrix.rows_by_shard()
+        self._kernels = {number: rows[number].kernel for number in rows}
+        self._samplers = {
+            number: self._copy(sampler, head, number, rows[number])
+            for number in rows
+        }
+
+    def _copy(self, sampler, head, number, rows):
+        # Padding is a class of a shard that is never computed.
+        num_rows = rows.capacity
+        part = -(-sampler.num_sampled // self._shards.count)
+        copy = sampler.for_rows(
+            self._shards.starts[number],
+            num_rows,
+            num_sampled=None if sampler.follows_batch else part,
+            seed=_seed_of(sampler.seed, number),
+        )
+        copy.num_shards = self._shards.count
+        copy.build_for(head.name, rows, head.num_negatives)
+        return copy
+
+    @property
+    def measured(self) -> dict[str, tf.Tensor]:
+        """Means over this worker's shards, float32 by name."""
+        samplers = list(self._samplers.values())
+        return {
+            name: tf.add_n(
+                [tf.convert_to_tensor(x.gauges[name]) for x in samplers]
+            )
+            / len(samplers)
+            for name in samplers[0].gauges
+        }
+
+    def figures(self) -> dict[str, float]:
+        """Means over this worker's shards of `Sampler.figures`."""
+        found = [sampler.figures() for sampler in self._samplers.values()]
+        return {
+            name: float(np.mean([figures[name] for figures in found]))
+            for name in found[0]
+        }
+
+    def sample(
+        self,
+        batch: Any,
+        queries: tf.Tensor,
+        local_ids: tf.Tensor,
+        number: Scalar,
+    ) -> Sample:
+        """A `Sample` for a shard, of its rows.
+
+        Args:
+            batch: of `tfxclass.shards`.
+            queries: float32 `[batch of all, dim]`.
+            local_ids: int64 `[batch of all, p]`, targets as rows of the
+                shard, -1 for others.
+            number: int, the shard.
+        """
+        if batch.shard is None:
+            return self._sample(number, queries, local_ids)
+        context = tf.distribute.get_replica_context()
+        # Outside of the replicas: a sampler's state is of one of them.
+        samples = context.merge_call(
+            self._sample_all, args=(queries, local_ids)
+        )
+        return samples[list(self._samplers).index(number)]
+
+    def _sample_all(self, strategy, queries, local_ids):
+        given = zip(
+            self._kernels.items(),
+            strategy.experimental_local_results(queries),
+            strategy.experimental_local_results(local_ids),
+            strict=True,
+        )
+        samples = []
+        for (number, kernel), of_queries, of_ids in given:
+            with placement.colocate_with(kernel):
+                samples.append(self._sample(number, of_queries, of_ids))
+        return samples
+
+    def _sample(self, number, queries, local_ids):
+        sampler, kernel = self._samplers[number], self._kernels[number]
+        sample = sample_and_update(sampler, finite(queries), local_ids, kernel)
+        if sample.mask is not None or sample.log_expected_count.shape.rank != 1:
+            raise ValueError(
+                "`sampler` must choose the same classes for all rows of a "
+                f"batch. Received: {type(sampler).__name__}"
+            )
+        return sample
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Arrays by name."""
+        found = {}
+        for number, sampler in self._samplers.items():
+            store: dict[str, np.ndarray] = {}
+            sampler.save_own_variables(store)
+            for name, value in store.items():
+                found[f"{number}_{name}"] = np.asarray(value)
+        return found
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Takes what `state` gave; of other numbers of shards, nothing."""
+        for number, sampler in self._samplers.items():
+            prefix = f"{number}_"
+            sampler.load_own_variables(
+                {
+                    name.removeprefix(prefix): value
+                    for name, value in state.items()
+                    if name.startswith(prefix)
+                }
+            )
+
+
+def _seed_of(seed, number):
+    """Another one for each shard, int or None; the first one's is `seed`."""
+    if seed is None or not number:
+        return seed
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

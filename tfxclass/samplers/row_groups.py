@@ -1,5 +1,6 @@
 """Negatives from the groups of the labels: k-means and PCA hash."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,9 +10,9 @@ from tfxclass.checks import check_positive_int
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
 from tfxclass.ops.row_groups import RowGroups
-from tfxclass.samplers.drift import FixedSchedule
-from tfxclass.samplers.drift import Refresh
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.schedule import FixedSchedule
+from tfxclass.samplers.schedule import Refresh
 from tfxclass.types import Variable
 
 # Class vectors that k-means is trained on, for each center.
@@ -25,22 +26,21 @@ class Groups:
         index: `RowGroups`.
         num_groups: int, groups, or bits of `PCAHash`.
         seed: int or None.
-        normalize: bool, whether logits are cosines.
     """
 
     def __init__(
-        self,
-        index: RowGroups,
-        num_groups: int,
-        seed: int | None,
-        normalize: bool,
+        self, index: RowGroups, num_groups: int, seed: int | None
     ) -> None:
         self.index = index
         self._num_groups = num_groups
-        self._options: dict[str, Any] = {
-            "seed": seed or 0,
-            "normalize": normalize,
-        }
+        self._options: dict[str, Any] = {"seed": seed or 0}
+
+    def prepare(
+        self, kernel_shape: tuple[int, ...], normalize: bool, *options: Any
+    ) -> None:
+        """Takes whether logits are cosines, of what a built sampler knows."""
+        del kernel_shape, options
+        self._options["normalize"] = normalize
 
     def build(self, kernel: Variable) -> None:
         """Builds the groups of the class vectors as they are, now."""
@@ -54,23 +54,35 @@ class Groups:
             kernel, step, refresh.interval, self._num_groups, **self._options
         )
 
-    def members(
-        self, target_ids: tf.Tensor, budget: tf.Tensor, seed: tf.Tensor
+    def find(
+        self,
+        queries: tf.Tensor,
+        target_ids: tf.Tensor,
+        kernel: Variable,
+        budget: tf.Tensor,
+        step: tf.Tensor,
+        next_seed: Callable[[], tf.Tensor],
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Classes in the groups of the labels: of `IndexedSampler.find`."""
+        """Classes in the groups of the labels, of `IndexedSampler.find`."""
+        del queries, kernel, step
         # The labels themselves are members, and take none of the budget.
         limit = budget + tf.size(target_ids, tf.int64)
-        ids = self.index.members(target_ids, tf.maximum(limit, 1), seed)
+        ids = self.index.members(target_ids, tf.maximum(limit, 1), next_seed())
         return ids, tf.zeros_like(ids, tf.float32)
 
-
-def _bytes_of(num_classes, dim, num_groups, is_trained):
-    """Bytes of groups with a vector each, refresh included."""
-    row = 4 * dim + 4
-    groups = 8 * num_classes + row * num_groups
-    # The sample that centers are trained on, copied.
-    sample = min(_ROWS_A_CENTRE * num_groups, num_classes) * is_trained
-    return 2 * groups + row * (num_classes + sample)
+    def index_bytes(
+        self, num_classes: int, dim: int, fraction: float, num_threads: int
+    ) -> int:
+        """Bytes of groups with a vector each, refresh included."""
+        del fraction, num_threads
+        row, num_groups, sample = 4 * dim + 4, self._num_groups, 0
+        if isinstance(self.index, ClusterIndex):
+            # The class vectors that centers are trained on, copied.
+            sample = min(_ROWS_A_CENTRE * num_groups, num_classes)
+        else:
+            num_groups = min(1 << num_groups, num_classes)
+        groups = 8 * num_classes + row * num_groups
+        return 2 * groups + row * (num_classes + sample)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -88,11 +100,7 @@ class KMeansSampler(IndexedSampler):
         num_groups: int, number of clusters, at most the number of classes.
             Defaults to 1024.
         rebuild_interval: int, in steps. Defaults to 500.
-        neighbor_fraction: float in (0, 1], fraction of the non-label places
-            that is reserved for similar classes. Defaults to 0.5.
-        correct_fill: bool, whether the uniform samples stand for all classes
-            that were not found.
-        seed: int, seed of the sampling.
+        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -122,24 +130,7 @@ class KMeansSampler(IndexedSampler):
         )
         self.correct_fill = self.estimates_sums = correct_fill
         self.schedule = FixedSchedule(self.rebuild_interval)
-
-    def build(self, kernel_shape: tuple[int, ...]) -> None:
-        self.source = Groups(
-            ClusterIndex(), self.num_groups, self.seed, self.normalize
-        )
-        super().build(kernel_shape)
-
-    def find(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        budget: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.source.members(target_ids, budget, self.next_seed())
-
-    def index_bytes(self, num_classes: int, dim: int) -> int:
-        return _bytes_of(num_classes, dim, self.num_groups, is_trained=True)
+        self.source = Groups(ClusterIndex(), self.num_groups, self.seed)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -156,11 +147,7 @@ class PCAHashSampler(IndexedSampler):
         num_bits: int in [1, 30], at most the width of the class vectors.
             Defaults to 10.
         rebuild_interval: int, in steps. Defaults to 500.
-        neighbor_fraction: float in (0, 1], fraction of the non-label places
-            that is reserved for similar classes. Defaults to 0.5.
-        correct_fill: bool, whether the uniform samples stand for all classes
-            that were not found.
-        seed: int, seed of the sampling.
+        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -194,22 +181,4 @@ class PCAHashSampler(IndexedSampler):
         )
         self.correct_fill = self.estimates_sums = correct_fill
         self.schedule = FixedSchedule(self.rebuild_interval)
-
-    def build(self, kernel_shape: tuple[int, ...]) -> None:
-        self.source = Groups(
-            PCAHash(), self.num_bits, self.seed, self.normalize
-        )
-        super().build(kernel_shape)
-
-    def find(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        budget: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.source.members(target_ids, budget, self.next_seed())
-
-    def index_bytes(self, num_classes: int, dim: int) -> int:
-        groups = min(1 << self.num_bits, num_classes)
-        return _bytes_of(num_classes, dim, groups, is_trained=False)
+        self.source = Groups(PCAHash(), self.num_bits, self.seed)

@@ -1,5 +1,6 @@
 """The contract of a sampler: which classes a training step computes."""
 
+import math
 from typing import Any
 from typing import NamedTuple
 
@@ -7,20 +8,26 @@ import keras
 import tensorflow as tf
 
 from tfxclass import saved_random
+from tfxclass.checks import check_positive_int
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
 from tfxclass.ops.active_classes import active_classes
-from tfxclass.rows.class_rows import ClassRows
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.label_overflow import LabelOverflow
-from tfxclass.samplers.sample_size import check_num_sampled
-from tfxclass.samplers.sample_size import count_labels
-from tfxclass.samplers.sample_size import min_sample
-from tfxclass.samplers.sample_size import sample_size
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
+
+#: Queries of a probe, the part of the time of all steps that probes may take,
+#: and what one takes in addition to its time for each class.
+NUM_PROBES = 16
+PROBE_SHARE = 0.02
+PROBE_NANOSECONDS = 1e6
+_MOST_STEPS = 5000
+# Products of greater numbers are infinite.
+_MAX_QUERY = 1e15
 
 
 class Sample(NamedTuple):
@@ -88,10 +95,9 @@ class Sampler(keras.layers.Layer):
         seed: int, seed of the sampling.
 
     Attributes:
-        num_sampled: int. If it was not given, the head sets it to 1 % of the
-            classes.
         follows_batch: bool, whether steps with many labels compute more
-            classes, since `num_sampled` was not given.
+            classes, since `num_sampled` was not given. The head sets
+            `num_sampled` to 1 % of the classes then.
     """
 
     #: Names of the arguments besides `num_sampled` and `seed`. Each is an
@@ -171,7 +177,7 @@ class Sampler(keras.layers.Layer):
     def resolve_size(self, num_classes: int) -> None:
         """Sets `num_sampled` for a number of classes, if it was not given."""
         if self.follows_batch:
-            self.num_sampled = min_sample(num_classes)
+            self.num_sampled = max(num_classes // 100, 1)
         self.num_classes = num_classes
         self.num_sampled = min(self.num_sampled, num_classes)
 
@@ -183,7 +189,7 @@ class Sampler(keras.layers.Layer):
         """
         if not self.follows_batch:
             return self.num_sampled
-        return sample_size(self.num_classes, num_labels)
+        return clip(2 * num_labels, self.num_sampled, self.num_classes)
 
     def get_build_config(self) -> None:
         """Returns None, since a loaded head builds its sampler."""
@@ -194,27 +200,19 @@ class Sampler(keras.layers.Layer):
     def check_for(self, num_classes: int) -> None:
         """Raises ValueError unless it can sample from so many classes."""
 
-    def for_rows(
-        self,
-        first: int,
-        num_rows: int,
-        num_sampled: int | None,
-        seed: int | None,
-    ) -> "Sampler":
+    def for_rows(self, first: int, num_rows: int, **options: Any) -> "Sampler":
         """A copy that samples from a range of classes: a shard.
 
         Args:
             first: int, the first class.
             num_rows: int, number of classes. Those after the last class are
                 padding.
-            num_sampled: int or None, of the copy.
-            seed: int, of the copy.
+            **options: `num_sampled`, an int or None, and `seed` of the copy.
 
         Raises:
             ValueError: if a subclass cannot be restricted.
         """
-        config = {"num_sampled": num_sampled, "seed": seed}
-        return type(self).from_config({**self.get_config(), **config})
+        return type(self).from_config({**self.get_config(), **options})
 
     def changed_config(self, change: ClassUpdate) -> Config:
         """The configuration of this sampler for a head after `change`."""
@@ -350,3 +348,85 @@ class Sampler(keras.layers.Layer):
             "seed": self.seed,
             **{name: getattr(self, name) for name in self.option_names},
         }
+
+
+def finite(queries: tf.Tensor) -> tf.Tensor:
+    """`queries` `[batch, dim]`, zeros in rows with NaN or infinity.
+
+    One odd row must not end a training: nothing is near zeros, and the other
+    rows are searched as ever.
+    """
+    is_finite = tf.reduce_all(tf.math.is_finite(queries), 1, keepdims=True)
+    queries = tf.where(is_finite, queries, 0.0)
+    return tf.clip_by_value(queries, -_MAX_QUERY, _MAX_QUERY)
+
+
+def check_num_sampled(value: Any) -> int | None:
+    """None, or a positive integer as an int; ValueError for others."""
+    try:
+        return check_optional_int("num_sampled", value)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. Use None, which computes 1 % of the classes and at "
+            "least twice the labels of a batch, or an integer of more than the "
+            "labels of a batch"
+        ) from None
+
+
+def check_optional_int(name: str, value: Any) -> int | None:
+    """A positive integer as an int, or None; ValueError for others."""
+    return value if value is None else check_positive_int(name, value)
+
+
+def clip(size: Scalar, least: int, most: int) -> Scalar:
+    """`size` within these bounds, of the same type."""
+    if isinstance(size, int):
+        return min(max(size, least), most)
+    return tf.clip_by_value(size, least, most)
+
+
+def count_labels(target_ids: tf.Tensor) -> Scalar:
+    """The labels of a batch, an int where the shape alone tells it.
+
+    Args:
+        target_ids: int64 `[batch, p]`, -1 is padding.
+    """
+    if target_ids.shape[1] != 1:
+        return tf.math.count_nonzero(target_ids >= 0)
+    known = target_ids.shape[0]
+    return tf.shape(target_ids, tf.int64)[0] if known is None else known
+
+
+def batch_of(queries: tf.Tensor) -> Scalar:
+    """Rows of a batch, an int where a graph that is being made knows them."""
+    known = queries.shape[0]
+    return tf.shape(queries)[0] if known is None else known
+
+
+def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> Scalar:
+    """Roughly what a training step takes, a float or a float64 scalar.
+
+    A model rather than a measurement: what a step sees must not depend on how
+    fast the machine is. 240 products a nanosecond, three passes, six times
+    that for the rest of a step, and what no step goes without (two cores).
+    """
+    sizes = [
+        float(size) if isinstance(size, int) else tf.cast(size, tf.float64)
+        for size in (batch, num_sampled, dim)
+    ]
+    return 1.5e6 + 0.075 * math.prod(sizes)
+
+
+def part_of_steps(nanoseconds: float, share: float, step: Scalar) -> tf.Tensor:
+    """In how many steps what takes so long is that share, int64 scalar.
+
+    Args:
+        nanoseconds: float.
+        share: float, of the time of the steps.
+        step: float or float64 scalar, nanoseconds of one.
+    """
+    if isinstance(step, float):
+        steps = math.ceil(nanoseconds / (share * step))
+        return tf.constant(min(max(steps, 1), _MOST_STEPS), tf.int64)
+    steps = tf.math.ceil(nanoseconds / (share * step))
+    return tf.cast(tf.clip_by_value(steps, 1, _MOST_STEPS), tf.int64)

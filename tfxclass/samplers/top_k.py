@@ -6,14 +6,14 @@ import keras
 import tensorflow as tf
 
 from tfxclass.rows import search
-from tfxclass.samplers.candidates import candidate_count
-from tfxclass.samplers.candidates import check_neighbor_fraction
-from tfxclass.samplers.candidates import check_optional_int
-from tfxclass.samplers.candidates import neighbors_a_row
-from tfxclass.samplers.candidates import sample_with_candidates
-from tfxclass.samplers.sample_size import count_labels
+from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import check_neighbor_fraction
+from tfxclass.samplers.indexed import neighbors_a_row
+from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.sampler import check_optional_int
+from tfxclass.samplers.sampler import count_labels
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -33,11 +33,7 @@ class TopKSampler(Sampler):
         num_sampled: int, number of classes in a training step, labels included.
         num_neighbors: int, number of classes that each example contributes. By
             default as many as fill the places reserved for similar classes.
-        neighbor_fraction: float in (0, 1], fraction of the non-label places
-            that is reserved for similar classes. Defaults to 0.5.
-        correct_fill: bool, whether the uniform samples stand for all classes
-            that were not found.
-        seed: int, seed of the sampling.
+        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via

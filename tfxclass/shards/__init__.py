@@ -1,23 +1,17 @@
 """Variables whose rows are divided among replicas or servers."""
 
 from tfxclass.shards.exchange import batch_of
-from tfxclass.shards.server_shards import SplitRows
-from tfxclass.shards.server_shards import make_shards
-from tfxclass.shards.server_shards import parts_of
 from tfxclass.shards.shards import Shards
+from tfxclass.shards.shards import SplitRows
+from tfxclass.shards.shards import make_shards
 from tfxclass.shards.shards import memory_per_replica
-from tfxclass.shards.shards import shards_of
-from tfxclass.shards.state import load
-from tfxclass.shards.state import save
+from tfxclass.shards.shards import parts_of
 
 __all__ = [
     "Shards",
     "SplitRows",
     "batch_of",
-    "load",
     "make_shards",
     "memory_per_replica",
     "parts_of",
-    "save",
-    "shards_of",
 ]

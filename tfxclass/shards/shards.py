@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.owners import OWNERS
 from tfxclass.types import Initializer
 from tfxclass.types import Variable
 
@@ -97,10 +96,13 @@ class Shards:
         with self.creator():
             variable = add_weight((self.capacity, *shape[1:]), "zeros")
         if isinstance(variable, keras.Variable):
-            with tf.init_scope(), tf.device("CPU:0"):
-                values = keras.initializers.get(initializer)(shape, "float32")
-                self.write(variable, values.numpy())
+            self._initialize(variable, shape, initializer)
         return variable
+
+    def _initialize(self, variable, shape, initializer):
+        with tf.init_scope(), tf.device("CPU:0"):
+            values = keras.initializers.get(initializer)(shape, "float32")
+            self.write(variable, values.numpy())
 
     def creator(self) -> contextlib.AbstractContextManager[Any]:
         """Scope in which variables get components of their own."""
@@ -166,17 +168,84 @@ class Shards:
             )
 
 
-def shards_of(variable: Any) -> Shards | None:
-    """The `Shards` that a variable or `SplitRows` has the rows of, or None.
+class SplitRows:
+    """A matrix in parts, with one Keras variable on each server.
 
-    It knows the class vectors and biases of heads, and their optimizer state.
+    Attributes:
+        parts: list of Keras variables `[size, ...]`.
+        shape: tuple, shape of the whole matrix.
+        shards: its `ServerShards`.
+        path: str.
     """
-    if hasattr(variable, "parts"):
-        return variable.shards
-    shards = getattr(OWNERS.get(variable), "shards", None)
-    if shards is None or not shards.is_of_replicas or shards.count == 1:
-        return None
-    return shards
+
+    def __init__(
+        self,
+        parts: Sequence[Variable],
+        shape: tuple[int, ...],
+        shards: Shards,
+    ) -> None:
+        self.parts = parts
+        self.shape = tuple(shape)
+        self.shards = shards
+        self.path = parts[0].path
+
+
+class ServerShards(Shards):
+    """A contiguous range of rows on each parameter server.
+
+    Workers have all shards at hand and none of their own, so the parts are
+    plain variables, with slots like any others'.
+    """
+
+    is_of_replicas = False
+
+    def _count(self):
+        devices = tf.config.list_logical_devices("CPU")
+        return max(sum("/job:ps/" in device.name for device in devices), 1)
+
+    def add(
+        self,
+        add_weight: Callable[..., Variable],
+        shape: tuple[int, ...],
+        initializer: Initializer,
+    ) -> Variable | SplitRows:
+        if self.count == 1:
+            return add_weight(shape, initializer)
+        parts = [
+            # The strategy puts each on the next server.
+            add_weight((size, *shape[1:]), "zeros", f"_{number}")
+            for number, size in enumerate(self.sizes)
+        ]
+        split = SplitRows(parts, shape, self)
+        if all(isinstance(part, keras.Variable) for part in parts):
+            self._initialize(split, shape, initializer)
+        return split
+
+    def components(
+        self, variable: Variable | SplitRows
+    ) -> list[tuple[int, Variable]]:
+        return list(enumerate(parts_of(variable)))
+
+    def read(self, variable: Variable | SplitRows) -> np.ndarray:
+        return np.concatenate([x.numpy() for x in parts_of(variable)])
+
+    def write(self, variable: Variable | SplitRows, rows: np.ndarray) -> None:
+        self._check_rows(variable, rows)
+        for part, start in zip(parts_of(variable), self.starts):
+            part.assign(rows[start : start + part.shape[0]])
+
+
+def parts_of(variable: Variable | SplitRows) -> list[Variable]:
+    """Lists the variables of a `SplitRows`, or a single variable."""
+    return getattr(variable, "parts", [variable])
+
+
+def make_shards(num_rows: int) -> Shards:
+    """`Shards` for the strategy in scope."""
+    strategy = tf.distribute.get_strategy()
+    servers = tf.distribute.ParameterServerStrategy
+    kind = ServerShards if isinstance(strategy, servers) else Shards
+    return kind(num_rows)
 
 
 def memory_per_replica(model: keras.Model) -> list[int]:

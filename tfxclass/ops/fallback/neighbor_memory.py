@@ -22,7 +22,7 @@ def recall_neighbors(
     step: Scalar,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """See `tfxclass.ops.neighbor_memory.recall`."""
+    """The first op of `samplers.neighbor_cache`."""
     none = tf.fill([tf.size(labels), 1], tf.constant(-1, tf.int64))
     return tf.range(tf.cast(num_asked, tf.int64)), none
 
@@ -41,7 +41,7 @@ def rank_neighbors(
     normalize: bool = False,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """See `tfxclass.ops.neighbor_memory.rank`."""
+    """The second op of `samplers.neighbor_cache`."""
     shape = [tf.size(labels), tf.cast(count, tf.int32)]
     return tf.fill(shape, tf.constant(-1, tf.int64)), tf.zeros(shape)
 

@@ -1,4 +1,4 @@
-"""Adam and AdamW on touched rows."""
+"""Keras' Adam, AdamW, Adagrad and SGD on touched rows."""
 
 import math
 import numbers
@@ -8,7 +8,6 @@ import keras
 
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
-from tfxclass.types import LearningRate
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
@@ -97,24 +96,6 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
     SECOND_MOMENTS = ("element", "row", "matrix")
     SLOT_DTYPES = ("float32", "bfloat16")
 
-    def __init__(
-        self,
-        learning_rate: LearningRate = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        amsgrad: bool = False,
-        weight_decay: float | None = None,
-        *,
-        second_moment: str = "element",
-        slot_dtype: str = "float32",
-        l2: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        of_keras = (beta_1, beta_2, epsilon, amsgrad, weight_decay)
-        compact = {"second_moment": second_moment, "slot_dtype": slot_dtype}
-        super().__init__(learning_rate, *of_keras, l2=l2, **compact, **kwargs)
-
     def _check_arguments(self):
         check_epsilon(self.epsilon)
         if self.second_moment == "element" and self.slot_dtype != "float32":
@@ -174,23 +155,90 @@ class LazyAdamW(RowOptimizer, keras.optimizers.AdamW):
     _check_arguments = LazyAdam._check_arguments
     _rule_of = LazyAdam._rule_of
 
-    def __init__(
-        self,
-        learning_rate: LearningRate = 0.001,
-        weight_decay: float = 0.004,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        amsgrad: bool = False,
-        *,
-        second_moment: str = "element",
-        slot_dtype: str = "float32",
-        l2: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        of_keras = (weight_decay, beta_1, beta_2, epsilon, amsgrad)
-        compact = {"second_moment": second_moment, "slot_dtype": slot_dtype}
-        super().__init__(learning_rate, *of_keras, l2=l2, **compact, **kwargs)
+
+@keras.saving.register_keras_serializable(package="tfxclass")
+class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
+    """Adagrad that updates only the rows that occur in a batch.
+
+    Use it as `keras.optimizers.Adagrad` for models with large class matrices or
+    embeddings. Adagrad does not move rows without a gradient, so the result
+    equals Keras' own. Weight decay is different: it applies only to rows that
+    occur in the batch.
+
+    Args:
+        learning_rate: float or a schedule. Defaults to 0.001.
+        initial_accumulator_value: float, start of the sum of squares. Defaults
+            to 0.1.
+        epsilon: float, added to the root of the sum. Defaults to 1e-7.
+        weight_decay: float, decoupled weight decay of touched rows. Defaults
+            to None.
+        second_moment: str, `"element"` (default) or `"row"`, which keeps one
+            sum of squares for each class vector; see `LazyAdam`.
+        l2: float, coupled L2 regularization; see `LazyAdam`.
+        **kwargs: as for `keras.optimizers.Adagrad`, e.g. `clipnorm`; see
+            `LazyAdam`.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(10_000)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    model.compile(tfxclass.optimizers.LazyAdagrad(0.1), loss=head.loss)
+    ```
+
+    References:
+
+    - [Duchi et al., 2011](https://jmlr.org/papers/v12/duchi11a.html)
+    """
+
+    SECOND_MOMENTS = ("element", "row")
+
+    def _rule_of(self, variable, matrix):
+        return rules.Adagrad(self.initial_accumulator_value, self.epsilon)
+
+
+@keras.saving.register_keras_serializable(package="tfxclass")
+class LazySGD(RowOptimizer, keras.optimizers.SGD):
+    """SGD that updates only the rows that occur in a batch.
+
+    Use it as `keras.optimizers.SGD` for models with large class matrices or
+    embeddings: for any layer whose gradient is `tf.IndexedSlices`. Without
+    momentum and weight decay it equals Keras' SGD. With them, rows that a batch
+    did not touch do not move and keep their velocity, as in the first version
+    of Partial FC. Keras moves all rows in every step.
+
+    Args:
+        learning_rate: float or a schedule of `keras.optimizers.schedules`.
+            Defaults to 0.01.
+        momentum: float in [0, 1). Defaults to 0.
+        nesterov: bool, whether Nesterov momentum is used. Defaults to False.
+        weight_decay: float, decoupled weight decay of touched rows. Defaults
+            to None.
+        slot_dtype: str, dtype of the velocity of class vectors: `"float32"`
+            (default) or `"bfloat16"`, which is rounded stochastically.
+        l2: float, coupled L2 regularization; see `LazyAdam`. Without momentum
+            it equals `weight_decay`.
+        **kwargs: as for `keras.optimizers.SGD`, e.g. `clipnorm`; see
+            `LazyAdam`.
+
+    Example:
+
+    ```python
+    optimizer = tfxclass.optimizers.LazySGD(0.1, momentum=0.9)
+    head = tfxclass.layers.FullSoftmax(10_000)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    model.compile(optimizer, loss=head.loss)
+    ```
+
+    References:
+
+    - [An et al., 2021](https://arxiv.org/abs/2010.05222) (Partial FC)
+    """
+
+    SLOT_DTYPES = ("float32", "bfloat16")
+
+    def _rule_of(self, variable, matrix):
+        return rules.SGD(self.momentum, self.nesterov)
 
 
 def check_epsilon(epsilon: Any) -> None:

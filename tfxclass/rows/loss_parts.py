@@ -1,0 +1,287 @@
+"""What `streamed_loss` computes of a part of the classes.
+
+A part has the batch of all replicas, and computes where its class rows lie:
+
+- `stats()` gives some numbers of each row, float32 `[batch, n]`. They cross
+  between replicas.
+- `merged(stats)` makes losses of all parts' numbers, float32 `[batch]`, and a
+  state that the gradients need.
+- `grad(state, upstream)` gives the gradients of the queries, of the class rows
+  and, or None, of the biases.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfxclass.core import one_vs_rest
+from tfxclass.core.softmax import TargetTerms
+from tfxclass.core.softmax import empty_stats
+from tfxclass.core.softmax import log_ratio
+from tfxclass.core.softmax import logsumexp_of
+from tfxclass.core.targets import Targets
+from tfxclass.ops import bfloat16_rows
+from tfxclass.ops import library
+from tfxclass.ops import placement
+from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.blocks import logits_at
+from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.types import Margin
+
+
+class _BlockPart:
+    """A part whose logits are computed a block at a time, in both passes.
+
+    A subclass defines `_stats`, and `_logits_grad(state, upstream)`: a function
+    of the first class and the logits of a block that returns their gradient.
+
+    Args:
+        queries: float32 `[batch, dim]`, of the batch of all.
+        rows: `ClassRows` of tensors.
+        targets: `Targets` of the batch of all.
+        columns: int64 `[batch, p]`, the row of each target in `rows`, -1 where
+            none is.
+        margin: function of the target logits, or None.
+    """
+
+    def __init__(
+        self,
+        queries: tf.Tensor,
+        rows: ClassRows,
+        targets: Targets,
+        columns: tf.Tensor,
+        margin: Margin | None,
+    ) -> None:
+        self.rows, self._is_labelled = rows, targets.is_labelled
+        self.ids = columns
+        with self._on_rows_device():
+            self.blocks = Blocks(queries, rows)
+            logits = logits_at(queries, rows, columns)
+            # Most rows may have their targets in other parts.
+            weights = tf.where(columns >= 0, targets.weights, 0.0)
+            self.terms = self._terms(logits, Targets(columns, weights), margin)
+
+    def _on_rows_device(self):
+        return placement.on(self.rows.device)
+
+    def _terms(self, logits, targets, margin) -> Any:
+        """Loss and gradient at the targets, given their logits."""
+        return TargetTerms(logits, targets, margin)
+
+    def _stats(self) -> tf.Tensor:
+        raise NotImplementedError
+
+    def _logits_grad(self, state, upstream) -> Callable[..., tf.Tensor]:
+        raise NotImplementedError
+
+    def stats(self) -> tf.Tensor:
+        """Numbers of each row, float32 `[batch of all, n]`."""
+        with self._on_rows_device():
+            return self._stats()
+
+    def grad(
+        self, state: Any, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Gradients of the queries, the rows and, or None, the bias."""
+        with self._on_rows_device():
+            upstream = upstream * self._is_labelled
+            return self._folded(self._logits_grad(state, upstream))
+
+    def _folded(self, logits_grad):
+        """Gradients from `logits_grad(start, logits)` of each block."""
+        rows, blocks = self.rows, self.blocks
+        has_bias = rows.bias is not None
+        empty = library.ops.tfxclass_empty_like
+
+        def step(start, queries_grad, kernel_grad, bias_grad):
+            part = blocks.rows(start)
+            by_logits = logits_grad(start, blocks.logits(start, part))
+            rows_grad = tf.matmul(by_logits, blocks.queries, transpose_a=True)
+            kernel_grad = library.ops.tfxclass_write_rows(
+                kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
+            )
+            if has_bias:
+                bias_grad = library.ops.tfxclass_write_rows(
+                    bias_grad, tf.reduce_sum(by_logits, axis=0), start
+                )
+            return queries_grad + by_logits @ part, kernel_grad, bias_grad
+
+        is_half = bfloat16_rows.is_half(rows.kernel)
+        found = blocks.fold(
+            step,
+            (
+                tf.zeros_like(blocks.queries),
+                tf.zeros(tf.shape(rows.kernel))
+                if is_half
+                else empty(rows.kernel),
+                empty(rows.bias) if has_bias else tf.zeros([0]),
+            ),
+        )
+        return found if has_bias else (*found[:2], None)
+
+
+class SoftmaxPart(_BlockPart):
+    """Softmax cross-entropy; `uniform` is the mass of each class besides."""
+
+    def __init__(self, *args: Any, uniform: float = 0.0) -> None:
+        super().__init__(*args)
+        self.uniform = uniform
+
+    def _stats(self):
+        terms = self.terms
+
+        def step(start, top, total):
+            return library.ops.tfxclass_softmax_block_stats(
+                self.blocks.logits(start),
+                self.ids,
+                terms.delta,
+                start,
+                top,
+                total,
+            )
+
+        top, total = self.blocks.fold(step, empty_stats(self.blocks.batch))
+        # Rounding a finished sum to float32 makes no visible difference.
+        total = tf.cast(total, tf.float32)
+        target = terms.weighted() + self._uniform_logits()
+        return tf.stack([top, total, target], axis=1)
+
+    def _uniform_logits(self):
+        """The sum of all logits times their mass, `[batch]`."""
+        if not self.uniform:
+            return 0.0
+        kernel, bias = self.blocks.sum_of_rows()
+        summed = tf.linalg.matvec(self.blocks.queries, kernel)
+        return self.uniform * (summed + bias)
+
+    @staticmethod
+    def merged(stats: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(losses, logsumexp)` of max, sum of exponentials and target."""
+        tops, totals, targets = tf.unstack(stats, num=3, axis=2)
+        sums = logsumexp_of(tops, totals)
+        logsumexp = tf.reduce_logsumexp(sums, axis=0)
+        return log_ratio(logsumexp, tf.reduce_sum(targets, axis=0)), logsumexp
+
+    def _logits_grad(self, state, upstream):
+        at_targets = self.terms.grad(state, upstream)
+        logsumexp = tf.cast(state, tf.float32)
+        # What the uniform mass takes off each logit of a row.
+        lift = upstream[:, tf.newaxis] * self.uniform
+
+        def logits_grad(start, logits):
+            grad = library.ops.tfxclass_softmax_block_grad(
+                logits, self.ids, at_targets, start, logsumexp, upstream
+            )
+            return grad - lift if self.uniform else grad
+
+        return logits_grad
+
+
+class OneVsRestPart(_BlockPart):
+    """One-vs-rest losses, by TensorFlow's own ops; `binary` is a `Binary`."""
+
+    def __init__(self, *args: Any, binary: one_vs_rest.Binary) -> None:
+        self.binary = binary
+        super().__init__(*args)
+
+    def _terms(self, logits, targets, margin):
+        counts = self.rows.log_counts
+        self.class_weights = None if counts is None else tf.exp(-counts)
+        return one_vs_rest.LabelTerms(self.binary, logits, targets, margin)
+
+    def _stats(self):
+        def step(start, total):
+            losses = one_vs_rest.negatives(
+                self.binary,
+                self.blocks.logits(start),
+                self._columns(start),
+                self._weights(start),
+            )
+            # TensorFlow sums a block in pairs; sums over blocks need float64.
+            return [total + tf.cast(tf.reduce_sum(losses, axis=1), tf.float64)]
+
+        zeros = tf.zeros([self.blocks.batch], tf.float64)
+        (total,) = self.blocks.fold(step, (zeros,))
+        losses = tf.cast(total, tf.float32) + self.terms.losses()
+        return losses[:, tf.newaxis]
+
+    def _columns(self, start):
+        """Columns of the labels in a block, -1 for others."""
+        columns = self.ids - start
+        is_here = (columns >= 0) & (columns < self.blocks.size)
+        return tf.where((self.ids >= 0) & is_here, columns, -1)
+
+    def _weights(self, start):
+        if self.class_weights is None:
+            return None
+        return self.class_weights[start : start + self.blocks.size]
+
+    @staticmethod
+    def merged(stats: tf.Tensor) -> tuple[tf.Tensor, None]:
+        """`(losses, None)` of a sum of losses."""
+        return tf.reduce_sum(stats[:, :, 0], axis=0), None
+
+    def _logits_grad(self, state, upstream):
+        of_labels = self.terms.grad(upstream)
+        return lambda start, logits: one_vs_rest.logits_grad(
+            self.binary,
+            logits,
+            self._columns(start),
+            of_labels,
+            upstream,
+            self._weights(start),
+        )
+
+
+class UniformPart:
+    """The sum of all logits of a row, estimated on a part's sample.
+
+    It is a product with the sum of the class rows, each over its expected
+    count, and needs no logits. `rows` has `log_counts`.
+    """
+
+    def __init__(
+        self,
+        queries: tf.Tensor,
+        rows: ClassRows,
+        targets: Targets,
+        columns: tf.Tensor,
+        margin: Margin | None,
+    ) -> None:
+        del columns, margin
+        self.queries, self.rows = queries, rows
+        self._is_labelled = targets.is_labelled
+        with placement.on(rows.device):
+            self._weights = tf.exp(-rows.log_counts)
+
+    def stats(self) -> tf.Tensor:
+        """The part's sum; float32 `[batch, 1]`."""
+        with placement.on(self.rows.device):
+            sums = tf.linalg.matvec(self.queries, self._sum_of_rows())
+            if self.rows.bias is not None:
+                sums += tf.tensordot(self._weights, self.rows.bias, 1)
+            return sums[:, tf.newaxis]
+
+    def _sum_of_rows(self):
+        return tf.linalg.matvec(
+            self.rows.kernel, self._weights, transpose_a=True
+        )
+
+    merged = OneVsRestPart.merged
+
+    def grad(
+        self, state: None, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Gradients of the queries, the rows and, or None, the bias."""
+        with placement.on(self.rows.device):
+            factor = (upstream * self._is_labelled)[:, tf.newaxis]
+            of_sum = tf.reduce_sum(factor * self.queries, axis=0)
+            of_bias = None
+            if self.rows.bias is not None:
+                of_bias = self._weights * tf.reduce_sum(factor)
+            return (
+                factor * self._sum_of_rows(),
+                self._weights[:, tf.newaxis] * of_sum,
+                of_bias,
+            )

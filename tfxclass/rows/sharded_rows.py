@@ -1,0 +1,67 @@
+"""Variables of which some are in shards: read, written and saved as a whole."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfxclass.rows.class_matrix import owner_of
+from tfxclass.shards import Shards
+from tfxclass.types import Store
+from tfxclass.types import Variable
+
+
+def shards_of(variable: Any) -> Shards | None:
+    """The `Shards` that a variable or `SplitRows` has the rows of, or None.
+
+    It knows the class vectors and biases of heads, and their optimizer state.
+    """
+    if hasattr(variable, "parts"):
+        return variable.shards
+    matrix = owner_of(variable)
+    shards = None if matrix is None else matrix.shards
+    if shards is None or not shards.is_of_replicas or shards.count == 1:
+        return None
+    return shards
+
+
+def make_alongside(reference: Variable, make: Callable[[], Any]) -> Any:
+    """The optimizer state that `make()` returns, in the shards of `reference`.
+
+    Each replica updates its own shard, and the state of it.
+    """
+    shards, matrix = shards_of(reference), owner_of(reference)
+    if shards is None or matrix is None:
+        return make()
+    with shards.creator():
+        variable = make()
+    matrix.own(variable)
+    return variable
+
+
+def read(variable: Any) -> np.ndarray:
+    """All rows in their order, also of one in shards."""
+    shards = shards_of(variable)
+    return variable.numpy() if shards is None else shards.read(variable)
+
+
+def write(variable: Any, values: np.ndarray) -> None:
+    """Assigns all rows, also of one in shards."""
+    shards = shards_of(variable)
+    if shards is None:
+        variable.assign(values)
+    else:
+        shards.write(variable, np.asarray(values))
+
+
+def save(variables: Sequence[Any], store: Store) -> None:
+    """Writes variables into `store` by number, rows in their order."""
+    for number, variable in enumerate(variables):
+        store[str(number)] = read(variable)
+
+
+def load(variables: Sequence[Any], store: Store) -> None:
+    """Reads what `save` wrote, for any number of shards."""
+    for number, variable in enumerate(variables):
+        write(variable, store[str(number)])

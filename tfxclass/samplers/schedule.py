@@ -1,0 +1,402 @@
+"""When an index is refreshed: at intervals, in phases, or by its drift."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.rows import search
+from tfxclass.samplers.sampler import NUM_PROBES
+from tfxclass.samplers.sampler import PROBE_NANOSECONDS
+from tfxclass.samplers.sampler import PROBE_SHARE
+from tfxclass.samplers.sampler import Sampler
+from tfxclass.samplers.sampler import part_of_steps
+from tfxclass.types import Config
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
+
+#: Best classes of each query of a probe that an index should find.
+NUM_BEST = 10
+#: What refreshes may add to the time of a step; less where the index is not all
+#: that finds neighbors.
+REFRESH_SHARE = 0.25
+REFRESH_SHARE_BESIDE_CACHE = 0.05
+#: An index is old at so many times the step at which it was begun.
+OLD_AGE = 2
+#: The interval of an index that is never refreshed by the clock.
+NEVER = tf.int64.max
+# An index is to find this part of what it found when it was new.
+_FLOOR = 0.9
+#: Probes of a new index that are averaged.
+FRESH_PROBES = 4
+# What a probe counts in the running means of recall and noise.
+_WEIGHT = 0.2
+# Standard errors that a single probe, and the running mean, must be below.
+_SINGLE, _RUNNING = 3.0, 2.0
+
+
+class Refresh(NamedTuple):
+    """When an index is refreshed, int64 scalars and a bool one.
+
+    Attributes:
+        interval: steps from one begin to the next.
+        lag: steps from a begin to its end.
+        drifted: whether to begin now.
+        num_trees: trees of a forest, or None for its own number.
+    """
+
+    interval: Any
+    lag: Any
+    drifted: Any = False
+    num_trees: Any = None
+
+
+class FixedSchedule:
+    """Refreshes after a number of steps, which may grow.
+
+    Refresh r begins at step interval * (e^(decay r) - 1) / (e^decay - 1). So
+    interval r, interval * e^(decay r), is linear in the step.
+
+    Args:
+        interval: int, the first one in steps.
+        decay: float >= 0. 0 keeps the interval.
+    """
+
+    def __init__(self, interval: int, decay: float = 0.0) -> None:
+        self._interval, self._decay = interval, decay
+
+    def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
+        """The `Refresh` at `step`, int64 scalar."""
+        del step_time
+        lag = tf.constant(self._interval, tf.int64)
+        if not self._decay:
+            return Refresh(lag, lag)
+        grown = tf.cast(step, tf.float64) * math.expm1(self._decay)
+        return Refresh(self._interval + tf.cast(grown, tf.int64), lag)
+
+
+def check_rebuild_interval(value: int | str) -> int | str:
+    """A positive integer as an int, or `"auto"`; ValueError for others."""
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(
+            '`rebuild_interval` must be a positive integer or "auto". '
+            f"Received: {value!r}"
+        )
+    if isinstance(value, str):
+        return value
+    return check_positive_int("rebuild_interval", value)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+@dataclasses.dataclass
+class AdaptiveAllocation:
+    """Grows the sample, the trees and the rebuild interval during training.
+
+    Use it to reproduce HF-A of the paper. All values change at the start of a
+    phase. M is the smallest number for which the M greatest probabilities of an
+    example have, on average, at least a given sum. The sample becomes the
+    labels of the batch and M other classes, and at most `num_sampled` classes.
+    With `include_labels`, it becomes M classes with the labels, as in the
+    paper. The threshold, the number of trees and the rebuild interval grow
+    linearly over `ramp_steps`.
+
+    Args:
+        phase_steps: int, number of steps in a phase.
+        cumulative_probability: `(first, last)` thresholds in (0, 1].
+        ramp_steps: int, number of steps over which all values grow, usually the
+            whole training.
+        num_trees: `(first, last)` ints.
+        rebuild_interval: `(first, last)` ints, in steps.
+        include_labels: bool, whether M counts the labels of the batch, as "the
+            number of active classes for each iteration" does in the paper's
+            section "Adaptive Allocation". A batch with more labels than M then
+            has no other classes. Defaults to False.
+
+    References:
+        Zhang et al., Accelerated Training for Massive Classification via
+        Dynamic Class Selection, AAAI 2018, "HF-A".
+    """
+
+    phase_steps: int = 1000
+    cumulative_probability: tuple[float, float] = (0.6, 0.95)
+    ramp_steps: int = 10_000
+    num_trees: tuple[int, int] = (10, 50)
+    rebuild_interval: tuple[int, int] = (50, 500)
+    include_labels: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("cumulative_probability", "num_trees", "rebuild_interval"):
+            value = getattr(self, name)
+            if np.shape(value) != (2,):
+                raise ValueError(
+                    f"`{name}` must be two numbers, for the first and the last "
+                    f"step of the ramp. Received: {value!r}"
+                )
+            setattr(self, name, tuple(value))
+        low, high = self.cumulative_probability
+        if not 0 < low <= high <= 1:
+            raise ValueError(
+                "`cumulative_probability` must be two rising thresholds in "
+                f"(0, 1]. Received: {self.cumulative_probability}"
+            )
+        for name, value in (
+            ("phase_steps", self.phase_steps),
+            ("ramp_steps", self.ramp_steps),
+            ("num_trees", min(self.num_trees)),
+            ("rebuild_interval", min(self.rebuild_interval)),
+        ):
+            check_positive_int(name, value)
+
+    def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
+        """The `Refresh` of a forest at `step`, int64 scalar."""
+        del step_time
+        done = self._done(step - step % self.phase_steps)
+        interval = _between(self.rebuild_interval, done)
+        num_trees = _between(self.num_trees, done)
+        return Refresh(interval, interval, num_trees=num_trees)
+
+    def threshold(self, step: Scalar) -> tf.Tensor:
+        """The required cumulative probability at `step`, float32 scalar."""
+        low, high = self.cumulative_probability
+        return low + (high - low) * self._done(step)
+
+    def _done(self, step):
+        """Which part of the training is done, float32 scalar."""
+        return tf.minimum(tf.cast(step, tf.float32) / self.ramp_steps, 1.0)
+
+    def num_classes_for(
+        self, step: Scalar, probabilities: tf.Tensor
+    ) -> tf.Tensor:
+        """The number of classes to compute from `step` on, int64 scalar.
+
+        Args:
+            step: int64 scalar.
+            probabilities: float32 `[rows, most]`, the greatest probabilities of
+                some examples, falling.
+        """
+        reached = tf.reduce_mean(tf.cumsum(probabilities, axis=1), axis=0)
+        short = tf.cast(reached < self.threshold(step), tf.int64)
+        most = tf.shape(probabilities, tf.int64)[1]
+        return tf.minimum(tf.reduce_sum(short) + 1, most)
+
+    def get_config(self) -> Config:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Config) -> "AdaptiveAllocation":
+        return cls(**config)
+
+
+def _between(ends, done):
+    first, last = ends
+    value = first + (last - first) * done
+    return tf.cast(tf.round(value), tf.int64)
+
+
+class Drift:
+    """Recall of a sampler's index, and the refreshes that keep it up.
+
+    Every so many steps the best classes of a few rows of the batch are found
+    exactly. Where the index finds fewer than nine tenths of what it found when
+    it was new, by more than chance (`RecallWatch`), it is refreshed, over so
+    many steps that refreshes take a given share of the time of the steps. It is
+    also refreshed where it is twice as old as the model was when it was begun:
+    an index of rows that were hardly trained finds little when it is new, and
+    is no measure of what one of trained rows finds.
+
+    Args:
+        sampler: a sampler that is being built. It gets the weights, and is not
+            used afterwards.
+        num_classes, dim: ints.
+        refresh_nanoseconds: float, what a refresh takes, roughly.
+        share: float, the fraction of the time of the steps that refreshes may
+            take.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        num_classes: int,
+        dim: int,
+        refresh_nanoseconds: float,
+        share: float,
+    ) -> None:
+        self._sizes = num_classes, dim
+        self._normalize = sampler.normalize
+        self._nanoseconds = refresh_nanoseconds
+        self._share = share
+        self.recall = sampler.gauge("recall")
+        self._watch = [
+            sampler.add_state(f"{name}_recall", 0.0)
+            for name in RecallWatch._fields
+        ]
+        self.begun = sampler.add_state("refresh_begun", -(2**40), dtype="int64")
+        #: `begun` of the index that is watched.
+        self._watched = sampler.add_state(
+            "refresh_watched", -(2**41), dtype="int64"
+        )
+
+    def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
+        """The `Refresh` at `step`.
+
+        Args:
+            step: int64 scalar.
+            step_time: float or float64 scalar, nanoseconds of a step.
+        """
+        lag = part_of_steps(self._nanoseconds, self._share, step_time)
+        drifted = tf.equal(step, tf.convert_to_tensor(self.begun))
+        return Refresh(tf.constant(NEVER), lag, drifted)
+
+    def watch(
+        self,
+        step: Scalar,
+        step_time: Scalar,
+        queries: tf.Tensor,
+        kernel: Variable,
+        found: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    ) -> None:
+        """Measures the recall where that is due, after the index advanced.
+
+        Args:
+            step, step_time: of `refresh`.
+            queries: float32 `[batch, dim]`.
+            kernel: the class matrix.
+            found: of queries `[n, dim]` and ids `[n, k]`, -1 is padding: bool
+                `[n, k]`, whether the index finds them.
+        """
+        num_classes, dim = self._sizes
+        # Products, read at 20 bytes a nanosecond, and a pass for the best.
+        cost = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
+        cost += PROBE_NANOSECONDS
+        every = part_of_steps(cost, PROBE_SHARE, step_time)
+        due = tf.equal(step % every, 0)
+
+        def probe():
+            self._probe(step, step_time, queries[:NUM_PROBES], kernel, found)
+            return True
+
+        tf.cond(due, probe, lambda: False)
+
+    def _probe(self, step, step_time, queries, kernel, found):
+        """Measures the recall; judges it unless a refresh is under way."""
+        recall, variance = self._measure(queries, kernel, found)
+        self.recall.assign(recall)
+        begun = tf.convert_to_tensor(self.begun)
+        lag = self.refresh(step, step_time).lag
+        is_free = step >= begun + lag
+        is_old = step >= OLD_AGE * tf.maximum(begun, 1) + lag
+        self._judge(step, recall, variance, is_free, is_old)
+
+    def _judge(self, step, recall, variance, counts, is_old):
+        """Takes in a probe, if it `counts`; may begin a refresh."""
+        begun = tf.convert_to_tensor(self.begun)
+        is_new = begun != tf.convert_to_tensor(self._watched)
+        before = RecallWatch(*map(tf.convert_to_tensor, self._watch))
+        after = before.after(recall, variance, is_new)
+        for weight, old, new in zip(self._watch, before, after):
+            weight.assign(tf.where(counts, new, old))
+        watched = tf.where(counts, begun, tf.convert_to_tensor(self._watched))
+        self._watched.assign(watched)
+        drifted = counts & (is_old | after.fell(recall))
+        self.begun.assign(tf.where(drifted, step + 1, begun))
+
+    def _measure(self, queries, kernel, found):
+        """`(recall, variance)` of a probe, float32 scalars."""
+        ids, _ = search.top_k(
+            queries,
+            tf.convert_to_tensor(kernel),
+            min(NUM_BEST, self._sizes[0]),
+            normalize=self._normalize,
+        )
+        is_class = ids >= 0
+        hits = tf.cast(found(queries, ids) & is_class, tf.int32)
+        recall, variance = recall_of(
+            tf.reduce_sum(hits, axis=1),
+            tf.reduce_sum(tf.cast(is_class, tf.int32), axis=1),
+        )
+        last = tf.convert_to_tensor(self.recall)
+        return tf.where(tf.reduce_any(is_class), recall, last), variance
+
+
+class RecallWatch(NamedTuple):
+    """Measurements of an index since it was new; float32 scalars.
+
+    Attributes:
+        fresh: mean recall of its first probes.
+        probes: how many these are.
+        recent: running mean of the recall.
+        noise: running mean of a probe's variance.
+    """
+
+    fresh: tf.Tensor
+    probes: tf.Tensor
+    recent: tf.Tensor
+    noise: tf.Tensor
+
+    def after(
+        self, recall: tf.Tensor, variance: tf.Tensor, is_new: tf.Tensor
+    ) -> "RecallWatch":
+        """With one probe more.
+
+        Args:
+            recall: float32 scalar.
+            variance: float32 scalar, of `recall` as an estimate.
+            is_new: bool scalar, whether it is the first one of this index.
+        """
+        probes = tf.where(is_new, 0.0, self.probes)
+        fresh = (self.fresh * probes + recall) / (probes + 1)
+        counts = probes < FRESH_PROBES
+        first = is_new | (self.noise == 0)
+        return RecallWatch(
+            tf.where(counts, fresh, self.fresh),
+            tf.where(counts, probes + 1, probes),
+            tf.where(is_new, recall, self._running(self.recent, recall)),
+            tf.where(first, variance, self._running(self.noise, variance)),
+        )
+
+    @staticmethod
+    def _running(mean, value):
+        return (1 - _WEIGHT) * mean + _WEIGHT * value
+
+    def fell(self, recall: tf.Tensor) -> tf.Tensor:
+        """Whether the recall is below 0.9 times the one of the new index.
+
+        By the last probe, `recall`, alone, which tells a sudden fall, or by the
+        running mean, which tells a slow one; each by more than noise is.
+        """
+        of_fresh = 1 / tf.maximum(self.probes, 1.0)
+        floor = _FLOOR * self.fresh
+        single = _SINGLE * tf.sqrt(self.noise * (1 + of_fresh))
+        of_mean = _WEIGHT / (2 - _WEIGHT)
+        running = _RUNNING * tf.sqrt(self.noise * (of_mean + of_fresh))
+        return (recall < floor - single) | (self.recent < floor - running)
+
+
+def recall_of(
+    hits: tf.Tensor, wanted: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(recall, variance)` of a probe, float32 scalars.
+
+    The variance is measured between the queries, whose hits come together, and
+    is at least the variance of independent hits with a prior that is never 0 or
+    1.
+
+    Args:
+        hits: int32 `[queries]`, classes that the index found.
+        wanted: int32 `[queries]`, of so many; 0 counts for nothing.
+    """
+    hits, wanted = (tf.cast(x, tf.float32) for x in (hits, wanted))
+    total = tf.maximum(tf.reduce_sum(wanted), 1.0)
+    recall = tf.reduce_sum(hits) / total
+    rest = hits - recall * wanted
+    queries = tf.reduce_sum(tf.cast(wanted > 0, tf.float32))
+    unbiased = queries / tf.maximum(queries - 1, 1.0)
+    between = unbiased * tf.reduce_sum(rest**2) / total**2
+    prior = (tf.reduce_sum(hits) + 1) / (total + 2)
+    return recall, tf.maximum(between, prior * (1 - prior) / total)
