@@ -161,10 +161,7 @@ GROUPS = {
         "Trees": ["clustered", "huffman", "balanced", "hierarchy", "Tree"],
         "Class vectors": ["class_vectors"],
     },
-    "recovery": {
-        "Recovery": ["recover"],
-        "Its sums": ["StepRecovery", "DualRecovery"],
-    },
+    "recovery": {"Recovery": ["recover"]},
     "distribute": {"Training": ["fit"]},
     "planning": {
         "Plans": ["plan", "Plan", "PlanRow"],
@@ -220,8 +217,6 @@ MEMBERS = {
     "planning.Link": ["seconds"],
     "planning.PlanRow": ["step_s"],
     "planning.StepCosts": ["seconds"],
-    "recovery.DualRecovery": ["result"],
-    "recovery.StepRecovery": ["result"],
     "samplers.Sample": ["inverse_counts"],
     "samplers.Sampler": ["sample", "update", "figures"],
     "trees.Tree": ["live", "depths", "path", "text", "nbytes"],
