@@ -133,7 +133,8 @@ def planned(name, machines, machine):
         servers=SERVERS,
     )[strategy]
     is_served = strategy == "servers"
-    both_ways = row.sent_bytes + row.received_bytes * is_served
+    # Class vectors come back from servers.
+    both_ways = row.sent_bytes + 4 * DIM * ACTIVE * is_served
     # A step of servers' workers is of one of them.
     count = 1 if is_served else machines
     variables = row.host_or_server_bytes if is_served else row.variable_bytes

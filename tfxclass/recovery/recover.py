@@ -13,20 +13,14 @@ from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
-from tfxclass.ops import placement
 from tfxclass.recovery.step import lifted_blocks
 from tfxclass.recovery.step import recovered_by_step
 from tfxclass.recovery.step import row_blocks
 from tfxclass.recovery.step import rows_held_out
-from tfxclass.recovery.step import search_bytes
 from tfxclass.recovery.sums import RecoverySums
 from tfxclass.recovery.sums import check_l2
-from tfxclass.rows import blocks
 
 _HEADS = (ProjectedSoftmax, AdaptiveProjectedSoftmax)
-# Class matrices in full width: the sums, the result and the new head's
-# (measured).
-_MATRICES = 3
 # Rows of arrays that are computed at a time: a sample of the classes serves
 # more rows.
 _BATCH, _BATCH_OF_SAMPLE = 256, 1024
@@ -56,9 +50,9 @@ def recover(
       1 / l2. A warning says where it may overshoot.
     - `"lift"` is V R^T alone, and needs no data.
 
-    Memory: `tfxclass.estimate(head, dim, batch).recovery_bytes`, plus the
-    model. Each batch costs one product with `[dim, num_classes]`, two products
-    in the projected width, and one with `[dim, dim]`.
+    Memory: three class matrices in full width, plus the model. Each batch costs
+    one product with `[dim, num_classes]`, two products in the projected width,
+    and one with `[dim, dim]`.
 
     Cosine heads are refused: their logits are divided by the length of the
     projected features, which no head in full width does.
@@ -175,24 +169,3 @@ def _full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
     if bias is not None:
         full.bias.assign(bias)
     return full
-
-
-def recovery_bytes(head: keras.layers.Layer, dim: int, batch: int) -> int:
-    """The most memory that recovery by a step adds to the model, int.
-
-    Args:
-        head: any head; 0 where `recover` takes none of its kind.
-        dim: int, width of the features.
-        batch: int, rows of a batch.
-    """
-    if not _is_recoverable(head):
-        return 0
-    # Sums and their mean in float64, the identity, inverses for three ridges,
-    # and one in the making.
-    moments = (3 * 8 + 3 * 4 + 3 * 8) * dim**2
-    # Class vectors of a block, a copy of their sum, and logits.
-    classes = blocks.classes_of(batch, placement.on_gpu(None))
-    block = 4 * min(classes, head.num_classes) * (2 * dim + 3 * batch)
-    matrices = _MATRICES * 4 * head.num_classes * dim
-    held_out = search_bytes(head.num_classes, dim)
-    return matrices + moments + held_out + block

@@ -30,7 +30,6 @@ import tensorflow as tf
 from tfxclass.core.targets import uniform_targets
 from tfxclass.ops import bfloat16_rows
 from tfxclass.recovery.sums import RecoverySums
-from tfxclass.rows.blocks import LEAST_BLOCK
 from tfxclass.rows.loss import cross_entropy
 
 # Rows of the search, and of its first part; fewer where there are more classes.
@@ -79,12 +78,6 @@ class Report(NamedTuple):
             f"loss of {self.num_rows:,} rows held out {self.lifted_loss:.4g} "
             f"before, {self.loss:.4g} after"
         )
-
-
-def search_bytes(num_classes: int, dim: int) -> int:
-    """Memory of the held-out rows and of their logits in a search."""
-    rows = 2 * rows_held_out(num_classes) + _ROWS_AT_ONCE
-    return 4 * rows * dim + 2 * 4 * _ROWS_AT_ONCE * LEAST_BLOCK
 
 
 def rows_held_out(num_classes: int) -> int:
