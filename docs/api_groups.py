@@ -104,7 +104,6 @@ GROUPS = {
             "PrecisionAtK",
             "NDCGAtK",
             "RPrecisionAtK",
-            "CoverageAtK",
             "PropensityScoredPrecisionAtK",
             "propensities",
         ],
@@ -117,7 +116,6 @@ GROUPS = {
         "Diagnosis": [
             "SamplerState",
             "CumulativeProbability",
-            "NormalizedCumulativeGain",
             "NormalizedCumulativeGradient",
         ],
         "Base classes": ["HeadMetric"],
