@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.distribute.steps import Steps
@@ -97,14 +96,6 @@ class AsynchronousSteps(Steps):
         super().__init__(model)
         self.max_staleness = max_staleness
         self.coordinator = coordinator_of(model.distribute_strategy)
-        with model.distribute_strategy.scope():
-            #: Updates so far, of all workers.
-            self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
-            # Steps by their staleness; the last: that much or more (steps
-            # of a lost worker may count twice).
-            self._staleness = tf.Variable(
-                tf.zeros([max_staleness + 1], tf.int64), trainable=False
-            )
         self._train = self._train_function()
         self._test = self._test_function()
         self._num_scheduled = 0
@@ -117,25 +108,10 @@ class AsynchronousSteps(Steps):
         runs of the tests).
         """
         strategy, model = self.model.distribute_strategy, self.model
-        updates, staleness = self.updates, self._staleness
-
-        # A call has ended when all of its effects have.
-        @tf.function
-        def train(batch):
-            strategy.run(model.train_step, args=(batch,))
-            return tf.constant(True)
 
         @tf.function
         def step(iterator):
-            batch = next(iterator)
-            before = tf.identity(updates)
-            with tf.control_dependencies([before]):
-                done = train(batch)
-            with tf.control_dependencies([done]):
-                after = updates.assign_add(1, read_value=True) - 1
-            place = tf.minimum(after - before, self.max_staleness)
-            count = tf.one_hot(place, self.max_staleness + 1, dtype=tf.int64)
-            staleness.assign_add(count, read_value=False)
+            strategy.run(model.train_step, args=(next(iterator),))
 
         return step
 
@@ -163,10 +139,6 @@ class AsynchronousSteps(Steps):
         for variable in self.model.metrics_variables:
             _count_atomically(variable)
 
-    def reset(self) -> None:
-        super().reset()
-        self._staleness.assign(tf.zeros_like(self._staleness))
-
     def train(self, iterator: Iterator[Any]) -> bool:
         self.coordinator.schedule(self._train, args=(iterator,))
         self._num_scheduled += 1
@@ -188,16 +160,9 @@ class AsynchronousSteps(Steps):
         self._num_scheduled = 0
 
     def logs(self) -> dict[str, Any]:
-        """The metrics since `reset` and the staleness of the steps: how many
-        updates came between a step's reading and its own."""
+        """The metrics since `reset`, of finished steps."""
         self.finish()
-        logs = super().logs()
-        counts = self._staleness.numpy()
-        if counts.any():
-            values = np.arange(len(counts))
-            logs["staleness"] = float(np.average(values, weights=counts))
-            logs["max_staleness"] = int(values[counts > 0].max())
-        return logs
+        return super().logs()
 
 
 class _Passes:
