@@ -207,6 +207,7 @@ USES: dict[str, Callable[[], bool]] = {
         tf_control_flow().GraphOrParentsInXlaContext
     ),
     **_attributes(tf.Graph, "_functions"),
+    **_attributes(tf.Operation, "_gradient_function"),
     "Tensor._handle_data": lambda: hasattr(
         tf_ops().EagerTensor, "_handle_data"
     ),
