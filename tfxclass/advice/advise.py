@@ -219,12 +219,12 @@ def advise(
     # Short trainings tell least of rates: finalists are the best recipe, the
     # best with another rate, and the best with another head.
     ranked = sorted(race.trials, key=_loss_of)
-    finalists = [
+    chosen = [
         ranked[0],
         *[t for t in ranked if t.rate != ranked[0].rate][:1],
         *[t for t in ranked if t.head != ranked[0].head][:1],
     ]
-    finalists = dict.fromkeys((t.head, t.rate) for t in finalists)
+    finalists = dict.fromkeys((t.head, t.rate) for t in chosen)
     left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
     left -= race.preparation
     if left > share:

@@ -98,9 +98,10 @@ class RecoverySums:
 
     def settle(self) -> None:
         """Adds the rows to the sums that were held out beyond the maximum."""
-        if len(self._keys) <= self._max_held_out:
+        rows = self.held_out
+        if rows is None or len(self._keys) <= self._max_held_out:
             return
-        rows, order = self.held_out, np.argsort(self._keys, kind="stable")
+        order = np.argsort(self._keys, kind="stable")
         kept, rest = np.split(order, [self._max_held_out])
         self._bound = self._keys[rest[0]]
         self.held_out, self._keys = rows.at(kept), self._keys[kept]
