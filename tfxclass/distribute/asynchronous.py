@@ -1,6 +1,5 @@
 """Steps of workers on their own, with the variables on parameter servers."""
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,16 +8,6 @@ import tensorflow as tf
 
 from tfxclass.distribute.steps import Steps
 from tfxclass.types import Data
-
-_lock = threading.Lock()
-
-
-def coordinator_of(
-    strategy: tf.distribute.Strategy,
-) -> tf.distribute.coordinator.ClusterCoordinator:
-    """The `ClusterCoordinator` of a strategy: one, whoever asks."""
-    with _lock:  # TensorFlow keeps it with the strategy, without a lock.
-        return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
 class WorkerBatches:
@@ -95,34 +84,24 @@ class AsynchronousSteps(Steps):
     def __init__(self, model: keras.Model, max_staleness: int) -> None:
         super().__init__(model)
         self.max_staleness = max_staleness
-        self.coordinator = coordinator_of(model.distribute_strategy)
-        self._train = self._train_function()
-        self._test = self._test_function()
+        strategy = model.distribute_strategy
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(
+            strategy
+        )
         self._num_scheduled = 0
 
-    def _train_function(self):
-        """A step that returns nothing.
-
-        TensorFlow copies what a step returns in the thread of its worker, and
-        two such copies at once may end the process (a SIGSEGV in one of 260
-        runs of the tests).
-        """
-        strategy, model = self.model.distribute_strategy, self.model
-
+        # Steps return nothing. TensorFlow copies what a step returns in the
+        # thread of its worker, and two such copies at once may end the process
+        # (a SIGSEGV in one of 260 runs of the tests).
         @tf.function
-        def step(iterator):
+        def train(iterator):
             strategy.run(model.train_step, args=(next(iterator),))
 
-        return step
-
-    def _test_function(self):
-        strategy, model = self.model.distribute_strategy, self.model
-
         @tf.function(reduce_retracing=True)
-        def step(batch):
+        def test(batch):
             strategy.run(model.test_step, args=(batch,))
 
-        return step
+        self._train, self._test = train, test
 
     def batches(self, dataset: Data) -> WorkerBatches:
         return WorkerBatches(self.coordinator, dataset)
