@@ -240,7 +240,8 @@ class _Search:
         np.multiply(
             self.sums.kernel[at], self.factors(q, at), kernel[:, width:]
         )
-        return part._replace(kernel=tf.constant(kernel))
+        kernel = tf.constant(kernel)
+        return part._replace(kernel=kernel, bfloat16_products=False)
 
 
 def _side_by_side(short, moved, steps):
