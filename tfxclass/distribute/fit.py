@@ -71,10 +71,8 @@ def fit(
         model: compiled `keras.Model`, made within `strategy.scope()`.
         dataset: training data. A `tf.data.Dataset` of `(x, y)` in global
             batches, a function that takes the number of an epoch and returns
-            one, a `keras.utils.PyDataset`, or arrays `(x, y)` or `(x, y,
-            sample_weight)`, which every worker holds. A `PyDataset` does not
-            work with parameter servers. If it shuffles in `on_epoch_end`, it
-            begins with its first order when a job is started again.
+            one, or arrays `(x, y)` or `(x, y, sample_weight)`, which every
+            worker holds.
         epochs: int, the number of the last epoch.
         batch_size: int, number of examples in a global batch of arrays.
         shuffle: bool, whether arrays come in a new order in each epoch. The
@@ -135,10 +133,10 @@ def fit(
     is_of_epochs = callable(dataset) and not isinstance(
         dataset, tf.data.Dataset
     )
-    dataset = as_datasets("dataset", dataset, batch_size, shuffle, is_remote)
+    dataset = as_datasets("dataset", dataset, batch_size, shuffle)
     if validation_data is not None:
         validation_data = as_datasets(
-            "validation_data", validation_data, batch_size, False, is_remote
+            "validation_data", validation_data, batch_size, False
         )
     is_continued = steps_per_epoch is not None and not is_of_epochs
     steps: SynchronousSteps | AsynchronousSteps
