@@ -58,8 +58,7 @@ def optimum(x, y, l2=L2, classes=CLASSES):
 
 
 def recovered(x, y, projection):
-    import tfxclass
-    from tfxclass.recovery.sums import RecoverySums
+    import tfxclass.recovery.sums
 
     dim, width = projection.shape
     head = tfxclass.layers.ProjectedSoftmax(CLASSES, width)
@@ -67,7 +66,7 @@ def recovered(x, y, projection):
     head.projection.assign(projection)
     slim = optimum(x @ projection, y)
     head.kernel.assign(slim)
-    sums = RecoverySums(head)
+    sums = tfxclass.recovery.sums.RecoverySums(head)
     sums.add(x.astype(np.float32), y)
     with warnings.catch_warnings():
         # 1 / l2 is above 2 / L, and right where the rank is low.

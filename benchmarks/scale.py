@@ -133,9 +133,8 @@ def planned(name, machines, machine):
         servers=SERVERS,
     )[strategy]
     is_served = strategy == "servers"
-    # Class vectors come back from servers.
+    # A step of servers' workers is of one of them. Class vectors come back.
     both_ways = row.sent_bytes + 4 * DIM * ACTIVE * is_served
-    # A step of servers' workers is of one of them.
     count = 1 if is_served else machines
     variables = row.host_or_server_bytes if is_served else row.variable_bytes
     found = {
