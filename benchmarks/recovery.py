@@ -58,7 +58,7 @@ def optimum(x, y, l2=L2, classes=CLASSES):
 
 
 def recovered(x, y, projection):
-    import tfxclass
+    import tfxclass.recovery.sums
 
     dim, width = projection.shape
     head = tfxclass.layers.ProjectedSoftmax(CLASSES, width)
@@ -66,12 +66,12 @@ def recovered(x, y, projection):
     head.projection.assign(projection)
     slim = optimum(x @ projection, y)
     head.kernel.assign(slim)
-    sums = tfxclass.recovery.DualRecovery(head)
+    sums = tfxclass.recovery.sums.RecoverySums(head)
     sums.add(x.astype(np.float32), y)
     with warnings.catch_warnings():
         # 1 / l2 is above 2 / L, and right where the rank is low.
         warnings.simplefilter("ignore")
-        return sums.result(L2), slim @ projection.T, sums.stationarity_error(L2)
+        return sums.dual(L2), slim @ projection.T, sums.stationarity_error(L2)
 
 
 def row(dim, rank, width):

@@ -224,11 +224,11 @@ def planned(name, machines, machine):
         servers=SERVERS,
     )[strategy]
     if strategy == "servers":  # a step is of one of the workers
-        sent, variables = row.sent_bytes, row.host_or_server_bytes
-        both_ways = sent + row.received_bytes
+        # Class vectors come back.
+        both_ways = row.sent_bytes + 4 * DIM * ACTIVE
         return {
             "plan_mb": both_ways / 1e6,
-            "plan_variables_mb": variables / 1e6,
+            "plan_variables_mb": row.host_or_server_bytes / 1e6,
         }
     return {
         "plan_mb": machines * row.sent_bytes / 1e6,

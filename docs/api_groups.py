@@ -104,7 +104,6 @@ GROUPS = {
             "PrecisionAtK",
             "NDCGAtK",
             "RPrecisionAtK",
-            "CoverageAtK",
             "PropensityScoredPrecisionAtK",
             "propensities",
         ],
@@ -117,7 +116,6 @@ GROUPS = {
         "Diagnosis": [
             "SamplerState",
             "CumulativeProbability",
-            "NormalizedCumulativeGain",
             "NormalizedCumulativeGradient",
         ],
         "Base classes": ["HeadMetric"],
@@ -161,10 +159,7 @@ GROUPS = {
         "Trees": ["clustered", "huffman", "balanced", "hierarchy", "Tree"],
         "Class vectors": ["class_vectors"],
     },
-    "recovery": {
-        "Recovery": ["recover"],
-        "Its sums": ["StepRecovery", "DualRecovery"],
-    },
+    "recovery": {"Recovery": ["recover"]},
     "distribute": {"Training": ["fit"]},
     "planning": {
         "Plans": ["plan", "Plan", "PlanRow"],
@@ -220,8 +215,6 @@ MEMBERS = {
     "planning.Link": ["seconds"],
     "planning.PlanRow": ["step_s"],
     "planning.StepCosts": ["seconds"],
-    "recovery.DualRecovery": ["result"],
-    "recovery.StepRecovery": ["result"],
     "samplers.Sample": ["inverse_counts"],
     "samplers.Sampler": ["sample", "update", "figures"],
     "trees.Tree": ["live", "depths", "path", "text", "nbytes"],

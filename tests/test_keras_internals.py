@@ -420,6 +420,7 @@ WARNS = {
     **dict.fromkeys(private.METRICS, "Slow metrics"),
     "tf.__internal__.eager_context.eager_mode": None,
     "ops.gradient_registry._registry": "memory of models is kept",
+    "Operation._gradient_function": "memory of models is kept",
     "_pywrap_util_port.IsMklEnabled": None,
     "eager.record.could_possibly_record": None,
     "control_flow_util.GraphOrParentsInXlaContext": None,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfxclass.calibration import temperature
+from tfxclass.calibration.calibrate import fit_temperature
 
 _STEPS = 50
 
@@ -54,6 +54,6 @@ def fit_slope(margins: np.ndarray, truth: np.ndarray, default: float) -> float:
     if not rows.any():
         return default
     margins, truth = margins[rows], truth[rows]
-    return 1 / temperature.fit_temperature(
+    return 1 / fit_temperature(
         lambda divisor: softmax_loss(margins / divisor, truth)
     )

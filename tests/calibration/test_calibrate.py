@@ -304,11 +304,11 @@ INVALID = {
         {"data": (np.zeros((2, 3), "f"), np.full(2, -1))},
         "rows with labels",
     ),
-    "data": (lambda: layers.FullSoftmax(4), {"data": 3}, "must be (x, y)"),
+    "data": (lambda: layers.FullSoftmax(4), {"data": 3}, "must be data with"),
     "lengths": (
         lambda: layers.FullSoftmax(4),
         {"data": (np.zeros((2, 3), "f"), np.zeros(5, int))},
-        "same number of rows in x and y, at least one. Received: [2, 5]",
+        "arrays of the same length. Received: 2, 5 rows",
     ),
     "weights": (
         lambda: layers.FullSoftmax(4),

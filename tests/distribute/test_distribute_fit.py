@@ -151,27 +151,7 @@ def test_fit_equals_keras_fit(model, kind, options):
         np.testing.assert_array_equal(ours, theirs)
 
 
-class Few(keras.utils.PyDataset):
-    """The batches of `dataset`, and how many passes have ended."""
-
-    passes = 0
-
-    def __init__(self):
-        super().__init__()
-        self.batches = list(dataset().as_numpy_iterator())
-
-    def __len__(self):
-        return len(self.batches)
-
-    def __getitem__(self, number):
-        return self.batches[number]
-
-    def on_epoch_end(self):
-        self.passes += 1
-
-
-@pytest.mark.parametrize("kind", ["arrays", "py_dataset"])
-def test_data_as_keras_takes_them(model, kind):
+def test_arrays_as_keras_takes_them(model):
     model.build([None, 4])
     weights = model.get_weights()
     options = {"epochs": 2, "verbose": 0, "batch_size": 4, "shuffle": False}
@@ -183,20 +163,17 @@ def test_data_as_keras_takes_them(model, kind):
 
     expected = history(dataset())
     x, y = map(np.concatenate, zip(*dataset().as_numpy_iterator()))
-    data = (x, y) if kind == "arrays" else Few()
-    for name, values in history(data).items():
+    for name, values in history((x, y)).items():
         np.testing.assert_allclose(expected[name], values, rtol=1e-6)
-    if kind == "py_dataset":
-        assert data.passes == 4
 
 
 def test_arrays_have_an_order_of_their_own_in_each_epoch():
     arrays = (np.arange(10), np.arange(10))
-    data = as_datasets("dataset", arrays, 4, True, False)
+    data = as_datasets("dataset", arrays, 4, True)
     passes = [np.concatenate([x for x, _ in data]) for _ in range(2)]
     assert all(sorted(x) == list(range(10)) for x in passes)
     assert list(passes[0]) != list(passes[1])
-    again = as_datasets("dataset", arrays, 4, True, False)
+    again = as_datasets("dataset", arrays, 4, True)
     np.testing.assert_array_equal(
         np.concatenate([x for x, _ in again]), passes[0]
     )
@@ -212,11 +189,6 @@ def test_no_seed_is_drawn_where_the_data_end():
     distribute.fit(model, of_unknown_length, epochs=2, verbose=0)
     assert int(dropout.seed_generator.state[1]) == 6
     assert int(model.optimizer.iterations) == 6
-
-
-def test_workers_in_other_processes_cannot_read_a_py_dataset():
-    with pytest.raises(ValueError, match="`dataset`: the workers .* Few"):
-        as_datasets("dataset", Few(), 4, True, True)
 
 
 def test_callbacks_progress_and_stop(model, capsys):

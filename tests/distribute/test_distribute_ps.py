@@ -14,8 +14,6 @@ from tests.support.processes import free_ports
 from tests.support.processes import start
 from tests.support.processes import wait
 
-STALENESS = 8
-
 
 def train(folder, *options, kill=None):
     """`(result, output)` of the chief; the servers are ended.
@@ -83,8 +81,6 @@ def test_forest_on_the_server_of_the_rows(tmp_path, options):
     assert all("/job:ps/" in device for device in result["devices"])
     # None lost, none twice.
     assert result["iterations"] == EPOCHS * STEPS
-    assert 0 <= result["staleness"].max() <= result["max_staleness"].max()
-    assert result["max_staleness"].max() < STALENESS
 
 
 def test_lost_worker_is_replaced(tmp_path):

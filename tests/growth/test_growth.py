@@ -367,8 +367,8 @@ BAD_ADDITIONS = {
     "count_half": (dict(count=1.5), "`count` must be a positive integer"),
     "no_labels": (dict(count=1), "no labels"),
     "few_labels": (dict(count=2, labels=["a"]), "1 names with count=2"),
-    "known": (dict(count=1, labels=["0"]), "no other class has"),
-    "twice": (dict(count=2, labels=["a", "a"]), "no other class has"),
+    "known": (dict(count=1, labels=["0"]), "must be distinct.*'0'"),
+    "twice": (dict(count=2, labels=["a", "a"]), "must be distinct.*'a'"),
     "one_array": (
         dict(count=1, labels=["a"], data=(NEW_DATA[0],)),
         "`data`",

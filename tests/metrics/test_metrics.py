@@ -175,75 +175,6 @@ def test_sampled_accuracy_ranks_among_the_classes_of_the_step():
     assert result == 0.5
 
 
-def selective(leaf_size, classes=200, **options):
-    head = layers.SelectiveSoftmax(
-        classes,
-        sampler=samplers.HashingForestSampler(
-            50,
-            num_trees=2,
-            leaf_size=leaf_size,
-            num_candidates=None,
-            seed=1,
-        ),
-        seed=1,
-        **options,
-    )
-    head.build((None, 6))
-    random = np.random.default_rng(0)
-    head.kernel.assign(random.normal(size=(classes, 6)))
-    return head, random.normal(size=(9, 6)).astype(np.float32)
-
-
-@pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_gain_is_one_where_the_search_is_exact(similarity):
-    head, x = selective(leaf_size=200, similarity=similarity)
-    head.sampler.rebuild(head.kernel)
-    metric = metrics.NormalizedCumulativeGain(head, 10)
-    labels = np.zeros(9, int)
-    np.testing.assert_allclose(
-        result_of(metric, head, labels, x=x), 1.0, rtol=1e-5
-    )
-
-
-@pytest.mark.parametrize("kind", ["dot", "cosine", "bias"])
-def test_gain_of_a_poor_search_equals_numpy(kind):
-    similarity = "cosine" if kind == "cosine" else "dot"
-    head, x = selective(
-        leaf_size=5, similarity=similarity, use_bias=kind == "bias"
-    )
-    head.sampler.rebuild(head.kernel)
-    bias = None
-    if kind == "bias":
-        bias = np.random.default_rng(2).normal(size=200)
-        head.bias.assign(bias)
-    logits = reference.head_logits(x, head.kernel.numpy(), bias, similarity)
-    probabilities = reference.softmax(logits)
-    ids, _ = head.sampler.neighbors(head.queries(x), head.kernel, 10)
-    ids = ids.numpy()
-    found = np.take_along_axis(probabilities, np.maximum(ids, 0), axis=1)
-    found = np.where(ids >= 0, found, 0.0).sum(axis=1)
-    best = -np.sort(-probabilities, axis=1)[:, :10].sum(axis=1)
-    expected = (found / best).mean()
-    assert 0.1 < expected < 0.99
-    metric = metrics.NormalizedCumulativeGain(head, 10)
-    result = result_of(metric, head, np.zeros(9, int), x=x)
-    np.testing.assert_allclose(result, expected, rtol=1e-5)
-
-
-def test_gain_is_zero_before_the_first_forest():
-    head, x = selective(leaf_size=5)
-    metric = metrics.NormalizedCumulativeGain(head, 10)
-    assert result_of(metric, head, np.zeros(9, int), x=x) == 0.0
-
-
-def test_gain_of_more_classes_than_there_are():
-    head, x = selective(leaf_size=20, classes=20)
-    head.sampler.rebuild(head.kernel)
-    metric = metrics.NormalizedCumulativeGain(head, 30)
-    result = result_of(metric, head, np.zeros(9, int), x=x)
-    np.testing.assert_allclose(result, 1.0, rtol=1e-5)
-
-
 @pytest.mark.parametrize("kind", [layers.FullSoftmax, layers.Sparsemax])
 @pytest.mark.parametrize("k", [1, 4, 30])
 def test_gradient_energy_equals_numpy(k, kind):
@@ -322,7 +253,6 @@ METRICS = [
     metrics.TopKAccuracy,
     metrics.PrecisionAtK,
     metrics.CumulativeProbability,
-    metrics.NormalizedCumulativeGain,
     metrics.NormalizedCumulativeGradient,
 ]
 
@@ -368,15 +298,6 @@ def test_needs_the_output_of_the_head():
     with pytest.raises(ValueError) as error:
         metric.update_state(np.zeros(3, int), identity_head()(LOGITS))
     for part in ("TopKAccuracy", "'nobody'", "another head"):
-        assert part in str(error.value)
-
-
-def test_gain_needs_an_index():
-    head = identity_head(name="plain")
-    metric = metrics.NormalizedCumulativeGain(head, 2)
-    with pytest.raises(ValueError) as error:
-        result_of(metric, head, [0, 1, 2])
-    for part in ("searches an index", "FullSoftmax", "'plain'"):
         assert part in str(error.value)
 
 

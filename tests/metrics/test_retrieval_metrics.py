@@ -1,4 +1,4 @@
-"""Recall, R-precision, MRR, coverage and F1 of heads: as the NumPy ones."""
+"""Recall, R-precision, MRR and F1 of heads: as the NumPy ones."""
 
 import json
 
@@ -18,7 +18,6 @@ MADE = {
     "recall_at_5": lambda head: metrics.RecallAtK(head, 5),
     "r_precision_at_5": lambda head: metrics.RPrecisionAtK(head, 5),
     "mean_reciprocal_rank": lambda head: metrics.MeanReciprocalRank(head),
-    "coverage_at_5": lambda head: metrics.CoverageAtK(head, 5),
     "micro_f1": lambda head: metrics.F1Score(head, 0.9),
     "macro_f1": lambda head: metrics.F1Score(head, 0.9, "macro"),
 }
@@ -68,7 +67,6 @@ def test_of_a_sampled_step():
     for metric, labels, expected in (
         (metrics.RecallAtK(head, 2), [[0, 3], [3, -1], [2, 3]], 0.5),
         (metrics.MeanReciprocalRank(head), [1, 3, 3], (1 / 2 + 1 + 1 / 4) / 3),
-        (metrics.CoverageAtK(head, 1), [[0, 3], [3, -1], [0, -1]], 1.0),
     ):
         for training in (False, True):
             found = result_of(metric, head, labels, training=training)
@@ -98,6 +96,6 @@ def test_bad_arguments():
     with pytest.raises(ValueError, match="`average` must be one of"):
         metrics.F1Score(head, average="weighted")
     with pytest.raises(ValueError, match="`num_classes` must be"):
-        metrics.CoverageAtK("head", 5)
+        metrics.F1Score("head", k=5)
     with pytest.raises(ValueError, match="`threshold` must be None"):
         result_of(metrics.F1Score(head, 2.0), head, [0, 1, 2])

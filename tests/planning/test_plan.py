@@ -81,7 +81,6 @@ def test_bytes_by_hand():
     expected += 2 * 3 / 4 * BATCH * row
     assert found["sharded"].sent_bytes == expected
     assert found["servers"].sent_bytes == SAMPLED * (row + 2 * ids)
-    assert found["servers"].received_bytes == SAMPLED * row
     exact = plan(num_sampled=None)
     assert exact["mirrored"].sent_bytes == 2 * 3 / 4 * CLASSES * row
     assert exact["sharded"].sent_bytes == found["sharded"].sent_bytes
@@ -173,12 +172,12 @@ def test_it_is_printed_as_a_table():
     "options, message",
     [
         ({"machines": 0}, "`machines` must be a positive integer"),
-        ({"machines": 65}, "`batch` must be at least `machines`"),
-        ({"machines": 60, "num_classes": 50}, "`num_classes` must be at least"),
+        ({"machines": 65}, "must be at least `machines`.*batch=64"),
+        ({"machines": 60, "num_classes": 50}, "must be at least `machines`"),
         ({"num_sampled": -1}, "`num_sampled`.*-1"),
         ({"servers": 0}, "`servers`.*0"),
         ({"link": 1e9}, "`link` must be a tfxclass.planning.Link"),
-        ({"machine": None}, "`machine` must be a tfxclass.planning.Machine"),
+        ({"machine": None}, "`machine` a tfxclass.planning.Machine"),
     ],
 )
 def test_wrong_arguments(options, message):

@@ -16,8 +16,6 @@ ALLOWED = {
     "rows/class_matrix.py:_OWNERS": "by the identity of a variable, weakly: "
     "Keras hands optimizers and files variables alone",
     "shards/exchange.py:NO_EXCHANGE": "nothing changes it",
-    "distribute/asynchronous.py:_lock": "guards what TensorFlow creates "
-    "without a lock, and has no state",
     "ops/fallback/registry.py:FALLBACKS": "filled while ops are imported",
     "ops/fallback/registry.py:_scopes": "the stack of the running call, in "
     "its thread",

@@ -17,7 +17,7 @@ BOUNDS = {
     "classes of ours under an optimizer": 3,
     "files of the default step": 40,
     "pairs of files that call each other": 2,
-    "registries and attributes on others": 6,
+    "registries and attributes on others": 5,
     "arguments of a head": 18,
     "files of Tagger.fit, best": 80,
     "files of Tagger.fit, fast": 32,

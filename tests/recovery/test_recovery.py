@@ -12,6 +12,7 @@ import tensorflow as tf
 import tfxclass
 from tests.support import reference
 from tfxclass import recovery
+from tfxclass.recovery.sums import RecoverySums
 from tfxclass.rows import blocks
 
 CLASSES, DIM, ROWS = 13, 12, 96
@@ -134,7 +135,7 @@ def test_weights_count_rows_that_often():
     weight[::2], weight[1::4] = 2.0, 0.0
     expected = (duals(head, x, y) * weight[:, None]).T @ x
     for given in (weight, weight[:, None]):
-        sums = recovery.DualRecovery(head)
+        sums = RecoverySums(head)
         sums.add(x, y, given)
         np.testing.assert_allclose(sums.kernel, expected, rtol=2e-5, atol=2e-5)
 
@@ -161,13 +162,13 @@ def test_at_the_optimum_with_weights_nothing_is_left(scale):
     head.kernel.assign(minimize(slim, y, l2, weight))
     gradient = slim_gradient(model, x, y, weight)
     assert np.abs(gradient).max() < 1e-6 * scale
-    sums = recovery.DualRecovery(head)
+    sums = RecoverySums(head)
     sums.add(x, y, weight)
     assert sums.stationarity_error(l2) < 1e-4
     assert sums.total_weight == pytest.approx(scale * ROWS)
     # Features of rank r <= m: the rows are recovered from what they show.
     np.testing.assert_allclose(
-        sums.result(l2) @ head.projection.numpy(), head.kernel, atol=1e-4
+        sums.dual(l2) @ head.projection.numpy(), head.kernel, atol=1e-4
     )
 
 
@@ -176,7 +177,7 @@ def test_the_dual_is_a_gradient_step_from_the_lifted_matrix():
     _, head = make_model()
     x, y = data(labels=3)
     weight = np.linspace(0.5, 2.0, ROWS)
-    sums = recovery.DualRecovery(head)
+    sums = RecoverySums(head)
     sums.add(x, y, weight)
     l2 = 0.7
     lifted = head.kernel.numpy() @ head.projection.numpy().T.astype(float)
@@ -185,7 +186,7 @@ def test_the_dual_is_a_gradient_step_from_the_lifted_matrix():
     gradient[np.all(y < 0, axis=1)] = 0
     gradient = gradient.T @ x / weight.sum() + l2 * lifted
     expected = lifted - gradient / l2
-    error = np.linalg.norm(sums.result(l2) - expected)
+    error = np.linalg.norm(sums.dual(l2) - expected)
     assert error < 1e-6 * np.linalg.norm(expected)
 
 
@@ -201,32 +202,32 @@ def target_matrix(y):
 def test_the_dual_warns_of_long_steps():
     _, head = make_model()
     x, y = data()
-    sums = recovery.DualRecovery(head)
+    sums = RecoverySums(head)
     sums.add(x, y)
     top = np.linalg.eigvalsh(x.T.astype(float) @ x / ROWS)[-1]
     assert sums.smoothness() == pytest.approx(top / 2, rel=1e-5)
     message = rf"1/l2 = 1e\+03 from .* above 2/L = {4 / top:.3g} may"
     with pytest.warns(UserWarning, match=message):
-        sums.result(1e-3)
+        sums.dual(1e-3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sums.result(1.01 * top / 4)
+        sums.dual(1.01 * top / 4)
 
 
 def test_weights_that_are_all_zero():
     _, head = make_model()
-    sums = recovery.DualRecovery(head)
+    sums = RecoverySums(head)
     sums.add(*data(), np.zeros(ROWS))
     with pytest.raises(ValueError, match="sum > 0. Received: 0.0, of 96"):
-        sums.result(0.1)
+        sums.dual(0.1)
 
 
 def test_features_that_are_all_zero_limit_no_step():
     _, head = make_model()
     x, y = data()
-    sums = recovery.DualRecovery(head)
+    sums = RecoverySums(head)
     sums.add(0 * x, y)
-    assert not sums.result(1e-9).any()
+    assert not sums.dual(1e-9).any()
 
 
 def test_fit_goes_on_from_the_recovered_model():
@@ -257,7 +258,7 @@ def test_errors(name):
 def test_numbers_that_are_not_finite_leave_the_sums_alone():
     _, head = make_model()
     x, y = data()
-    sums = recovery.DualRecovery(head)
+    sums = RecoverySums(head)
     sums.add(x, y)
     before = sums.kernel.copy()
     bad = np.where(np.arange(ROWS)[:, None] == 4, np.nan, x)
@@ -396,12 +397,12 @@ def test_stationarity_error_is_zero_where_the_gradient_is(make):
     """Slim rows that are what the recovered matrix projects to."""
     model, head = make()
     x, y = data()
-    sums = recovery.DualRecovery(head)
+    sums = RecoverySums(head)
     sums.add(x, y)
     before = sums.stationarity_error(l2=0.1)
     first = 0
     kernels = getattr(head, "kernels", None) or [head.kernel]
-    full = sums.result(l2=0.1)
+    full = sums.dual(l2=0.1)
     distances = []
     for (projection, _), kernel in zip(head.projected_rows(), kernels):
         last = first + kernel.shape[0]

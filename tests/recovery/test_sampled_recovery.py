@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.recovery import test_step_recovery as rows
-from tfxclass import recovery
-from tfxclass.recovery import duals
-from tfxclass.recovery import step_recovery
+from tfxclass.recovery import step
+from tfxclass.recovery.sums import RecoverySums
+from tfxclass.recovery.sums import labels_and_sample
 
 
-@pytest.mark.parametrize("method", ["DualRecovery", "StepRecovery"])
+@pytest.mark.parametrize("max_held_out", [0, 100])
 @pytest.mark.parametrize("name", rows.HEADS)
-def test_all_classes_drawn_are_all_classes(name, method):
+def test_all_classes_drawn_are_all_classes(name, max_held_out):
     """But for the labels they come in another order, and from each part."""
     head = rows.HEADS[name]()
     x, y = rows.data(labels=3)
     exact, drawn = (
-        getattr(recovery, method)(head, num_sampled=count)
+        RecoverySums(head, count, max_held_out)
         for count in (None, 2 * rows.CLASSES)
     )
     for sums in (exact, drawn):
@@ -40,8 +40,8 @@ def test_what_is_drawn_stands_for_all(num_classes, count, labels, seed):
     """Without bias: the counts' inverses sum to the number of classes."""
     labels = np.array(labels, np.int64)
     labels = labels[labels < num_classes]
-    drawn = duals.Drawn(count, np.random.default_rng(seed))
-    ids, log_counts = duals._labels_and(drawn, labels, num_classes)
+    random = np.random.default_rng(seed)
+    ids, log_counts = labels_and_sample(labels, count, num_classes, random)
     assert len(set(ids)) == len(ids)
     known = np.isin(ids, labels)
     assert set(ids[known]) == set(labels[labels >= 0])
@@ -55,12 +55,12 @@ def test_sums_of_many_draws_are_near_the_exact_ones():
     head = rows.slim()
     # Of a few rows: else every class is a label.
     x, y = (part[:3] for part in rows.data())
-    exact = recovery.DualRecovery(head)
+    exact = RecoverySums(head)
     exact.add(x, y)
     size = np.linalg.norm(exact.kernel)
     draws = []
     for seed in range(200):
-        sums = recovery.DualRecovery(head, num_sampled=8, seed=seed)
+        sums = RecoverySums(head, num_sampled=8, seed=seed)
         sums.add(x, y)
         draws.append(sums.kernel)
     alone = np.linalg.norm(draws - exact.kernel, axis=(1, 2)).mean() / size
@@ -73,13 +73,9 @@ def test_a_step_from_a_sample_is_no_worse_than_the_lift():
     head = rows.slim()
     x, y = rows.data()
     sums = rows.summed(head, x, y, size=10, num_sampled=5)
-    kernel = sums.result()
-    assert sums.report.eta > 0
-    held_out = sums.held_out.rows()
-    features, ids = (
-        held_out.features.numpy(),
-        held_out.targets.ids.numpy(),
-    )
+    kernel, report = step.recovered_by_step(sums)
+    assert report.step.eta > 0
+    features, ids, _ = sums.held_out
     weight = np.ones(len(ids))
     before = rows.loss(head, rows.lifted(head), features, ids, weight)
     assert rows.loss(head, kernel, features, ids, weight) < 0.9 * before
@@ -87,13 +83,13 @@ def test_a_step_from_a_sample_is_no_worse_than_the_lift():
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`num_sampled` must be a positive"):
-        recovery.StepRecovery(rows.slim(), num_sampled=0)
+        RecoverySums(rows.slim(), num_sampled=0)
 
 
 def test_logits_that_are_not_finite_leave_the_sums_alone():
     head = rows.slim()
     x, y = rows.data()
-    sums = recovery.DualRecovery(head, num_sampled=3)
+    sums = RecoverySums(head, num_sampled=3)
     sums.add(x, y)
     before = sums.kernel.copy()
     head.kernel.assign(np.full(head.kernel.shape, 1e38, np.float32))
@@ -103,5 +99,5 @@ def test_logits_that_are_not_finite_leave_the_sums_alone():
 
 
 def test_fewer_rows_are_searched_where_there_are_more_classes():
-    most = [step_recovery.rows_held_out(10**n) for n in range(1, 9)]
+    most = [step.rows_held_out(10**n) for n in range(1, 9)]
     assert most == [4096] * 5 + [1073, 1024, 1024]

@@ -26,13 +26,13 @@ from tfxclass.types import Config
 
 # HeadAdam trains each head at the first rate, and the best head at the others.
 _RATES = (1e-3, 3e-3, 1e-2, 3e-4)
+_HEADS = ("SampledSoftmax", "FullSoftmax")
+_OWN_HEADS = (*_HEADS, "SelectiveSoftmax", "LSHSoftmax")
 # The fraction of the time for which a recipe trains; preparing it comes on top.
 # The finalists are trained once more, for the time that is left.
 _SHARE = 0.05
 # The fractions of the time at which heads and rates are done.
 _HEADS_UNTIL, _RATES_UNTIL = 0.5, 0.75
-_HEADS = ("SampledSoftmax", "FullSoftmax")
-_OWN_HEADS = (*_HEADS, "SelectiveSoftmax", "LSHSoftmax")
 _MAX_HELD_OUT, _HELD_OUT = 512, 10
 # The first steps trace the model and build an index, so they are not timed.
 _UNTIMED = 2
@@ -211,15 +211,14 @@ def advise(
     race = _Race(model, _split(data, batch_size), num_sampled, bool(verbose))
     share = _SHARE * seconds
     heads = dict.fromkeys([race.own, *((x, _RATES[0]) for x in _HEADS)])
-    trials = race.run(heads, share, begin + _HEADS_UNTIL * seconds)
-    best = min(trials, key=_loss_of)
-    rates = [
-        (best.head, rate) for rate in _RATES if (best.head, rate) not in heads
-    ]
-    trials += race.run(rates, share, begin + _RATES_UNTIL * seconds)
+    race.run(heads, share, begin + _HEADS_UNTIL * seconds)
+    best = min(race.trials, key=_loss_of)
+    recipes = [(best.head, rate) for rate in _RATES]
+    recipes = [recipe for recipe in recipes if recipe not in heads]
+    race.run(recipes, share, begin + _RATES_UNTIL * seconds)
     # Short trainings tell least of rates: finalists are the best recipe, the
     # best with another rate, and the best with another head.
-    ranked = sorted(trials, key=_loss_of)
+    ranked = sorted(race.trials, key=_loss_of)
     chosen = [
         ranked[0],
         *[t for t in ranked if t.rate != ranked[0].rate][:1],
@@ -228,13 +227,15 @@ def advise(
     finalists = dict.fromkeys((t.head, t.rate) for t in chosen)
     left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
     left -= race.preparation
-    final = race.run(finalists, left, math.inf) if left > share else []
+    if left > share:
+        race.run(finalists, left, math.inf)
+    final = race.trials[len(ranked) :]
     # A finalist without a rival has only had more time.
-    best = min(final if len(final) > 1 else trials, key=_loss_of)
+    best = min(final if len(final) > 1 else ranked, key=_loss_of)
     if math.isinf(best.loss):
         raise ValueError(
             "Training `model` on `data` must give a finite loss. Received: "
-            f"{best.loss} by each of {len(trials)} recipes. Fix: a lower "
+            f"{best.loss} by each of {len(race.trials)} recipes. Fix: a lower "
             "learning rate, or look for NaN and infinity in `data`"
         )
     if best.loss >= race.start_loss:
@@ -247,7 +248,7 @@ def advise(
             "try more."
         )
     advice = Advice(
-        (*trials, *final), best, race.start_loss, race.config, race.optimizer,
+        tuple(race.trials), best, race.start_loss, race.config, race.optimizer,
         tuple(race.notes),
     )  # fmt: skip
     if verbose:
@@ -273,7 +274,7 @@ class _Race:
         self.config["num_sampled"] = sampled or given.get("num_sampled")
         self._train, self._held_out = data
         self._verbose = verbose
-        self.notes, self.missed = [], []
+        self.trials, self.notes, self.missed = [], [], []
         self.optimizer = self._optimizer_of(model)
         self.own = (name, None if self.optimizer else _RATES[0])
         encoder = keras.Model(inputs_as_given(model, inputs), features)
@@ -281,7 +282,6 @@ class _Race:
         self._start = encoder.get_weights()
         self._rows = [w.numpy() for w in _class_vectors(head)]
         self.start_loss, self.preparation = None, 0.0
-        self._key = self._model = self._first = None
 
     def _optimizer_of(self, model):
         """Configuration of the model's optimizer, or None."""
@@ -302,40 +302,11 @@ class _Race:
             self.notes.append(f"{name} was not tried: it cannot be copied.")
             return None
 
-    def _model_at_start(self, name, rate):
-        """A model with the weights of the user's, the last one if it fits."""
-        key = (name, rate is None)
-        if self._key == key:
-            for variable, value in self._first:
-                variable.assign(value)
-        else:
-            self._model = self._first = None  # Frees them.
-            self._model, self._key = self._made(name, rate), key
-            variables = [
-                *self._model.variables,
-                *self._model.optimizer.variables,
-            ]
-            self._first = [(v, v.numpy()) for v in variables]
-        if rate is not None:
-            self._model.optimizer.learning_rate = rate
-        return self._model
-
-    def _made(self, name, rate):
-        head = _new_head(name, self.config)
-        model = keras.Model(self._encoder.input, head(self._encoder.output))
-        model.compile(_new_optimizer(rate, self.optimizer), loss=head.loss)
-        self._encoder.set_weights(self._start)
-        for variable, value in zip(_class_vectors(head), self._rows):
-            variable.assign(value)
-        model.optimizer.build(model.trainable_variables)
-        return model
-
-    def run(self, recipes, seconds, until):
-        """Trials of the recipes for which there is time."""
-        found = []
+    def run(self, recipes, seconds, end):
+        """Tries the recipes for which there is time, and at least one."""
         for name, rate in recipes:
-            end = time.monotonic() + self.preparation + seconds
-            if end > until and self.start_loss is not None:
+            done = time.monotonic() + self.preparation + seconds
+            if done > end and self.trials:
                 self.missed.append(
                     f"{_call(name, self.config)} with "
                     f"{_rate_text(rate) or 'your optimizer'}"
@@ -343,14 +314,12 @@ class _Race:
                 continue
             what = progress.log_if_slow(f"Training {name}")
             with what if self._verbose else contextlib.nullcontext():
-                found.append(self._trial(name, rate, seconds))
-        return found
+                self.trials.append(self._trial(name, rate, seconds))
 
     def _trial(self, name, rate, seconds):
         begin = time.monotonic()
         model, timer = self._model_at_start(name, rate), _Timer(seconds)
-        is_first = self.start_loss is None
-        if is_first:
+        if self.start_loss is None:
             self.start_loss = model.evaluate(self._held_out, verbose=0)
         model.fit(
             self._train,
@@ -363,11 +332,19 @@ class _Race:
         if timer.is_finite:
             loss = model.evaluate(self._held_out, verbose=0)
         self.preparation = time.monotonic() - begin - timer.seconds
-        if is_first:
-            self.preparation /= 2  # Much of it is done once in a process.
         step_ms = 1e3 * timer.seconds / max(timer.steps - _UNTIMED, 1)
         loss = loss if math.isfinite(loss) else math.inf
         return Trial(name, rate, loss, timer.steps, step_ms)
+
+    def _model_at_start(self, name, rate):
+        """A compiled model with the weights of the user's."""
+        head = _new_head(name, self.config)
+        model = keras.Model(self._encoder.input, head(self._encoder.output))
+        model.compile(_new_optimizer(rate, self.optimizer), loss=head.loss)
+        self._encoder.set_weights(self._start)
+        for variable, value in zip(_class_vectors(head), self._rows):
+            variable.assign(value)
+        return model
 
 
 class _Timer(keras.callbacks.Callback):

@@ -1,6 +1,7 @@
 """`calibrate`: a model's temperature and thresholds, from held-out rows."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -8,14 +9,20 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
-from tfxclass.calibration import label_thresholds
-from tfxclass.calibration import temperature as temperature_lib
 from tfxclass.calibration.held_out import HeldOut
 from tfxclass.calibration.held_out import held_out
-from tfxclass.calibration.label_thresholds import Pairs
+from tfxclass.calibration.label_thresholds import SHRINKAGE
+from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.core.targets import uniform_targets
+from tfxclass.losses.objectives import OBJECTIVES
+from tfxclass.rows import search
 from tfxclass.types import Array
+
+# Range of the temperature; at its ends the data do not determine one.
+LEAST, MOST = 1 / 64, 64.0
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Calibration(NamedTuple):
@@ -43,7 +50,7 @@ def calibrate(
     temperature: bool = True,
     thresholds: str | None = None,
     k: int = 100,
-    shrinkage: float = label_thresholds.SHRINKAGE,
+    shrinkage: float = SHRINKAGE,
 ) -> Calibration:
     """Calibrates the probabilities of a model on held-out examples.
 
@@ -107,7 +114,7 @@ def calibrate(
         )
     rows = held_out(model, data)
     head = rows.head
-    loss = temperature_lib.loss_of(rows)
+    loss = loss_of(rows)
     before = after = loss(head.answer_temperature)
     if not math.isfinite(before):
         raise ValueError(
@@ -117,14 +124,12 @@ def calibrate(
         )
     if temperature:
         with progress.log_if_slow("Fitting the temperature"):
-            head.answer_temperature = temperature_lib.fit_temperature(loss)
+            head.answer_temperature = fit_temperature(loss)
         after = loss(head.answer_temperature)
     f1 = None
     if thresholds is not None:
-        pairs = _pairs(rows, min(k, head.num_classes))
-        head.thresholds, f1 = label_thresholds.best_thresholds(
-            pairs, thresholds, shrinkage
-        )
+        pairs = rows.pairs(min(k, head.num_classes))
+        head.thresholds, f1 = best_thresholds(pairs, thresholds, shrinkage)
     # Keras keeps the graphs of the old temperature.
     model.predict_function = model.test_function = model.train_function = None
     return Calibration(
@@ -132,21 +137,51 @@ def calibrate(
     )
 
 
-def _pairs(rows: HeldOut, k: int) -> Pairs:
-    """The k best classes of each row."""
-    positives = np.zeros(rows.head.num_classes, np.int64)
-    found = []
-    for ids, scores, labels in rows.answers(k):
-        np.add.at(positives, labels[labels >= 0], 1)
-        found.append(flat(ids, scores, labels))
-    places, scores, hits = (np.concatenate(x) for x in zip(*found))
-    return Pairs(places, scores, hits, positives)
+def loss_of(rows: HeldOut) -> Callable[[float], float]:
+    """The mean negative log-likelihood of the labels by the temperature."""
+    # For probabilities, even if a hinge loss made the logits.
+    objective = OBJECTIVES[str(rows.head.activation)]
+
+    @tf.function
+    def total(features, ids, inverse):
+        parts = rows.head.parts(features)
+        exchange = rows.head.exchange(features)
+        losses = objective.streamed(
+            search.scaled(parts, inverse),
+            objective.targets(uniform_targets(ids)),
+            exchange=exchange,
+        )
+        return tf.reduce_sum(losses)
+
+    def mean(temperature):
+        inverse = tf.constant(1 / temperature, tf.float32)
+        sums = [float(total(*batch, inverse)) for batch in rows.batches]
+        return sum(sums) / sum(len(ids) for _, ids in rows.batches)
+
+    return mean
 
 
-def flat(
-    ids: np.ndarray, scores: np.ndarray, labels: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """`(ids, scores, hits)` `[n]` of answers `[rows, k]` and their labels."""
-    same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
-    kept = ids >= 0
-    return ids[kept], scores[kept], same.any(axis=2)[kept]
+def fit_temperature(
+    loss: Callable[[float], float], tolerance: float = 1e-3
+) -> float:
+    """Minimizes `loss` to a relative `tolerance`, by golden-section search.
+
+    The likelihood of softmax and sigmoid is concave in 1 / temperature, so
+    there is one such place.
+
+    References:
+        Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
+    """
+    low, high = math.log(LEAST), math.log(MOST)
+    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    at_left, at_right = loss(math.exp(left)), loss(math.exp(right))
+    while high - low > tolerance:
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - _GOLDEN * (high - low)
+            at_left = loss(math.exp(left))
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + _GOLDEN * (high - low)
+            at_right = loss(math.exp(right))
+    return math.exp((low + high) / 2)

@@ -1,6 +1,5 @@
 """Held-out rows as a head sees them: features and labels."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import keras
@@ -8,9 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
+from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.checks import check_batch
 from tfxclass.core.flat_features import flatten
-from tfxclass.data.batches import pair_of_arrays
+from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers import head_step
@@ -32,15 +32,23 @@ class HeldOut(NamedTuple):
     head: ClassHead
     batches: list[tuple[tf.Tensor, tf.Tensor]]
 
-    def answers(self, k: int) -> Iterator[tuple[np.ndarray, ...]]:
-        """`(ids, scores, labels)` of each batch; `[rows, k]`, `[rows, p]`."""
+    def pairs(self, k: int) -> Pairs:
+        """The k best classes of each row."""
         best = tf.function(lambda x: self.head.top_k(x, k))
         batches = progress.progress_iter(
             self.batches, "Answering held-out batches", len(self.batches)
         )
+        positives = np.zeros(self.head.num_classes, np.int64)
+        found = []
         for features, labels in batches:
-            ids, scores = best(features)
-            yield ids.numpy(), scores.numpy(), labels.numpy()
+            ids, scores = (x.numpy() for x in best(features))
+            labels = labels.numpy()
+            np.add.at(positives, labels[labels >= 0], 1)
+            same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
+            kept, hits = ids >= 0, same.any(axis=2)
+            found.append((ids[kept], scores[kept], hits[kept]))
+        ids, scores, hits = (np.concatenate(x) for x in zip(*found))
+        return Pairs(ids, scores, hits, positives)
 
 
 def held_out(
@@ -56,9 +64,11 @@ def held_out(
     _check_head(head)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     found = []
-    for x, y in progress.progress_iter(
-        _batches(data), "Computing held-out batches"
+    batches = Batches("data", data, _BATCH)
+    for batch in progress.progress_iter(
+        batches.after(0), "Computing held-out batches", batches.count
     ):
+        x, y = check_batch(batch)
         encoded = encoder(x, training=False)
         ids = head_step.targets(head, encoded, y).ids
         is_labelled = tf.reduce_any(ids >= 0, axis=1)
@@ -70,13 +80,6 @@ def held_out(
     if not found:
         raise ValueError("`data` must have rows with labels. Received: none.")
     return HeldOut(head, found)
-
-
-def _batches(data):
-    if isinstance(data, tf.data.Dataset):
-        return map(check_batch, data)
-    data = pair_of_arrays(data)
-    return tf.data.Dataset.from_tensor_slices(data).batch(_BATCH)
 
 
 def _check_head(head):

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tfxclass.calibration.calibrate import flat
 from tfxclass.calibration.held_out import held_out
 from tfxclass.checks import as_numbers
 from tfxclass.checks import check_positive_int
@@ -119,6 +118,5 @@ def reliability_of(
     rows = held_out(model, data)
     is_one = rows.head.objective.needs_logsumexp
     k = min(1 if is_one else _PAIRS, rows.head.num_classes)
-    pairs = [flat(*answers) for answers in rows.answers(k)]
-    _, scores, hits = (np.concatenate(x) for x in zip(*pairs))
-    return reliability(scores, hits, num_bins)
+    pairs = rows.pairs(k)
+    return reliability(pairs.scores, pairs.hits, num_bins)

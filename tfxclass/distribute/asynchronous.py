@@ -1,25 +1,13 @@
 """Steps of workers on their own, with the variables on parameter servers."""
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.distribute.steps import Steps
 from tfxclass.types import Data
-
-_lock = threading.Lock()
-
-
-def coordinator_of(
-    strategy: tf.distribute.Strategy,
-) -> tf.distribute.coordinator.ClusterCoordinator:
-    """The `ClusterCoordinator` of a strategy: one, whoever asks."""
-    with _lock:  # TensorFlow keeps it with the strategy, without a lock.
-        return tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
 class WorkerBatches:
@@ -96,57 +84,24 @@ class AsynchronousSteps(Steps):
     def __init__(self, model: keras.Model, max_staleness: int) -> None:
         super().__init__(model)
         self.max_staleness = max_staleness
-        self.coordinator = coordinator_of(model.distribute_strategy)
-        with model.distribute_strategy.scope():
-            #: Updates so far, of all workers.
-            self.updates = tf.Variable(0, dtype=tf.int64, trainable=False)
-            # Steps by their staleness; the last: that much or more (steps
-            # of a lost worker may count twice).
-            self._staleness = tf.Variable(
-                tf.zeros([max_staleness + 1], tf.int64), trainable=False
-            )
-        self._train = self._train_function()
-        self._test = self._test_function()
+        strategy = model.distribute_strategy
+        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(
+            strategy
+        )
         self._num_scheduled = 0
 
-    def _train_function(self):
-        """A step that returns nothing.
-
-        TensorFlow copies what a step returns in the thread of its worker, and
-        two such copies at once may end the process (a SIGSEGV in one of 260
-        runs of the tests).
-        """
-        strategy, model = self.model.distribute_strategy, self.model
-        updates, staleness = self.updates, self._staleness
-
-        # A call has ended when all of its effects have.
+        # Steps return nothing. TensorFlow copies what a step returns in the
+        # thread of its worker, and two such copies at once may end the process
+        # (a SIGSEGV in one of 260 runs of the tests).
         @tf.function
-        def train(batch):
-            strategy.run(model.train_step, args=(batch,))
-            return tf.constant(True)
-
-        @tf.function
-        def step(iterator):
-            batch = next(iterator)
-            before = tf.identity(updates)
-            with tf.control_dependencies([before]):
-                done = train(batch)
-            with tf.control_dependencies([done]):
-                after = updates.assign_add(1, read_value=True) - 1
-            place = tf.minimum(after - before, self.max_staleness)
-            count = tf.one_hot(place, self.max_staleness + 1, dtype=tf.int64)
-            staleness.assign_add(count, read_value=False)
-
-        return step
-
-    def _test_function(self):
-        strategy, model = self.model.distribute_strategy, self.model
+        def train(iterator):
+            strategy.run(model.train_step, args=(next(iterator),))
 
         @tf.function(reduce_retracing=True)
-        def step(batch):
+        def test(batch):
             strategy.run(model.test_step, args=(batch,))
 
-        return step
+        self._train, self._test = train, test
 
     def batches(self, dataset: Data) -> WorkerBatches:
         return WorkerBatches(self.coordinator, dataset)
@@ -162,10 +117,6 @@ class AsynchronousSteps(Steps):
         _count_atomically(self.model.optimizer.iterations)
         for variable in self.model.metrics_variables:
             _count_atomically(variable)
-
-    def reset(self) -> None:
-        super().reset()
-        self._staleness.assign(tf.zeros_like(self._staleness))
 
     def train(self, iterator: Iterator[Any]) -> bool:
         self.coordinator.schedule(self._train, args=(iterator,))
@@ -188,16 +139,9 @@ class AsynchronousSteps(Steps):
         self._num_scheduled = 0
 
     def logs(self) -> dict[str, Any]:
-        """The metrics since `reset` and the staleness of the steps: how many
-        updates came between a step's reading and its own."""
+        """The metrics since `reset`, of finished steps."""
         self.finish()
-        logs = super().logs()
-        counts = self._staleness.numpy()
-        if counts.any():
-            values = np.arange(len(counts))
-            logs["staleness"] = float(np.average(values, weights=counts))
-            logs["max_staleness"] = int(values[counts > 0].max())
-        return logs
+        return super().logs()
 
 
 class _Passes:

@@ -1,13 +1,14 @@
 """`fit` for every strategy of `tf.distribute`."""
 
+import json
+import os
 from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.distribute.agreement import check_strategy
-from tfxclass.distribute.agreement import check_workers_agree
+from tfxclass.core.scopes import check_made_within
 from tfxclass.distribute.asynchronous import AsynchronousSteps
 from tfxclass.distribute.checkpoint import Checkpoint
 from tfxclass.distribute.datasets import as_datasets
@@ -17,6 +18,11 @@ from tfxclass.distribute.synchronous import SynchronousSteps
 from tfxclass.rows import class_matrix
 from tfxclass.types import Data
 from tfxclass.types import Path
+
+_OF_CLUSTERS = (
+    tf.distribute.MultiWorkerMirroredStrategy,
+    tf.distribute.ParameterServerStrategy,
+)
 
 
 def fit(
@@ -57,18 +63,16 @@ def fit(
     different widths.
 
     Workers take their steps asynchronously, each on every n-th batch for n
-    workers. If a worker is lost, the others take its place. `logs` contain the
-    staleness: the number of updates by other workers between reading the
-    weights and updating them.
+    workers. If a worker is lost, the others take its place. The staleness of a
+    step is the number of updates by other workers between reading the weights
+    and updating them.
 
     Args:
         model: compiled `keras.Model`, made within `strategy.scope()`.
         dataset: training data. A `tf.data.Dataset` of `(x, y)` in global
             batches, a function that takes the number of an epoch and returns
-            one, a `keras.utils.PyDataset`, or arrays `(x, y)` or `(x, y,
-            sample_weight)`, which every worker holds. A `PyDataset` does not
-            work with parameter servers. If it shuffles in `on_epoch_end`, it
-            begins with its first order when a job is started again.
+            one, or arrays `(x, y)` or `(x, y, sample_weight)`, which every
+            worker holds.
         epochs: int, the number of the last epoch.
         batch_size: int, number of examples in a global batch of arrays.
         shuffle: bool, whether arrays come in a new order in each epoch. The
@@ -94,8 +98,8 @@ def fit(
         `keras.callbacks.History`, of the epochs since the first start.
 
     Raises:
-        ValueError: if an argument is out of range, the model was made outside
-            of the strategy, or the models of the workers differ.
+        ValueError: if an argument is out of range, or the model was made
+            outside of the strategy.
         RuntimeError: if a worker or a parameter server was lost.
 
     Example:
@@ -129,10 +133,10 @@ def fit(
     is_of_epochs = callable(dataset) and not isinstance(
         dataset, tf.data.Dataset
     )
-    dataset = as_datasets("dataset", dataset, batch_size, shuffle, is_remote)
+    dataset = as_datasets("dataset", dataset, batch_size, shuffle)
     if validation_data is not None:
         validation_data = as_datasets(
-            "validation_data", validation_data, batch_size, False, is_remote
+            "validation_data", validation_data, batch_size, False
         )
     is_continued = steps_per_epoch is not None and not is_of_epochs
     steps: SynchronousSteps | AsynchronousSteps
@@ -160,7 +164,6 @@ def fit(
         checkpoint_interval,
     )
     with steps.explained_failures():
-        check_workers_agree(model)
         return job.run(dataset, epochs, callbacks, verbose)
 
 
@@ -186,7 +189,19 @@ def _check(model, steps_per_epoch, validation_steps):
             "`model` must be compiled, e.g. with loss=head.loss. "
             f"Received: {model!r}"
         )
-    check_strategy(model)
+    strategy = model.distribute_strategy
+    check_made_within(strategy, [*model.weights, model.optimizer.iterations])
+    config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+    cluster = config.get("cluster", {})
+    workers = sum(len(cluster.get(kind, [])) for kind in ("chief", "worker"))
+    if workers > 1 and not isinstance(strategy, _OF_CLUSTERS):
+        raise ValueError(
+            f"TF_CONFIG names {workers} workers, but `model` was made under "
+            f"{type(strategy).__name__}, which knows of none of them. Make "
+            "and compile it within the scope of a "
+            "tf.distribute.MultiWorkerMirroredStrategy or "
+            "ParameterServerStrategy."
+        )
 
 
 def _build(model, dataset):

@@ -1,5 +1,6 @@
 """The epochs of a `fit`: callbacks, validation and states."""
 
+import dataclasses
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -52,10 +53,11 @@ class Stream:
             self.go_to(self.number + 1, 0)
 
 
+@dataclasses.dataclass
 class Job:
     """The epochs of a `fit`.
 
-    Args:
+    Attributes:
         model: built and compiled `keras.Model`.
         steps: `SynchronousSteps` or `AsynchronousSteps` of it.
         steps_per_epoch: int, or None for a pass over the data.
@@ -64,28 +66,18 @@ class Job:
         validation: `(batches, steps)`, steps an int or None; or None.
         checkpoint: `Checkpoint` or None.
         checkpoint_interval: int, steps between two states, or None.
+        number: int, of steps since the beginning.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        steps: SynchronousSteps | AsynchronousSteps,
-        steps_per_epoch: int | None,
-        log_interval: int,
-        is_continued: bool = False,
-        validation: tuple[Any, int | None] | None = None,
-        checkpoint: Checkpoint | None = None,
-        checkpoint_interval: int | None = None,
-    ) -> None:
-        self.model = model
-        self.steps = steps
-        self.steps_per_epoch = steps_per_epoch
-        self.log_interval = log_interval
-        self.is_continued = is_continued
-        self.validation = validation
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.number = 0  # of steps since the beginning
+    model: keras.Model
+    steps: SynchronousSteps | AsynchronousSteps
+    steps_per_epoch: int | None
+    log_interval: int
+    is_continued: bool = False
+    validation: tuple[Any, int | None] | None = None
+    checkpoint: Checkpoint | None = None
+    checkpoint_interval: int | None = None
+    number: int = 0
 
     def run(
         self,

@@ -133,8 +133,7 @@ def add_classes(
         encoder = keras.Model(inputs_as_given(model, inputs), features)
         batches = Batches("data", data, batch_size)
         means = class_means(encoder, head, batches, added, num_classes)
-        _tell_missing(added[means.counts == 0])
-        _tell_alone(means.seen)
+        _warn_of_missing(means, added)
         change = change._replace(counts=means.counts)
     change = change._replace(places=head.growth.places_near(means, len(added)))
     other = changed(model, head, change, means)
@@ -160,7 +159,8 @@ def _check_features(head, class_features, data):
         )
 
 
-def _tell_missing(ids):
+def _warn_of_missing(means, added):
+    ids = added[means.counts == 0]
     if len(ids):
         warnings.warn(
             f"{len(ids)} new classes have no example in `data` and get random "
@@ -168,10 +168,7 @@ def _tell_missing(ids):
             + (" and others" if len(ids) > 5 else ""),
             stacklevel=3,
         )
-
-
-def _tell_alone(seen):
-    if seen.classes == 1:
+    if means.seen.classes == 1:
         warnings.warn(
             "`data` has rows of one class alone: what it shares with others "
             "is not known, and it may be found in their place. Fix: give rows "
@@ -207,33 +204,23 @@ def _head_of(cls, config):
 
 
 def _names(head, labels, added):
-    """Names of the new classes, checked; None where there are none."""
-    given = None if labels is None else as_names("labels", labels)
-    if (given is None) != (head.class_names is None):
+    """Names of the new classes; None where there are none."""
+    if labels is None and head.class_names is None:
+        return None
+    if labels is None or head.class_names is None:
         raise ValueError(
             "`labels` are the names of new classes, for a head with "
             "`class_names`. Fix: name all or none, e.g. head.class_names = "
             "[...]. Received: "
-            + ("no labels" if given is None else f"{len(given)} labels")
+            + ("no labels" if labels is None else "labels")
             + f" for {head.name!r} with"
             + ("out" if head.class_names is None else "")
             + " class_names"
         )
-    if given is None:
-        return None
+    given = as_names("labels", labels)
     if len(given) != len(added):
         raise ValueError(
             "`labels` must have a name for each new class. Received: "
             f"{len(given)} names with count={len(added)}"
         )
-    gone = set(head.removed)
-    names = enumerate(head.class_names)
-    known = {name for number, name in names if number not in gone}
-    for name in given:
-        if name in known:
-            raise ValueError(
-                "`labels` must be names that no other class has. Received: "
-                f"{name!r}"
-            )
-        known.add(name)
     return given

@@ -1,7 +1,5 @@
 """From a Keras model that ends in `Dense` to a head, and back."""
 
-from typing import NamedTuple
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -19,20 +17,6 @@ from tfxclass.ops import bfloat16_rows
 
 # Activations that a head has, too.
 _ACTIVATIONS = ("softmax", "sigmoid", "linear")
-
-
-class _LastLayer(NamedTuple):
-    """The end of a Keras model: its last layer and activation.
-
-    Attributes:
-        features: symbolic tensor `[..., dim]`, what `dense` reads.
-        dense: `keras.layers.Dense`.
-        activation: str, one of `_ACTIVATIONS`.
-    """
-
-    features: keras.KerasTensor
-    dense: keras.layers.Dense
-    activation: str
 
 
 def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
@@ -74,19 +58,17 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
     """
-    last = _last_layer(model)
-    _check_head(head, last)
+    features, dense, activation = _last_layer(model)
+    _check_head(head, dense, activation)
     check_made_within(tf.distribute.get_strategy(), model.weights)
     other = keras.Model(
-        inputs_as_given(model, model.inputs),
-        head(last.features),
-        name=model.name,
+        inputs_as_given(model, model.inputs), head(features), name=model.name
     )
     check_has_vectors(head)
     # The kernel of `Dense` is [dim, num_classes], also where it is square.
-    bias = last.dense.bias
+    bias = dense.bias
     bias = np.zeros(head.num_classes) if bias is None else bias.numpy()
-    kernel = keras.ops.convert_to_numpy(last.dense.kernel)
+    kernel = keras.ops.convert_to_numpy(dense.kernel)
     return set_class_vectors(other, kernel, bias, class_axis=1)
 
 
@@ -149,26 +131,27 @@ def to_dense(model: keras.Model) -> keras.Model:
 
 
 def _last_layer(model):
-    """`_LastLayer` of a model."""
+    """What the last `Dense` reads, the layer, and the activation as str."""
     if not isinstance(model, keras.Model):
         raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
-    outputs = getattr(model, "outputs", None)
-    if not outputs:
-        raise ValueError(
-            "`model` must be a Sequential or functional model that is built. "
-            f"Received: {type(model).__name__} {model.name!r}. Fix: begin it "
-            "with a keras.Input. For a subclassed model, make the head in it "
-            "and copy the weights with tfxclass.set_class_vectors"
-        )
+    outputs = getattr(model, "outputs", None) or []
     if len(outputs) != 1:
         raise ValueError(
-            f"`model` must have one output. Received: {len(outputs)}"
+            "`model` must be a Sequential or functional model that is built, "
+            f"with one output. Received: {type(model).__name__} {model.name!r} "
+            f"with {len(outputs)}. Fix: begin it with a keras.Input. For a "
+            "subclassed model, make the head in it and copy the weights with "
+            "tfxclass.set_class_vectors"
         )
-    layer, (inputs,) = maker_of(outputs[0]), arguments_of(outputs[0])
-    activations = []
+    layer, (features,) = maker_of(outputs[0]), arguments_of(outputs[0])
+    activation = "linear"
     if isinstance(layer, (keras.layers.Softmax, keras.layers.Activation)):
-        activations.append(_activation_of(layer))
-        layer, (inputs,) = maker_of(inputs), arguments_of(inputs)
+        if isinstance(layer, keras.layers.Activation):
+            activation = keras.activations.serialize(layer.activation)
+        else:
+            is_last = layer.axis == -1
+            activation = "softmax" if is_last else f"softmax of {layer.axis=}"
+        layer, (features,) = maker_of(features), arguments_of(features)
     if not isinstance(layer, keras.layers.Dense):
         raise ValueError(
             "`model` must end in keras.layers.Dense, or in Dense and a Softmax "
@@ -176,20 +159,9 @@ def _last_layer(model):
             f"{layer.name!r} there. Fix: for a model within a model, give the "
             "inner one, or put its layers into one keras.Model"
         )
-    activations.append(keras.activations.serialize(layer.activation))
-    given = [x for x in activations if x != "linear"] or ["linear"]
-    _check_dense(layer, ", ".join(reversed(given)))
-    return _LastLayer(inputs, layer, given[0])
-
-
-def _activation_of(layer):
-    """Name of the activation of a `Softmax` or `Activation` layer."""
-    if isinstance(layer, keras.layers.Activation):
-        return keras.activations.serialize(layer.activation)
-    return "softmax" if layer.axis == -1 else f"softmax of axis {layer.axis}"
-
-
-def _check_dense(layer, activation):
+    own = keras.activations.serialize(layer.activation)
+    if own != "linear":
+        activation = own if activation == "linear" else f"{own}, {activation}"
     if activation not in _ACTIVATIONS:
         raise ValueError(
             "The activation at the end of `model` must be softmax, sigmoid or "
@@ -201,10 +173,11 @@ def _check_dense(layer, activation):
             f"{layer.quantization_mode}. Fix: give the model before "
             "`quantize`"
         )
+    return features, layer, activation
 
 
-def _check_head(head, last):
-    """Raises ValueError unless `head` gives the answers of `last`."""
+def _check_head(head, dense, activation):
+    """Raises ValueError unless `head` gives the answers of `dense`."""
     if not isinstance(head, OutputHead) or head.built:
         raise ValueError(
             "`head` must be a head of tfxclass.layers that is not built. "
@@ -220,16 +193,16 @@ def _check_head(head, last):
             f"layer. Received: {head!r}. Fix: take SampledSoftmax, or train "
             "another head from the start"
         )
-    if head.num_classes != last.dense.units:
+    if head.num_classes != dense.units:
         raise ValueError(
             "`head` must have as many classes as the Dense layer. Received: "
-            f"num_classes={head.num_classes} for Dense({last.dense.units})"
+            f"num_classes={head.num_classes} for Dense({dense.units})"
         )
-    if last.activation not in ("linear", head.own_activation):
+    if activation not in ("linear", head.own_activation):
         raise ValueError(
-            f"The model ends in a {last.activation}, and the loss of the head "
+            f"The model ends in a {activation}, and the loss of the head "
             f"is of a {head.own_activation}. Fix: make the head with "
-            f'loss="{last.activation}"'
+            f'loss="{activation}"'
         )
 
 

@@ -7,72 +7,41 @@ lists them, each with a check.
 
 import keras
 
-from tfxclass.keras_internals.graphs import called_graphs
-from tfxclass.keras_internals.graphs import collective_ops
-from tfxclass.keras_internals.graphs import custom_gradient
-from tfxclass.keras_internals.graphs import dtype_of_handle
-from tfxclass.keras_internals.graphs import eager_mode
-from tfxclass.keras_internals.graphs import is_for_xla
-from tfxclass.keras_internals.graphs import is_onednn_on
-from tfxclass.keras_internals.graphs import is_recorded
-from tfxclass.keras_internals.graphs import with_constants
-from tfxclass.keras_internals.layers import arguments_of
-from tfxclass.keras_internals.layers import flat_layers
-from tfxclass.keras_internals.layers import get_mask
-from tfxclass.keras_internals.layers import layers_before
-from tfxclass.keras_internals.layers import maker_of
-from tfxclass.keras_internals.layers import path_of
-from tfxclass.keras_internals.layers import set_mask
-from tfxclass.keras_internals.layers import tensors_before
-from tfxclass.keras_internals.layers import tf_variable
-from tfxclass.keras_internals.layers import untrack
-from tfxclass.keras_internals.layers import without_autocast
-from tfxclass.keras_internals.names import missing
-from tfxclass.keras_internals.names import need
-from tfxclass.keras_internals.optimizers import OptimizerHooks
-from tfxclass.keras_internals.optimizers import count_step
-from tfxclass.keras_internals.optimizers import eager_variables
-from tfxclass.keras_internals.optimizers import merge_call
-from tfxclass.keras_internals.optimizers import num_applied
-from tfxclass.keras_internals.training import RunningFit
-from tfxclass.keras_internals.training import is_keras_building
-from tfxclass.keras_internals.training import metrics_of
-from tfxclass.keras_internals.training import running_fit
-
-__all__ = [
-    "OptimizerHooks",
-    "RunningFit",
-    "arguments_of",
-    "called_graphs",
-    "check_backend",
-    "collective_ops",
-    "count_step",
-    "custom_gradient",
-    "dtype_of_handle",
-    "eager_mode",
-    "eager_variables",
-    "flat_layers",
-    "get_mask",
-    "is_for_xla",
-    "is_keras_building",
-    "is_onednn_on",
-    "is_recorded",
-    "layers_before",
-    "maker_of",
-    "merge_call",
-    "metrics_of",
-    "missing",
-    "need",
-    "num_applied",
-    "path_of",
-    "running_fit",
-    "set_mask",
-    "tensors_before",
-    "tf_variable",
-    "untrack",
-    "with_constants",
-    "without_autocast",
-]
+from tfxclass.keras_internals.graphs import called_graphs as called_graphs
+from tfxclass.keras_internals.graphs import collective_ops as collective_ops
+from tfxclass.keras_internals.graphs import custom_gradient as custom_gradient
+from tfxclass.keras_internals.graphs import dtype_of_handle as dtype_of_handle
+from tfxclass.keras_internals.graphs import eager_mode as eager_mode
+from tfxclass.keras_internals.graphs import is_for_xla as is_for_xla
+from tfxclass.keras_internals.graphs import is_onednn_on as is_onednn_on
+from tfxclass.keras_internals.graphs import is_recorded as is_recorded
+from tfxclass.keras_internals.graphs import with_constants as with_constants
+from tfxclass.keras_internals.layers import arguments_of as arguments_of
+from tfxclass.keras_internals.layers import flat_layers as flat_layers
+from tfxclass.keras_internals.layers import get_mask as get_mask
+from tfxclass.keras_internals.layers import layers_before as layers_before
+from tfxclass.keras_internals.layers import maker_of as maker_of
+from tfxclass.keras_internals.layers import path_of as path_of
+from tfxclass.keras_internals.layers import set_mask as set_mask
+from tfxclass.keras_internals.layers import tensors_before as tensors_before
+from tfxclass.keras_internals.layers import tf_variable as tf_variable
+from tfxclass.keras_internals.layers import untrack as untrack
+from tfxclass.keras_internals.layers import without_autocast as without_autocast
+from tfxclass.keras_internals.names import missing as missing
+from tfxclass.keras_internals.names import need as need
+from tfxclass.keras_internals.optimizers import OptimizerHooks as OptimizerHooks
+from tfxclass.keras_internals.optimizers import count_step as count_step
+from tfxclass.keras_internals.optimizers import (
+    eager_variables as eager_variables,
+)
+from tfxclass.keras_internals.optimizers import merge_call as merge_call
+from tfxclass.keras_internals.optimizers import num_applied as num_applied
+from tfxclass.keras_internals.training import RunningFit as RunningFit
+from tfxclass.keras_internals.training import (
+    is_keras_building as is_keras_building,
+)
+from tfxclass.keras_internals.training import metrics_of as metrics_of
+from tfxclass.keras_internals.training import running_fit as running_fit
 
 
 def check_backend() -> None:

@@ -18,10 +18,6 @@ from tfxclass.keras_internals.names import tf_ops
 from tfxclass.keras_internals.names import tf_port
 from tfxclass.keras_internals.names import tf_record
 
-# Ours, on a graph. A collection of the graph would not do: graphs of functions
-# within copy it, and would keep the graph for as long as they live.
-_GRADIENTS = "_tfxclass_gradients"
-
 
 def eager_mode() -> contextlib.AbstractContextManager[None]:
     """A scope in which ops run at once, even while a graph is built.
@@ -57,8 +53,8 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     TensorFlow keeps each gradient function of a graph in a list of the process,
     and with it the graph and the variables in it: a class matrix a model. Here
-    the list has a weak reference; the graph itself has the function. Without
-    the list, as TensorFlow does it, and one warning.
+    the list has a weak reference; the operation itself has the function.
+    Without the list, as TensorFlow does it, and one warning.
     """
     decorated = tf.custom_gradient(function)
 
@@ -72,8 +68,9 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_symbolic and has_all(
             "The memory of models is kept until the process ends.",
             "ops.gradient_registry._registry",
+            "Operation._gradient_function",
         ):
-            _keep_with_graph(first.op)
+            _keep_with_operation(first.op)
         return result
 
     return call
@@ -105,14 +102,12 @@ def is_onednn_on() -> bool | None:
 
 
 @AS_IT_IS
-def _keep_with_graph(operation):
-    """Moves the gradient function of an operation to its graph."""
+def _keep_with_operation(operation):
+    """Moves the gradient function of an operation from the list to it."""
     gradients = tf_ops().gradient_registry._registry
     name = operation.get_attr("_gradient_op_type").decode()
     function = gradients[name]["type"]
-    # The graph of an operation is a proxy, without a __dict__.
-    kept = getattr(operation.graph, _GRADIENTS, [])
-    setattr(operation.graph, _GRADIENTS, [*kept, function])
+    operation._gradient_function = function
     reference = weakref.ref(function, lambda _: gradients.pop(name, None))
     gradients[name]["type"] = lambda *args: reference()(*args)
 

@@ -124,10 +124,6 @@ def tf_ops() -> ModuleType:
     return importlib.import_module("tensorflow.python.framework.ops")
 
 
-def _has_argument_of_fit():
-    return "class_weight" in inspect.signature(keras.Model.fit).parameters
-
-
 def _has_compiled_metrics():
     from keras.src.trainers import compile_utils
 
@@ -135,47 +131,9 @@ def _has_compiled_metrics():
     return all(_is_read(compile_utils.CompileMetrics, x) for x in names)
 
 
-def _has_scratch_graph():
-    # Not tried: making a graph starts TensorFlow, whose devices can no longer
-    # be configured afterwards.
-    backend = importlib.import_module("keras.src.backend.tensorflow")
-    code = backend.compute_output_spec.__code__
-    return SCRATCH_GRAPH in code.co_consts
-
-
 def _has_history():
     operation, node_index, _ = keras.Input((1,), name="probe")._keras_history
     return not operation._inbound_nodes[node_index].input_tensors
-
-
-def _has_merge_call():
-    return callable(tf.__internal__.distribute.interim.maybe_merge_call)
-
-
-def _has_record():
-    return tf_record().could_possibly_record() in (True, False)
-
-
-def _has_onednn_switch():
-    return tf_port().IsMklEnabled() in (True, False)
-
-
-def _has_xla_context():
-    # Not tried: a graph starts TensorFlow.
-    return callable(tf_control_flow().GraphOrParentsInXlaContext)
-
-
-def _has_gradients():
-    registered = tf_ops().gradient_registry._registry["MatMul"]
-    return callable(registered["type"])
-
-
-def _has_handle_data():
-    return hasattr(tf_ops().EagerTensor, "_handle_data")
-
-
-def _has_eager_mode():
-    return callable(tf.__internal__.eager_context.eager_mode)
 
 
 def _methods(owner, *names):
@@ -202,8 +160,9 @@ def _is_read(owner, name):
 
 
 #: Every private name, and a function that tells whether it is there. Some are
-#: of releases to come: a check may raise anything.
-USES = {
+#: of releases to come: a check may raise anything. A graph is not tried: it
+#: starts TensorFlow, whose devices can no longer be configured afterwards.
+USES: dict[str, Callable[[], bool]] = {
     # Row gradients: what a step does in which order, and where.
     **_methods(keras.optimizers.Optimizer, *METHODS, *DECAY),
     **_attributes(keras.optimizers.Optimizer, *STATE, SUMS),
@@ -215,20 +174,42 @@ USES = {
     **_methods(keras.Model, "_flatten_layers"),
     HISTORY: _has_history,
     # Losses that Keras calls before there are data.
-    SCRATCH_GRAPH_USE: _has_scratch_graph,
-    ARGUMENT_OF_FIT: _has_argument_of_fit,
+    SCRATCH_GRAPH_USE: lambda: (
+        SCRATCH_GRAPH
+        in importlib.import_module(
+            "keras.src.backend.tensorflow"
+        ).compute_output_spec.__code__.co_consts
+    ),
+    ARGUMENT_OF_FIT: lambda: (
+        "class_weight" in inspect.signature(keras.Model.fit).parameters
+    ),
     # What `compile` was given.
     **_attributes(keras.Model, "_compile_metrics"),
     METRICS[1]: _has_compiled_metrics,
     # TensorFlow's.
-    "tf.__internal__.distribute.interim.maybe_merge_call": _has_merge_call,
-    "tf.__internal__.eager_context.eager_mode": _has_eager_mode,
-    "ops.gradient_registry._registry": _has_gradients,
-    "_pywrap_util_port.IsMklEnabled": _has_onednn_switch,
-    "eager.record.could_possibly_record": _has_record,
-    "control_flow_util.GraphOrParentsInXlaContext": _has_xla_context,
+    "tf.__internal__.distribute.interim.maybe_merge_call": lambda: callable(
+        tf.__internal__.distribute.interim.maybe_merge_call
+    ),
+    "tf.__internal__.eager_context.eager_mode": lambda: callable(
+        tf.__internal__.eager_context.eager_mode
+    ),
+    "ops.gradient_registry._registry": lambda: callable(
+        tf_ops().gradient_registry._registry["MatMul"]["type"]
+    ),
+    "_pywrap_util_port.IsMklEnabled": lambda: (
+        tf_port().IsMklEnabled() in (True, False)
+    ),
+    "eager.record.could_possibly_record": lambda: (
+        tf_record().could_possibly_record() in (True, False)
+    ),
+    "control_flow_util.GraphOrParentsInXlaContext": lambda: callable(
+        tf_control_flow().GraphOrParentsInXlaContext
+    ),
     **_attributes(tf.Graph, "_functions"),
-    "Tensor._handle_data": _has_handle_data,
+    **_attributes(tf.Operation, "_gradient_function"),
+    "Tensor._handle_data": lambda: hasattr(
+        tf_ops().EagerTensor, "_handle_data"
+    ),
 }
 
 

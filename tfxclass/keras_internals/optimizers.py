@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-#: What we call a private method of Keras, and Keras' own name of it.
-_HOOKS = {
-    "_on_apply": "_backend_apply_gradients",
-    "_on_clip": "_clip_gradients",
-    "_on_all_reduce": "_all_reduce_sum_gradients",
-}
-
 
 class OptimizerHooks(_Base):
     """Mixin in front of a Keras optimizer: its private methods, renamed.
@@ -36,12 +29,6 @@ class OptimizerHooks(_Base):
     subclass overrides them, and `super()` leads to what Keras does. The other
     methods are for subclasses to call.
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for hook, name in _HOOKS.items():
-            if hook in vars(cls):
-                setattr(cls, name, vars(cls)[hook])
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._check_names([*METHODS, *STATE])
@@ -58,6 +45,15 @@ class OptimizerHooks(_Base):
             f"{type(self).__name__} (use an optimizer of keras.optimizers)",
             *[f"Optimizer.{name}" for name in names],
         )
+
+    def _backend_apply_gradients(self, grads, variables):
+        self._on_apply(grads, variables)
+
+    def _clip_gradients(self, grads):
+        return self._on_clip(grads)
+
+    def _all_reduce_sum_gradients(self, pairs):
+        return self._on_all_reduce(pairs)
 
     def _on_apply(self, grads, variables):
         """All of a step after the loss scale: clip, decay, update."""

@@ -11,11 +11,10 @@ listed: `Tagger.evaluate` computes them.
 """
 
 from tfxclass.metrics.calibration import ExpectedCalibrationError
-from tfxclass.metrics.class_counts import CoverageAtK
-from tfxclass.metrics.class_counts import F1Score
-from tfxclass.metrics.cumulative import CumulativeProbability
-from tfxclass.metrics.cumulative import NormalizedCumulativeGain
-from tfxclass.metrics.cumulative import NormalizedCumulativeGradient
+from tfxclass.metrics.diagnosis import CumulativeProbability
+from tfxclass.metrics.diagnosis import NormalizedCumulativeGradient
+from tfxclass.metrics.diagnosis import SamplerState
+from tfxclass.metrics.f1 import F1Score
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.metrics.propensity import PropensityScoredPrecisionAtK
 from tfxclass.metrics.propensity import propensities
@@ -25,7 +24,6 @@ from tfxclass.metrics.ranking import PrecisionAtK
 from tfxclass.metrics.ranking import RecallAtK
 from tfxclass.metrics.ranking import RPrecisionAtK
 from tfxclass.metrics.ranking import TopKAccuracy
-from tfxclass.metrics.sampler_state import SamplerState
 from tfxclass.metrics.tagging import F1Scores as F1Scores
 from tfxclass.metrics.tagging import RankingScores as RankingScores
 from tfxclass.metrics.verification import hit_rate
@@ -33,14 +31,12 @@ from tfxclass.metrics.verification import true_positive_rate
 from tfxclass.metrics.verification import verification_accuracy
 
 __all__ = [
-    "CoverageAtK",
     "CumulativeProbability",
     "ExpectedCalibrationError",
     "F1Score",
     "HeadMetric",
     "MeanReciprocalRank",
     "NDCGAtK",
-    "NormalizedCumulativeGain",
     "NormalizedCumulativeGradient",
     "PrecisionAtK",
     "PropensityScoredPrecisionAtK",

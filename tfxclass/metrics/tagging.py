@@ -5,6 +5,7 @@ row. While a head is trained or evaluated by Keras, its metrics come from the
 other files of this folder.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -61,7 +62,8 @@ class RankingScores:
         if propensities is not None:
             self._gain = 1 / check_propensities(propensities)
         self._rows = 0
-        self._sums: dict[str, float] = {}
+        self._sums: dict[str, float] = defaultdict(float)
+        self._best_gains: dict[str, float] = defaultdict(float)
         self._seen: set[int] = set()
         self._found = {k: set[int]() for k in self.ks}
 
@@ -87,25 +89,24 @@ class RankingScores:
         kept = (labels >= 0).any(axis=1)
         ids, labels = ids[kept], labels[kept]
         most, count = max(self.ks), (labels >= 0).sum(axis=1) * 1.0
-        none = max(most, ids.shape[1])
-        ranks = measures.ranks_of(ids, labels, none)
+        ranks = measures.ranks_of(ids, labels, max(most, ids.shape[1]))
         count = tf.constant(count, tf.float64)
         self._rows += len(ids)
         self._seen.update(np.unique(labels[labels >= 0]).tolist())
         reciprocal = measures.reciprocal_rank(ranks, count, most)
-        self._add("mean_reciprocal_rank", reciprocal)
+        self._sums["mean_reciprocal_rank"] += reciprocal.numpy().sum()
         for k in self.ks:
             for measure in _MEASURES:
-                name = f"{measure.__name__}_at_{k}"
-                self._add(name, measure(ranks, count, k))
+                values = measure(ranks, count, k).numpy()
+                self._sums[f"{measure.__name__}_at_{k}"] += values.sum()
             is_found = (ranks.numpy() < k) & (labels >= 0)
             self._found[k].update(np.unique(labels[is_found]).tolist())
             if self._gain is not None:
                 own = self._gain[np.maximum(labels, 0)]
                 gains = tf.constant(np.where(labels >= 0, own, 0.0))
                 reached, best = measures.gained(ranks, gains, k)
-                self._add(f"psp_at_{k}", reached)
-                self._add(f"most_at_{k}", best)
+                self._sums[f"psp_at_{k}"] += reached.numpy().sum()
+                self._best_gains[f"psp_at_{k}"] += best.numpy().sum()
 
     def _check_columns(self, ids, labels):
         columns = ids.shape[1]
@@ -117,11 +118,6 @@ class RankingScores:
                 f"{ids.shape} with class {most}"
             )
 
-    def _add(self, name, values):
-        self._sums[name] = self._sums.get(name, 0.0) + float(
-            tf.reduce_sum(values)
-        )
-
     def result(self) -> dict[str, float]:
         """dict of floats by name.
 
@@ -130,13 +126,11 @@ class RankingScores:
         """
         if not self._rows:
             raise ValueError(f"Measures need rows with labels. {_NO_ROWS}")
-        results = {}
-        for name, total in self._sums.items():
-            if name.startswith("psp_at_"):
-                most = self._sums["most_at_" + name[len("psp_at_") :]]
-                results[name] = total / most
-            elif not name.startswith("most_at_"):
-                results[name] = total / self._rows
+        results = {
+            # Gains are divided by those of the best possible ranking.
+            name: float(total / self._best_gains.get(name, self._rows))
+            for name, total in self._sums.items()
+        }
         for k in self.ks:
             share = len(self._found[k]) / len(self._seen)
             results[f"coverage_at_{k}"] = share

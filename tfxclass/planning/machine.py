@@ -1,10 +1,10 @@
 """A machine and its network in numbers, from which plans are made."""
 
-import dataclasses
 import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -17,19 +17,7 @@ from tfxclass.optimizers import HeadAdam
 _STEPS, _WARM = 9, 2
 
 
-def _check(figures, may_be_zero=()):
-    for name, value in dataclasses.asdict(figures).items():
-        if isinstance(value, dict):
-            continue
-        least = "0 or more" if name in may_be_zero else "more than 0"
-        is_enough = value > 0 or (value == 0 and name in may_be_zero)
-        if not (is_enough and math.isfinite(value)):
-            raise ValueError(
-                f"`{name}` must be finite and {least}. Received: {value}"
-            )
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Link:
     """The network connection of a machine.
 
@@ -42,19 +30,16 @@ class Link:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, may_be_zero=("latency_s",))
+        check_positive("bytes_per_s", self.bytes_per_s)
 
     def seconds(self, num_bytes: float, messages: float = 1) -> float:
         """Time of `messages` one after the other, with `num_bytes` in all."""
         return messages * self.latency_s + num_bytes / self.bytes_per_s
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class StepCosts:
     """Time of a training step of one machine, on its own classes.
-
-    It is `step_s + rows * classes * dim * product_s + classes * dim *
-    number_s`, where `classes` is the number of classes that the step computes.
 
     Attributes:
         step_s: float, fixed seconds of a step.
@@ -68,16 +53,13 @@ class StepCosts:
     product_s: float
     number_s: float
 
-    def __post_init__(self) -> None:
-        _check(self, may_be_zero=("step_s", "product_s", "number_s"))
-
     def seconds(self, rows: float, classes: float, dim: int) -> float:
-        """Time of a step on `rows` examples and `classes` classes."""
+        """Time of a step on `rows` examples that computes `classes` classes."""
         products = self.product_s * rows * classes * dim
         return self.step_s + products + self.number_s * classes * dim
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Machine:
     """A machine, or a device with its host, as it was measured.
 
@@ -96,7 +78,16 @@ class Machine:
     host_link: Link
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_positive("memory_bytes", self.memory_bytes)
+        check_positive("host_bytes", self.host_bytes)
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raises ValueError unless `value` is finite and more than 0."""
+    if not 0 < value < math.inf:
+        raise ValueError(
+            f"`{name}` must be finite and more than 0. Received: {value}"
+        )
 
 
 def measure_machine(
@@ -125,14 +116,11 @@ def measure_machine(
     Raises:
         ValueError: if sizes are too small to be told apart.
     """
-    for given, value, least in (
-        ("dim", dim, 1),
-        ("batch", batch, 8),
-        ("num_classes", num_classes, 32 * batch),
-    ):
-        if check_positive_int(given, value) < least:
+    least = {"dim": 1, "batch": 8, "num_classes": 32 * batch}
+    for name, value in zip(least, (dim, batch, num_classes)):
+        if check_positive_int(name, value) < least[name]:
             raise ValueError(
-                f"`{given}` must be at least {least}. Received: {value}"
+                f"`{name}` must be at least {least[name]}. Received: {value}"
             )
 
     def costs(make, classes):
@@ -161,25 +149,20 @@ def measure_machine(
 def step_costs(
     sizes: list[tuple[int, int]], times: list[float], dim: int
 ) -> StepCosts:
-    """`StepCosts` from the times of three steps, never below zero.
+    """`StepCosts` from the seconds of three steps, never below zero.
 
-    Args:
-        sizes: `(rows, classes)` of each step. The second has fewer rows than
-            the first, and the third fewer classes than the second.
-        times: their seconds.
-        dim: int.
+    The second of the `(rows, classes)` has fewer rows than the first, and the
+    third fewer classes than the second.
     """
     (rows, classes), (few_rows, _), (_, few) = sizes
-    product_s = max(times[0] - times[1], 0.0) / (
-        (rows - few_rows) * classes * dim
-    )
+    of_products = max(times[0] - times[1], 0.0) / (rows - few_rows)
+    product_s = of_products / classes / dim
     # What is left of the other two times without their products.
-    products = product_s * few_rows * dim
-    left, least = times[1] - products * classes, times[2] - products * few
+    left = times[1] - of_products * few_rows
+    least = times[2] - of_products * few_rows * few / classes
     number_s = max(left - least, 0.0) / ((classes - few) * dim)
-    return StepCosts(
-        max(least - number_s * few * dim, 0.0), product_s, number_s
-    )
+    step_s = max(least - number_s * few * dim, 0.0)
+    return StepCosts(step_s, product_s, number_s)
 
 
 def _step_of(head, batch, dim):

@@ -1,6 +1,7 @@
 """Estimates the memory of a head before it is built."""
 
 import dataclasses
+import math
 
 import keras
 import numpy as np
@@ -11,7 +12,6 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
-from tfxclass.recovery.recover import recovery_bytes
 from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.rows.rounded_initializer import CONSTANTS
 from tfxclass.rows.rounded_initializer import Rounded
@@ -42,9 +42,6 @@ class Estimate:
             `tf.config.threading` sets the number of threads.
         initialization_bytes: int, the most that an initializer needs in
             addition to the weights, before training starts.
-        recovery_bytes: int, the most that `tfxclass.recovery.recover` needs in
-            addition, after training. It is not in the total. It is 0 for heads
-            without recovery.
     """
 
     parameters: int
@@ -55,7 +52,6 @@ class Estimate:
     activation_bytes: int
     index_bytes: int
     initialization_bytes: int
-    recovery_bytes: int
 
     @property
     def total_bytes(self) -> int:
@@ -127,24 +123,23 @@ def estimate(
     if isinstance(optimizer, MultiOptimizer):
         optimizer = optimizer.optimizer_of(head)
     weights = head.device_specs(dim)
-    shapes = [weight.shape for weight in weights if weight.trainable]
-    parameters = sum(weight.size for weight in weights if weight.trainable)
+    trained = [weight for weight in weights if weight.trainable]
+    parameters = sum(weight.size for weight in trained)
     return Estimate(
         parameters=parameters,
         fixed_parameters=sum(weight.size for weight in weights) - parameters,
         weight_bytes=sum(weight.bytes for weight in weights),
-        slot_bytes=sum(
-            _slot_bytes(optimizer, weight)
-            for weight in weights
-            if weight.trainable
-        ),
+        slot_bytes=sum(_slot_bytes(optimizer, weight) for weight in trained),
         gradient_bytes=_gradient_bytes(
-            head, batch, shapes, optimizer, replicas
+            head,
+            batch,
+            [weight.shape for weight in trained],
+            optimizer,
+            replicas,
         ),
         activation_bytes=head.activation_bytes(batch, dim),
         index_bytes=head.index_bytes(dim),
         initialization_bytes=max(map(_initializer_bytes, weights), default=0),
-        recovery_bytes=recovery_bytes(head, dim, batch),
     )
 
 
@@ -183,22 +178,14 @@ def _slot_bytes(optimizer, weight):
 
 def _gradient_bytes(head, batch, shapes, optimizer, replicas):
     rows = head.step_rows(batch)
-    sizes = [_numbers(shape) for shape in shapes]
-    by_class = head.steps_by_class and getattr(
-        optimizer, "can_step_by_class", False
-    )
-    if by_class and replicas == 1:
-        # The gradient of a bias comes with the pass, and Keras moves that.
-        shapes = [shape for shape in shapes if len(shape) < 2]
-        sizes = [_numbers(shape) for shape in shapes]
     if rows is not None and isinstance(optimizer, RowOptimizer):
         # The gathered rows, their gradient, and its sorted sum.
-        return sum(12 * rows * _numbers(shape[1:]) for shape in shapes)
+        return sum(12 * rows * math.prod(shape[1:]) for shape in shapes)
+    steps_by_class = getattr(optimizer, "can_step_by_class", False)
+    if steps_by_class and head.steps_by_class and replicas == 1:
+        # The gradient of a bias comes with the pass, and Keras moves that.
+        shapes = [shape for shape in shapes if len(shape) < 2]
     slots, shape = _slots_of(optimizer)
     has_full_slots = any(tuple(slot.shape) == shape for slot in slots)
     copies = _UPDATE_COPIES if has_full_slots else 0
-    return 4 * sum(sizes) * (1 + copies)
-
-
-def _numbers(shape):
-    return int(np.prod(shape, dtype=np.int64))
+    return 4 * sum(map(math.prod, shapes)) * (1 + copies)

@@ -9,8 +9,6 @@ all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -50,7 +48,7 @@ class PlanRow:
         host_or_server_bytes: int, memory of each server, or of the host.
         start_bytes: int, the most that a process holds on the host while the
             class matrix is initialized.
-        sent_bytes, received_bytes: int, network traffic of a machine per step.
+        sent_bytes: int, network traffic that a machine sends per step.
         compute_s: float, seconds of a step that a machine computes.
         link_s: float, seconds of a step for network traffic.
         fits: bool, whether everything fits into memory.
@@ -62,7 +60,6 @@ class PlanRow:
     host_or_server_bytes: int
     start_bytes: int
     sent_bytes: int
-    received_bytes: int
     compute_s: float
     link_s: float
     fits: bool
@@ -71,19 +68,6 @@ class PlanRow:
     def step_s(self) -> float:
         """Seconds of a step of the whole batch, without overlap."""
         return self.compute_s + self.link_s
-
-
-#: Columns of the printed table.
-_COLUMNS: dict[str, Callable[[PlanRow], str]] = {
-    "strategy": lambda row: row.strategy,
-    "machine GB": lambda row: f"{row.machine_bytes / 1e9:,.2f}",
-    "host or server GB": lambda row: f"{row.host_or_server_bytes / 1e9:,.2f}",
-    "start GB": lambda row: f"{row.start_bytes / 1e9:,.1f}",
-    "MB sent": lambda row: f"{row.sent_bytes / 1e6:,.2f}",
-    "compute ms": lambda row: f"{1e3 * row.compute_s:,.1f}",
-    "link ms": lambda row: f"{1e3 * row.link_s:,.1f}",
-    "fits": lambda row: "yes" if row.fits else "no",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +88,22 @@ class Plan:
         return {row.strategy: row for row in self.rows}[strategy]
 
     def __str__(self) -> str:
-        lines: list[Any] = [_COLUMNS, len(_COLUMNS) * ["---"]]
-        lines += [
-            [show(row) for show in _COLUMNS.values()] for row in self.rows
+        lines = [
+            self.title,
+            "",
+            "| strategy | machine GB | host or server GB | start GB | MB sent "
+            "| compute ms | link ms | fits |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
         ]
-        table = ["| " + " | ".join(line) + " |" for line in lines]
-        return "\n".join([self.title, "", *table])
+        for row in self.rows:
+            lines.append(
+                f"| {row.strategy} | {row.machine_bytes / 1e9:,.2f} "
+                f"| {row.host_or_server_bytes / 1e9:,.2f} "
+                f"| {row.start_bytes / 1e9:,.1f} "
+                f"| {row.sent_bytes / 1e6:,.2f} | {1e3 * row.compute_s:,.1f} "
+                f"| {1e3 * row.link_s:,.1f} | {'yes' if row.fits else 'no'} |"
+            )
+        return "\n".join(lines)
 
 
 def plan(
@@ -178,58 +172,46 @@ def plan(
     print(found)
     ```
     """
-    sizes = {
-        "num_classes": num_classes,
-        "dim": dim,
-        "batch": batch,
-        "machines": machines,
-        "servers": machines if servers is None else servers,
-    }
-    sizes = {n: check_positive_int(n, value) for n, value in sizes.items()}
-    _check(sizes, link, machine)
+    if servers is None:
+        servers = machines
+    num_classes = check_positive_int("num_classes", num_classes)
+    dim = check_positive_int("dim", dim)
+    batch = check_positive_int("batch", batch)
+    machines = check_positive_int("machines", machines)
+    servers = check_positive_int("servers", servers)
     if num_sampled is not None:
         num_sampled = check_positive_int("num_sampled", num_sampled)
-        num_sampled = min(num_sampled, sizes["num_classes"])
-    planner = _Planner(
-        **sizes,
-        num_sampled=num_sampled,
-        kernel_dtype=kernel_dtype,
-        optimizer=optimizer,
-        link=link,
-        machine=machine,
-    )
-    rows = [planner.mirrored(), planner.sharded()]
-    if num_sampled is not None:
-        rows += [planner.servers_row(), planner.host()]
-    sampled = "all" if num_sampled is None else f"{num_sampled:,}"
-    title = (
-        f"{planner.num_classes:,} classes, {sampled} in a step, "
-        f"{planner.dim} dimensions in {kernel_dtype}, batch "
-        f"{planner.batch:,}, {planner.machines} machines"
-    )
-    return Plan(title, tuple(rows))
-
-
-def _check(sizes, link, machine):
-    for name in ("num_classes", "batch"):
-        if sizes[name] < sizes["machines"]:
-            raise ValueError(
-                f"`{name}` must be at least `machines`. Received: "
-                f"{name}={sizes[name]} with machines={sizes['machines']}"
-            )
-    given = (("link", link, Link), ("machine", machine, Machine))
-    for name, value, kind in given:
-        if not isinstance(value, kind):
-            raise ValueError(
-                f"`{name}` must be a tfxclass.planning.{kind.__name__}. "
-                f"Received: {value!r}"
-            )
+        num_sampled = min(num_sampled, num_classes)
+    if min(num_classes, batch) < machines:
+        raise ValueError(
+            "`num_classes` and `batch` must be at least `machines`. Received: "
+            f"num_classes={num_classes}, batch={batch} with "
+            f"machines={machines}"
+        )
+    if not isinstance(link, Link) or not isinstance(machine, Machine):
+        raise ValueError(
+            "`link` must be a tfxclass.planning.Link, and `machine` a "
+            f"tfxclass.planning.Machine. Received: {link!r} and {machine!r}"
+        )
     if tf.distribute.has_strategy():
         raise ValueError(
             "`plan` is for any number of machines and is called outside of "
             "strategies. Received: a call within a scope of "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
+    planner = _Planner(
+        num_classes, dim, batch, machines, servers, num_sampled, kernel_dtype,
+        optimizer, link, machine,
+    )  # fmt: skip
+    rows = [planner.mirrored(), planner.sharded()]
+    if num_sampled is not None:
+        rows += [planner.on_servers(), planner.on_host()]
+    sampled = "all" if num_sampled is None else f"{num_sampled:,}"
+    title = (
+        f"{num_classes:,} classes, {sampled} in a step, {dim} dimensions in "
+        f"{kernel_dtype}, batch {batch:,}, {machines} machines"
+    )
+    return Plan(title, tuple(rows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +232,8 @@ class _Planner:
     def mirrored(self):
         """All rows on every machine; gradients of rows cross."""
         part, others = self._part, self.machines - 1
-        found = self._estimate(self._head(self.num_classes), part, True)
+        whole = self._head(self.num_classes)
+        found = self._estimate(whole, part, self.machines)
         if self.num_sampled is None:
             sent, collectives = self._reduced(self.num_classes), _OF_EXACT
             costs = self.machine.exact
@@ -261,35 +244,41 @@ class _Planner:
             compute_s = costs.seconds(part, self.num_sampled, self.dim)
             # Each machine moves the rows of all machines' gradients.
             compute_s += costs.number_s * others * self.num_sampled * self.dim
-        return self._on_machines(
+        return self._plan_row(
             "mirrored",
-            found,
+            _step_bytes(found),
+            found.weight_bytes + found.slot_bytes,
+            0,
             found.weight_bytes + found.initialization_bytes,
             sent,
             compute_s,
-            collectives,
+            self.link.seconds(sent, collectives * others),
         )
 
     def sharded(self):
         """A range of classes on each machine; features and sums cross."""
-        shard = -(-self.num_classes // self.machines)
+        others, shard = self.machines - 1, -(-self.num_classes // self.machines)
         sampled = self.num_sampled and -(-self.num_sampled // self.machines)
         head = layers.ShardedSoftmax(
             shard, num_sampled=sampled, kernel_dtype=self.kernel_dtype
         )
+        found = self._estimate(head, self.batch)
         of_batch = self._part * (self._row + _ID + _FLOAT)
-        sent = (self.machines - 1) * (of_batch + self.batch * _STATS)
+        sent = others * (of_batch + self.batch * _STATS)
+        sent += self._reduced(self.batch)
         costs = self.machine.sampled if sampled else self.machine.exact
-        return self._on_machines(
+        return self._plan_row(
             "sharded",
-            self._estimate(head, self.batch),
+            _step_bytes(found),
+            found.weight_bytes + found.slot_bytes,
+            0,
             self._whole_start_bytes(),
-            sent + self._reduced(self.batch),
+            sent,
             costs.seconds(self.batch, sampled or shard, self.dim),
-            _OF_SHARDS,
+            self.link.seconds(sent, _OF_SHARDS * others),
         )
 
-    def servers_row(self):
+    def on_servers(self):
         """Rows on parameter servers; active ones cross, there and back."""
         sampled, load = self.num_sampled, self.machines / self.servers
         shard = -(-self.num_classes // self.servers)
@@ -298,35 +287,34 @@ class _Planner:
         costs = self.machine.sampled
         # Ids twice, and gradients; rows come back.
         sent = sampled * (self._row + 2 * _ID)
-        return self._row_of(
+        of_workers = costs.seconds(self._part, sampled, self.dim)
+        of_servers = costs.number_s * load * sampled * self.dim
+        return self._plan_row(
             "servers",
             of_worker.gradient_bytes + of_worker.activation_bytes,
+            0,
+            of_server.weight_bytes + of_server.slot_bytes,
             self._whole_start_bytes(),
             sent,
-            received=sampled * self._row,
-            compute_s=max(
-                costs.seconds(self._part, sampled, self.dim),
-                costs.number_s * load * sampled * self.dim,
-            ),
+            max(of_workers, of_servers),
             # The busiest link is a server's, if machines share it.
-            link_s=self.link.seconds(max(load, 1.0) * sent, 2),
-            host_or_server_bytes=of_server.weight_bytes + of_server.slot_bytes,
+            self.link.seconds(max(load, 1.0) * sent, 2),
         )
 
-    def host(self):
+    def on_host(self):
         """Rows in the host's memory of one machine; active ones cross."""
         found = self._estimate(self._head(self.num_classes), self.batch)
-        variables = found.weight_bytes + found.slot_bytes
-        costs = self.machine.sampled
         sent = self.num_sampled * self._row
-        return self._row_of(
+        costs = self.machine.sampled
+        return self._plan_row(
             "host",
             found.gradient_bytes + found.activation_bytes,
+            0,
+            found.weight_bytes + found.slot_bytes + found.index_bytes,
             found.weight_bytes + found.initialization_bytes,
             sent,
-            compute_s=costs.seconds(self.batch, self.num_sampled, self.dim),
-            link_s=self.machine.host_link.seconds(sent, 2),
-            host_or_server_bytes=variables + found.index_bytes,
+            costs.seconds(self.batch, self.num_sampled, self.dim),
+            self.machine.host_link.seconds(sent, 2),
         )
 
     @property
@@ -348,8 +336,7 @@ class _Planner:
             num_classes, self.num_sampled, "uniform", **options
         )
 
-    def _estimate(self, head, batch, has_replicas=False):
-        replicas = self.machines if has_replicas else 1
+    def _estimate(self, head, batch, replicas=1):
         return estimate(head, self.dim, batch, self.optimizer, replicas)
 
     def _whole_start_bytes(self):
@@ -361,46 +348,19 @@ class _Planner:
         """Bytes sent from each machine to sum vectors of `rows` over all."""
         return 2 * (self.machines - 1) / self.machines * self._row * rows
 
-    def _on_machines(
-        self, strategy, found, start_bytes, sent, compute_s, collectives
-    ):
-        """The `PlanRow` where machines have the class vectors."""
-        others = self.machines - 1
-        step = found.gradient_bytes + found.activation_bytes + found.index_bytes
-        variables = found.weight_bytes + found.slot_bytes
-        return self._row_of(
-            strategy,
-            variables + step,
-            start_bytes,
-            sent,
-            compute_s,
-            self.link.seconds(sent, collectives * others) if others else 0.0,
-            variable_bytes=variables,
-        )
-
-    def _row_of(
-        self,
-        strategy,
-        machine_bytes,
-        start_bytes,
-        sent,
-        compute_s,
+    def _plan_row(
+        self, strategy, of_step, variables, elsewhere, start, sent, compute_s,
         link_s,
-        received=None,
-        variable_bytes=0,
-        host_or_server_bytes=0,
-    ):
-        on_host = max(host_or_server_bytes, start_bytes)
+    ):  # fmt: skip
+        """`PlanRow` from the bytes on a machine and on servers or the host."""
+        on_machine, on_host = of_step + variables, max(elsewhere, start)
+        fits = on_machine <= self.machine.memory_bytes
+        fits = fits and on_host <= self.machine.host_bytes
         return PlanRow(
-            strategy,
-            machine_bytes=machine_bytes,
-            variable_bytes=variable_bytes,
-            host_or_server_bytes=host_or_server_bytes,
-            start_bytes=start_bytes,
-            sent_bytes=math.ceil(sent),
-            received_bytes=math.ceil(sent if received is None else received),
-            compute_s=compute_s,
-            link_s=link_s,
-            fits=machine_bytes <= self.machine.memory_bytes
-            and on_host <= self.machine.host_bytes,
-        )
+            strategy, on_machine, variables, elsewhere, start, math.ceil(sent),
+            compute_s, link_s, fits,
+        )  # fmt: skip
+
+
+def _step_bytes(found):
+    return found.gradient_bytes + found.activation_bytes + found.index_bytes

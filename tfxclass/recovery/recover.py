@@ -13,19 +13,14 @@ from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
 from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
-from tfxclass.ops import placement
-from tfxclass.recovery.back_projection import back_projected
-from tfxclass.recovery.back_projection import row_blocks
-from tfxclass.recovery.dual_recovery import DualRecovery
-from tfxclass.recovery.recovery_sums import check_l2
-from tfxclass.recovery.step_recovery import StepRecovery
-from tfxclass.recovery.step_recovery import rows_held_out
-from tfxclass.rows import blocks
+from tfxclass.recovery.step import lifted_blocks
+from tfxclass.recovery.step import recovered_by_step
+from tfxclass.recovery.step import row_blocks
+from tfxclass.recovery.step import rows_held_out
+from tfxclass.recovery.sums import RecoverySums
+from tfxclass.recovery.sums import check_l2
 
 _HEADS = (ProjectedSoftmax, AdaptiveProjectedSoftmax)
-# Class matrices in full width: the sums, the result and the new head's
-# (measured).
-_MATRICES = 3
 # Rows of arrays that are computed at a time: a sample of the classes serves
 # more rows.
 _BATCH, _BATCH_OF_SAMPLE = 256, 1024
@@ -47,16 +42,17 @@ def recover(
 
     - `"step"` starts with the short class vectors times the projection, V R^T,
       which gives exactly the same answers. One preconditioned gradient step of
-      the full objective follows. Its length is chosen on held-out examples,
-      where it is never worse than the projected model (`StepRecovery`).
+      the full objective follows. Its length is chosen on held-out examples (a
+      tenth of all, at most 4,096), where it is never worse than the projected
+      model.
     - `"dual"`, the method of the paper, is `W = (Y - P)^T X / (n l2)` with the
-      probabilities P of the projected model (`DualRecovery`). This is a
-      gradient step of length 1 / l2. A warning says where it may overshoot.
+      probabilities P of the projected model. This is a gradient step of length
+      1 / l2. A warning says where it may overshoot.
     - `"lift"` is V R^T alone, and needs no data.
 
-    Memory: `tfxclass.estimate(head, dim, batch).recovery_bytes`, plus the
-    model. Each batch costs one product with `[dim, num_classes]`, two products
-    in the projected width, and one with `[dim, dim]`.
+    Memory: three class matrices in full width, plus the model. Each batch costs
+    one product with `[dim, num_classes]`, two products in the projected width,
+    and one with `[dim, dim]`.
 
     Cosine heads are refused: their logits are divided by the length of the
     projected features, which no head in full width does.
@@ -118,36 +114,33 @@ def recover(
         )
     given = inputs_as_given(model, inputs)
     if method == "lift":
-        kernel = back_projected(head)
-    else:
-        l2 = getattr(head, "l2", 0.0) if l2 is None else l2
-        if method == "dual" or l2:
-            check_l2(l2)
-        kind = DualRecovery if method == "dual" else StepRecovery
-        sums: Any = kind(head, num_sampled)
-        size = _BATCH if num_sampled is None else _BATCH_OF_SAMPLE
-        batches = Batches("dataset", dataset, size)
-        _add_all(sums, keras.Model(given, features), batches, verbose)
-        if verbose and l2:
-            error = sums.stationarity_error(l2)
-            print(f"stationarity error: {error:.3g} (0 at the optimum)")
-        if method == "dual":
-            kernel = sums.result(l2)
-        else:
-            with progress.log_if_slow("Solving for the class rows"):
-                kernel = sums.result()
-            if verbose:
-                print(sums.report)
-        del sums  # It is as large as the class matrix.
-    return keras.Model(given, _full_head(head, kernel)(features))
-
-
-def _add_all(sums, encoder, batches, verbose):
+        kernel = np.concatenate([rows for _, rows in lifted_blocks(head)])
+        return keras.Model(given, _full_head(head, kernel)(features))
+    l2 = getattr(head, "l2", 0.0) if l2 is None else l2
+    if method == "dual" or l2:
+        check_l2(l2)
+    max_held_out = rows_held_out(head.num_classes) if method == "step" else 0
+    sums = RecoverySums(head, num_sampled, max_held_out)
+    size = _BATCH if num_sampled is None else _BATCH_OF_SAMPLE
+    encoder = keras.Model(given, features)
+    batches = Batches("dataset", dataset, size)
     bar = keras.utils.Progbar(batches.count, verbose=verbose)
     for number, batch in enumerate(batches.after(0), 1):
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         sums.add(encoder(x, training=False), y, weight)
         bar.update(number)
+    if verbose and l2:
+        error = sums.stationarity_error(l2)
+        print(f"stationarity error: {error:.3g} (0 at the optimum)")
+    if method == "dual":
+        kernel = sums.dual(l2)
+    else:
+        with progress.log_if_slow("Solving for the class rows"):
+            kernel, report = recovered_by_step(sums)
+        if verbose:
+            print(report)
+    del sums  # It is as large as the class matrix.
+    return keras.Model(given, _full_head(head, kernel)(features))
 
 
 def _is_recoverable(head):
@@ -176,24 +169,3 @@ def _full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
     if bias is not None:
         full.bias.assign(bias)
     return full
-
-
-def recovery_bytes(head: keras.layers.Layer, dim: int, batch: int) -> int:
-    """The most memory that recovery by a step adds to the model, int.
-
-    Args:
-        head: any head; 0 where `recover` takes none of its kind.
-        dim: int, width of the features.
-        batch: int, rows of a batch.
-    """
-    if not _is_recoverable(head):
-        return 0
-    # Sums and their mean in float64, the identity, inverses for three ridges,
-    # and one in the making.
-    moments = (3 * 8 + 3 * 4 + 3 * 8) * dim**2
-    held_out = 2 * 4 * rows_held_out(head.num_classes) * dim
-    # Class vectors of a block, a copy of their sum, and logits.
-    classes = blocks.classes_of(batch, placement.on_gpu(None))
-    block = 4 * min(classes, head.num_classes) * (2 * dim + 3 * batch)
-    matrices = _MATRICES * 4 * head.num_classes * dim
-    return matrices + moments + held_out + block

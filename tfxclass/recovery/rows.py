@@ -22,22 +22,38 @@ class Rows(NamedTuple):
 
     Attributes:
         features: float32 `[n, dim]`.
-        targets: `Targets` of `[n, p]`.
+        ids: int64 `[n, p]`, distinct labels, padded with -1.
         weights: float32 `[n]`, 0 where a Keras mask leaves a row out.
     """
 
-    features: tf.Tensor
-    targets: Targets
-    weights: tf.Tensor
+    features: np.ndarray
+    ids: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def targets(self) -> Targets:
+        """The labels of each row, with equal weights."""
+        return uniform_targets(tf.constant(self.ids))
 
     def at(self, chosen: np.ndarray) -> "Rows":
-        """The examples of a bool mask `[n]`, or of positions."""
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen)
+        """The rows of a bool mask `[n]`, or of positions."""
+        return Rows(*(values[chosen] for values in self))
+
+    def joined(self, other: "Rows") -> "Rows":
+        """These rows and then the others, labels padded to the same width."""
+        width = max(self.ids.shape[1], other.ids.shape[1])
+        ids = [
+            np.pad(
+                rows.ids,
+                [[0, 0], [0, width - rows.ids.shape[1]]],
+                constant_values=-1,
+            )
+            for rows in (self, other)
+        ]
         return Rows(
-            tf.gather(self.features, chosen),
-            self.targets.map(lambda x: tf.gather(x, chosen)),
-            tf.gather(self.weights, chosen),
+            np.concatenate([self.features, other.features]),
+            np.concatenate(ids),
+            np.concatenate([self.weights, other.weights]),
         )
 
 
@@ -57,22 +73,4 @@ def rows_of(
     weights = row_weights(sample_weight, features)
     if mask is not None:
         weights = tf.where(tf.reshape(mask, [-1]), weights, 0.0)
-    return Rows(flatten(features), targets, weights)
-
-
-def joined(many: list[Rows]) -> Rows:
-    """One `Rows` of several, labels padded to the most of a row."""
-    width = max(rows.targets.ids.shape[1] for rows in many)
-    ids = [
-        tf.pad(
-            rows.targets.ids,
-            [[0, 0], [0, width - rows.targets.ids.shape[1]]],
-            constant_values=-1,
-        )
-        for rows in many
-    ]
-    return Rows(
-        tf.concat([rows.features for rows in many], axis=0),
-        uniform_targets(tf.concat(ids, axis=0)),
-        tf.concat([rows.weights for rows in many], axis=0),
-    )
+    return Rows(flatten(features).numpy(), targets.ids.numpy(), weights.numpy())

@@ -1,4 +1,4 @@
-"""How much of the probability the best classes carry: diagnoses."""
+"""Diagnoses: what a sampler measures, and how sure a model is."""
 
 import keras
 import tensorflow as tf
@@ -6,10 +6,77 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
-from tfxclass.core.targets import take_columns
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.types import Config
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class SamplerState(HeadMetric):
+    """A measurement that the sampler of a head makes of itself.
+
+    Use it in `compile` to watch a sampler during training. `docs/watching.md`
+    explains the values.
+
+    Args:
+        head: a head with a sampler, or its name.
+        measure: str, name of the measurement. See the list below.
+        name: str, name of the metric. Defaults to `measure`.
+        dtype: as in `keras.metrics.Metric`.
+
+    Values of `measure`:
+
+    * `"overflow_steps"`: number of steps whose batch had more distinct labels
+      than `num_sampled`. For every sampler.
+    * `"overflow_labels"`: the largest number of labels in such a batch.
+    * `"recall"`, for an index: fraction of the ten greatest logits that the
+      index finds. It is measured on a few examples every few steps.
+    * `"fill_rate"`, for an index: fraction of the places reserved for similar
+      classes that similar classes fill.
+    * `"tables_probed"`, for LSH: number of tables that a query reads.
+    * `"table_hit_rate"`, for LSH: fraction of the found classes that is
+      sampled.
+
+    For a sharded head the value is the mean over the worker's shards.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SelectiveSoftmax(10_000)
+    metric = tfxclass.metrics.SamplerState(head, "recall")
+    ```
+    """
+
+    def __init__(
+        self,
+        head: OutputHead | str,
+        measure: str,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
+        super().__init__(head, name or measure, dtype)
+        self.measure = measure
+
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        measured = getattr(forward.head, "measured", {})
+        if self.measure not in measured:
+            raise ValueError(
+                f"`measure` must be one of {tuple(measured)}, which the "
+                f"sampler of {forward.head.name!r} measures. Received: "
+                f"{self.measure!r}"
+            )
+        rows = tf.shape(targets.ids)[0]
+        return tf.fill([rows], tf.convert_to_tensor(measured[self.measure]))
+
+    def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
+        if self.measure in LabelOverflow.names:
+            # These are counts: the last one says it, and not their mean.
+            self.reset_state()
+        super().add_values(values, weight)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "measure": self.measure}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -52,41 +119,6 @@ class CumulativeProbability(HeadMetric):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "k": self.k}
-
-
-@keras.saving.register_keras_serializable("tfxclass")
-class NormalizedCumulativeGain(CumulativeProbability):
-    """Probability of the k classes that a forest finds, relative to the best.
-
-    It is 1 if the forest finds the k best classes, and 0 before a first forest
-    is ready. Use it for diagnosis only, since it costs as much as the full
-    softmax.
-
-    It takes the arguments of `CumulativeProbability`, where `head` is a
-    `SelectiveSoftmax`, and is called `normalized_cumulative_gain_<k>`.
-
-    References:
-        Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018.
-    """
-
-    _prefix = "normalized_cumulative_gain"
-
-    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        head = forward.head
-        if not hasattr(getattr(head, "sampler", None), "neighbors"):
-            raise ValueError(
-                "NormalizedCumulativeGain needs a head whose sampler searches "
-                f"an index. Received: {type(head).__name__} {head.name!r}."
-            )
-        logits = _logits(forward)
-        best = tf.math.top_k(logits, min(self.k, head.num_classes)).values
-        queries = tf.stop_gradient(head.queries(forward.features))
-        ids, _ = head.sampler.neighbors(queries, head.kernel, self.k)
-        top = best[:, :1]
-        found = tf.exp(take_columns(logits, ids) - top)
-        found = tf.where(ids >= 0, found, 0.0)
-        return tf.reduce_sum(found, 1) / tf.reduce_sum(tf.exp(best - top), 1)
 
 
 @keras.saving.register_keras_serializable("tfxclass")

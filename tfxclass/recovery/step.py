@@ -1,0 +1,257 @@
+"""Recovery by one preconditioned gradient step of a searched length.
+
+The class matrix is
+
+    W = keep V R^T + eta diag(1 / (p + q)) G (S + mu I)^-1
+    G = (Y - P)^T X / n,  S = X^T X / n,  p = class frequencies
+
+V are the short class vectors, R is the projection, X are the features, Y the
+labels and P the probabilities of the projected model. The gradient of the mean
+loss at the lifted matrix V R^T is -G. The two other factors approximate the
+inverse of its second derivative, as in natural gradient methods (Martens and
+Grosse, ICML 2015): the derivative for class c is about `p_c S`. The step needs
+no optimum of the projected model, and no `l2`.
+
+eta, mu, q and keep are chosen by the loss on held-out rows. With eta = 0 and
+keep = 1 the result is the lifted matrix, so the step is never worse on these
+rows. Only if the projected model is overconfident is keep less than 1. Then it
+alone lowers the loss.
+"""
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.core.targets import uniform_targets
+from tfxclass.ops import bfloat16_rows
+from tfxclass.recovery.sums import RecoverySums
+from tfxclass.rows.loss import cross_entropy
+
+# Rows of the search, and of its first part; fewer where there are more classes.
+_HELD_OUT, _COARSE = range(1024, 4096), range(128, 1024)
+_LOGITS, _COARSE_LOGITS = 2**30, 2**27
+# In mean eigenvalues of S, and in 1 / num_classes.
+_RIDGES = (1e-2, 1e-1, 1.0)
+_SHARES = (1.0, 10.0, 100.0)
+_KEEPS = (1.0, 0.5, 0.25, 0.1, 0.0)
+_LENGTHS = 10.0 ** np.arange(-2.0, 4.5, 0.5)
+_FINER = 10.0 ** (np.arange(-3, 4) / 12)
+# Rows, each once for every step, whose losses are computed together.
+_ROWS_AT_ONCE = 4096
+# Numbers of a block of class vectors: 8 MiB of float32.
+_BLOCK = 1 << 21
+
+
+class Step(NamedTuple):
+    """Numbers of the formula above; with eta = 0, mu and q do not matter."""
+
+    eta: float
+    mu: float = 1.0
+    q: float = 1.0
+    keep: float = 1.0
+
+
+class Report(NamedTuple):
+    """The result of a search.
+
+    Attributes:
+        step: `Step`.
+        loss: float, mean cross-entropy of the held-out rows after the step.
+        lifted_loss: float, before it.
+        num_rows: int, of these rows.
+    """
+
+    step: Step
+    loss: float
+    lifted_loss: float
+    num_rows: int
+
+    def __str__(self):
+        eta, mu, q, keep = self.step
+        return (
+            f"step: eta {eta:.3g}, mu {mu:.3g}, q {q:.3g}, kept {keep:.3g}; "
+            f"loss of {self.num_rows:,} rows held out {self.lifted_loss:.4g} "
+            f"before, {self.loss:.4g} after"
+        )
+
+
+def rows_held_out(num_classes: int) -> int:
+    """How many examples are held out for the search, 1,024 to 4,096."""
+    return _within(_HELD_OUT, _LOGITS // num_classes)
+
+
+def recovered_by_step(sums: RecoverySums) -> tuple[np.ndarray, Report]:
+    """The class matrix, float32 `[num_classes, dim]`, and the `Report`.
+
+    Without labeled held-out rows, it is the lifted matrix.
+    """
+    sums.settle()
+    sums.check_rows()
+    search = _Search(sums)
+    report = search.report()
+    step = report.step
+    kernel = np.empty(sums.kernel.shape, np.float32)
+    for at, rows in lifted_blocks(sums.head):
+        kernel[at] = rows * np.float32(step.keep)
+        if step.eta:
+            moves = sums.kernel[at] * search.factors(step.q, at)
+            kernel[at] += np.float32(step.eta) * (
+                moves @ search.inverses[step.mu]
+            )
+    return kernel, report
+
+
+def lifted_blocks(
+    head: keras.layers.Layer,
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Blocks of V R^T, which has exactly the head's logits.
+
+    Yields:
+        `(at, rows)`: a range of classes, and float32 `[size, dim]`.
+    """
+    first = 0
+    for projection, rows in head.projected_rows():
+        for at in row_blocks(rows.shape[0], head.projection.shape[0]):
+            block = tf.matmul(rows[at], projection, transpose_b=True)
+            yield slice(first + at.start, first + at.stop), block.numpy()
+        first += rows.shape[0]
+
+
+def row_blocks(count: int, dim: int) -> Iterator[slice]:
+    """`[count, dim]` in blocks of rows that need little memory."""
+    size = max(_BLOCK // dim, 1)
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
+class _Search:
+    """Looks for the step with the least loss of the held-out rows."""
+
+    def __init__(self, sums):
+        self.sums = sums
+        moments = sums.moments / sums.total_weight
+        mean = float(np.trace(moments)) / len(moments)
+        # Features that are all zero leave nothing to divide by.
+        ridges = [ridge * mean for ridge in _RIDGES] if mean > 0 else [1.0]
+        identity = np.eye(len(moments))
+        #: Inverses of `S + mu I` by mu.
+        self.inverses = {
+            mu: np.linalg.inv(moments + mu * identity).astype(np.float32)
+            for mu in ridges
+        }
+
+    def factors(self, q, at=slice(None)):
+        """float32 `[size, 1]`: with them, the sums become G / (p + q)."""
+        found = 1 / (self.sums.counts[at] + q * self.sums.total_weight)
+        return found.astype(np.float32)[:, np.newaxis]
+
+    def report(self):
+        rows = self._labelled()
+        if rows is None:
+            return Report(Step(0.0), np.nan, np.nan, 0)
+        self._warn_of_lone(rows.ids)
+        num_classes = self.sums.head.num_classes
+        count = _within(_COARSE, _COARSE_LOGITS // num_classes)
+        some = np.linspace(0, len(rows.weights) - 1, count).astype(int)
+        some = rows.at(np.unique(some))
+        kept = [Step(0.0, min(self.inverses), keep=keep) for keep in _KEEPS]
+        keep = self._best(some, kept).keep
+        shares = [share / num_classes for share in _SHARES]
+        keeps = dict.fromkeys((1.0, keep))
+        grid = itertools.product(_LENGTHS, self.inverses, shares, keeps)
+        best = self._best(some, [Step(*one) for one in grid])
+        steps = [best._replace(eta=0.0, keep=1.0)]
+        steps += [best._replace(eta=best.eta * factor) for factor in _FINER]
+        found = self._losses(rows, steps)
+        step = steps[int(np.argmin(found))]
+        return Report(step, found.min(), found[0], len(rows.weights))
+
+    def _labelled(self):
+        """Held-out rows that have a label and a weight, or None."""
+        rows = self.sums.held_out
+        if rows is None:
+            return None
+        counts = (rows.weights > 0) & (rows.ids >= 0).any(axis=1)
+        return rows.at(counts) if counts.any() else None
+
+    def _warn_of_lone(self, ids):
+        """Warns if most held-out rows are alone in their class."""
+        seen = (ids >= 0) & (self.sums.counts[ids] > 0)
+        lone = len(ids) - np.count_nonzero(seen.any(axis=1))
+        if 2 * lone > len(ids):
+            warnings.warn(
+                f"{lone} of the {len(ids)} held-out examples are the only "
+                "ones of their class. A step cannot help them, so it will be "
+                "too short. Give two or more examples for each class.",
+                stacklevel=2,
+            )
+
+    def _best(self, rows, steps):
+        return steps[int(np.argmin(self._losses(rows, steps)))]
+
+    def _losses(self, rows, steps):
+        """Mean cross-entropy of the rows after each step; infinity for NaN.
+
+        Logits after a step are products of the short features and class
+        vectors side by side with those of the step.
+        """
+        found = np.zeros(len(steps))
+        features = tf.constant(rows.features)
+        parts = self.sums.head.parts(features)
+        moved = {
+            mu: tf.matmul(features, self.inverses[mu])
+            for mu in {step.mu for step in steps}
+        }
+        for q in {step.q for step in steps}:
+            chosen = [i for i, step in enumerate(steps) if step.q == q]
+            found[chosen] = self._losses_of(
+                q, [steps[i] for i in chosen], parts, moved, rows
+            )
+        return np.where(np.isfinite(found), found, np.inf)
+
+    def _losses_of(self, q, steps, parts, moved, rows):
+        """`_losses` of steps with the same q."""
+        of_parts = [self._with_step(part.whole(), q) for _, part in parts]
+        at_once, found = max(_ROWS_AT_ONCE // len(rows.weights), 1), []
+        for start in range(0, len(steps), at_once):
+            some = steps[start : start + at_once]
+            after = [
+                (_side_by_side(x, moved, some), of_part)
+                for (x, _), of_part in zip(parts, of_parts)
+            ]
+            ids = np.tile(rows.ids, (len(some), 1))
+            losses = cross_entropy(after, uniform_targets(ids)).numpy()
+            losses = losses.reshape(len(some), -1)
+            found.append(np.average(losses, axis=1, weights=rows.weights))
+        return np.concatenate(found)
+
+    def _with_step(self, part, q):
+        """Class vectors of a part and of a step, side by side."""
+        at = slice(part.first, part.first + part.num_classes)
+        short = bfloat16_rows.widen(part.kernel).numpy()
+        width = short.shape[1]
+        kernel = np.empty((len(short), width + self.sums.kernel.shape[1]), "f4")
+        kernel[:, :width] = short
+        np.multiply(
+            self.sums.kernel[at], self.factors(q, at), kernel[:, width:]
+        )
+        kernel = tf.constant(kernel)
+        return part._replace(kernel=kernel, bfloat16_products=False)
+
+
+def _side_by_side(short, moved, steps):
+    """Queries of all steps: short features, and features moved by the step."""
+    found = [
+        tf.concat([step.keep * short, step.eta * moved[step.mu]], axis=1)
+        for step in steps
+    ]
+    return tf.concat(found, axis=0)
+
+
+def _within(bounds, number):
+    return min(max(number, bounds.start), bounds.stop)

@@ -1,0 +1,276 @@
+"""The sums of one pass over the data, and the paper's dual of them."""
+
+import warnings
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.checks import check_positive_int
+from tfxclass.recovery.rows import Rows
+from tfxclass.recovery.rows import rows_of
+from tfxclass.rows import search
+from tfxclass.rows.best import merge
+from tfxclass.rows.blocks import Blocks
+from tfxclass.types import Array
+from tfxclass.types import Labels
+
+# The largest part of all rows that is held out.
+_HELD_OUT_SHARE = 0.1
+
+
+class RecoverySums:
+    """What one pass over the data adds up, and the rows that it holds out.
+
+    Each row gets a random key in [0, 1). The rows with the smallest keys, all
+    below 0.1, are held out, whatever the order of the data. The sums leave
+    them out.
+
+    Args:
+        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`.
+        num_sampled: int, see `recover`.
+        max_held_out: int, largest number of rows that are held out.
+        seed: int, for the sampled classes and the rows that are held out.
+
+    Attributes:
+        kernel: float32 array `[num_classes, dim]`, `(Y - P)^T X` so far, each
+            row times its weight.
+        moments: float64 `[dim, dim]`, `X^T X` with the same weights.
+        counts: float64 `[num_classes]`, weights of the rows of each class.
+        total_weight: float, sum of the weights; without weights, the rows.
+        held_out: `Rows`, or None.
+    """
+
+    def __init__(
+        self,
+        head: keras.layers.Layer,
+        num_sampled: int | None = None,
+        max_held_out: int = 0,
+        seed: int = 0,
+    ) -> None:
+        if num_sampled is not None:
+            num_sampled = check_positive_int("num_sampled", num_sampled)
+        self.head, self.num_sampled, self.seed = head, num_sampled, seed
+        dim = head.projection.shape[0]
+        self.kernel = np.zeros((head.num_classes, dim), np.float32)
+        self.moments = np.zeros((dim, dim))
+        self.counts = np.zeros(head.num_classes)
+        self.total_weight = 0.0
+        self.num_rows = self.num_batches = 0
+        self.held_out: Rows | None = None
+        self._max_held_out = max_held_out
+        self._random = np.random.default_rng(seed)
+        self._keys = np.zeros(0)
+        self._bound = _HELD_OUT_SHARE if max_held_out else 0.0
+
+    def add(
+        self,
+        features: Array,
+        labels: Labels,
+        sample_weight: Array | None = None,
+    ) -> None:
+        """Adds a batch.
+
+        Args:
+            features: float `[batch, dim]`, or `[batch, time, dim]`.
+            labels: as in `fit`; a row without any adds nothing but its weight.
+            sample_weight: float `[batch]` (or `[batch, time]`), or None.
+
+        Raises:
+            ValueError: NaN or infinity in features, weights or logits; the
+                sums are as they were.
+        """
+        rows = rows_of(self.head, features, labels, sample_weight)
+        weighted = rows.features * rows.weights[:, np.newaxis]
+        self._check_finite("features or sample weights", weighted)
+        keys = self._random.random(len(rows.weights))
+        is_kept = keys < self._bound
+        self._sum(rows.at(~is_kept))
+        if is_kept.any():
+            kept = rows.at(is_kept)
+            before = self.held_out
+            self.held_out = kept if before is None else before.joined(kept)
+            self._keys = np.concatenate([self._keys, keys[is_kept]])
+        if len(self._keys) > 2 * self._max_held_out:
+            self.settle()
+        self.num_rows += len(rows.weights)
+        self.num_batches += 1
+
+    def settle(self) -> None:
+        """Adds the rows to the sums that were held out beyond the maximum."""
+        rows = self.held_out
+        if rows is None or len(self._keys) <= self._max_held_out:
+            return
+        order = np.argsort(self._keys, kind="stable")
+        kept, rest = np.split(order, [self._max_held_out])
+        self._bound = self._keys[rest[0]]
+        self.held_out, self._keys = rows.at(kept), self._keys[kept]
+        self._sum(rows.at(rest))
+
+    def check_rows(self) -> None:
+        """Raises ValueError unless there were rows with a weight."""
+        if not self.num_rows:
+            raise ValueError("`dataset` must have examples. Received: none.")
+        if not self.total_weight > 0:
+            raise ValueError(
+                "The weights of the examples must have a sum > 0. Received: "
+                f"{self.total_weight}, of {self.num_rows} examples."
+            )
+
+    def smoothness(self) -> float:
+        """L: the mean of losses has no greater second derivative.
+
+        It is half of the greatest eigenvalue of `S = X^T X / n`, since the
+        covariance of one sampled class has none above 1/2.
+        """
+        self.check_rows()
+        greatest = np.linalg.eigvalsh(self.moments)[-1]
+        return float(greatest) / self.total_weight / 2
+
+    def dual(self, l2: float) -> np.ndarray:
+        """The dual recovery of the paper, float32 `[num_classes, dim]`.
+
+        The best class matrix for `mean loss + l2 / 2 |W|^2` has a gradient of
+        zero: `l2 W = (Y - P)^T X / n`. P is taken from the projected model.
+        (The paper prints the factor both as 1 / (n l2) and as 1 / l2.) n is the
+        sum of the weights. The projected model has the logits of the lifted
+        matrix `V R^T`. So the dual is one gradient step of length 1 / l2:
+
+            (Y - P)^T X / (n l2) = V R^T - grad(V R^T) / l2
+
+        The step is sure to improve the objective only below 2 / (L + l2). A
+        longer step recovers the optimum if the rank of the features is low
+        relative to the projected width (Theorem 1). Otherwise it overshoots,
+        and a warning says so.
+        """
+        check_l2(l2)
+        step, smoothness = 1 / l2, self.smoothness()
+        # If all features are zero, any step is as good.
+        longest = 2 / smoothness if smoothness else float("inf")
+        if step > longest:
+            warnings.warn(
+                f"The dual is a gradient step of 1/l2 = {step:.3g} from the "
+                f"lifted matrix; steps above 2/L = {longest:.3g} may overshoot "
+                "(L: smoothness of the mean loss). It may be worse than the "
+                'slim model. Fix: method="step" looks for the step.',
+                stacklevel=2,
+            )
+        return self.kernel * np.float32(step / self.total_weight)
+
+    def stationarity_error(self, l2: float) -> float:
+        """How far from its optimum the slim model is.
+
+        It is `|W R - V| / |V|` for the dual W, the projection R and the slim
+        class matrix V. At the optimum, where the gradient is zero, it is 0. It
+        does not tell how good the dual is.
+        """
+        check_l2(l2)
+        self.check_rows()
+        factor = np.float32(1 / (self.total_weight * l2))
+        squares, total, first = 0.0, 0.0, 0
+        for projection, rows in self.head.projected_rows():
+            last = first + rows.shape[0]
+            dual = factor * (self.kernel[first:last] @ projection.numpy())
+            squares += float(np.sum(np.square(dual - rows.numpy())))
+            total += float(np.sum(np.square(rows)))
+            first = last
+        return (squares / total) ** 0.5 if total else float("inf")
+
+    def _sum(self, rows):
+        if not len(rows.weights):
+            return
+        parts = self.head.parts(tf.constant(rows.features))
+        # A row's dual times its weight: the same as its features.
+        weighted = rows.features * rows.weights[:, np.newaxis]
+        if self.num_sampled is None:
+            self._subtract_all(parts, rows, weighted)
+        else:
+            self._subtract_sampled(parts, rows, weighted)
+        shares = rows.targets.weights.numpy()
+        row, column = np.nonzero(rows.ids >= 0)
+        ids, shares = rows.ids[row, column], shares[row, column]
+        np.add.at(self.kernel, ids, shares[:, np.newaxis] * weighted[row])
+        np.add.at(self.counts, ids, shares * rows.weights[row])
+        self.moments += rows.features.T @ weighted
+        self.total_weight += float(np.sum(rows.weights, dtype=np.float64))
+
+    def _subtract_all(self, parts, rows, weighted):
+        """Subtracts `P^T X` of the rows with labels, block by block."""
+        found = [search.best_of_rows(x, part, 1) for x, part in parts]
+        logsumexp = merge(found, 1).logsumexp
+        self._check_finite("logits", logsumexp)
+        logsumexp = tf.cast(logsumexp, tf.float32)
+        weighted = weighted * rows.targets.is_labelled[:, tf.newaxis]
+        for queries, part in parts:
+            blocks = Blocks(queries, part.whole())
+            size = int(blocks.size)
+            for start in range(0, int(blocks.num_classes), size):
+                shares = tf.exp(blocks.logits(start) - logsumexp)
+                added = tf.matmul(shares, weighted, transpose_a=True).numpy()
+                first = part.first + start
+                self.kernel[first : first + len(added)] -= added
+
+    def _subtract_sampled(self, parts, rows, weighted):
+        """Subtracts an estimate of `P^T X` from the labels and a sample.
+
+        Sampled classes that are no label stand for all others, so the sum of
+        exponentials of each row is estimated without bias.
+        """
+        random = np.random.default_rng([self.seed, self.num_batches])
+        ids, log_counts = labels_and_sample(
+            rows.ids, self.num_sampled, len(self.kernel), random
+        )
+        order, logits = [], []
+        for queries, part in parts:
+            local = part.local_ids(tf.constant(ids))
+            here = np.flatnonzero(local >= 0)
+            kernel, bias = part.gather(tf.gather(local, here))
+            product = tf.matmul(queries, kernel, transpose_b=True)
+            logits.append(product if bias is None else product + bias)
+            order.append(here)
+        ids, log_counts = (x[np.concatenate(order)] for x in (ids, log_counts))
+        logits = tf.concat(logits, axis=1) - log_counts
+        logsumexp = tf.reduce_logsumexp(logits, axis=1, keepdims=True)
+        self._check_finite("logits", logsumexp)
+        weighted = weighted * rows.targets.is_labelled[:, tf.newaxis]
+        shares = tf.exp(logits - logsumexp)
+        self.kernel[ids] -= tf.matmul(shares, weighted, transpose_a=True)
+
+    def _check_finite(self, name, values):
+        rows = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(rows):
+            raise ValueError(
+                f"The {name} must be finite. Received: NaN or infinity in row "
+                f"{rows[0]} of batch {self.num_batches}, counted from 0."
+            )
+
+
+def labels_and_sample(
+    labels: np.ndarray,
+    num_sampled: int,
+    num_classes: int,
+    random: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct classes, the labels among them, and log of their counts.
+
+    A log count is less than 0 where one class stands for several.
+    """
+    labels = np.unique(labels[labels >= 0])
+    count = min(num_sampled, num_classes)
+    others = random.choice(num_classes, count, False, shuffle=False)
+    others = np.setdiff1d(others, labels)
+    share = len(others) / max(num_classes - len(labels), 1)
+    log_counts = np.zeros(len(labels) + len(others), np.float32)
+    if len(others):
+        log_counts[len(labels) :] = np.log(share)
+    return np.concatenate([labels, others]), log_counts
+
+
+def check_l2(l2: float) -> None:
+    """Raises ValueError unless `l2` is a number > 0."""
+    if not 0 < l2 < float("inf"):
+        raise ValueError(
+            "`l2` must be > 0: without the penalty the best class matrix does "
+            "not follow from the probabilities (W = (Y - P)^T X / l2). Fix: "
+            f'method="step" needs none. Received: {l2}'
+        )
