@@ -18,11 +18,6 @@ ALLOWED = {
     "shards/exchange.py:NO_EXCHANGE": "nothing changes it",
     "distribute/asynchronous.py:_lock": "guards what TensorFlow creates "
     "without a lock, and has no state",
-    "ops/fallback/registry.py:FALLBACKS": "filled while ops are imported",
-    "ops/fallback/registry.py:_scopes": "the stack of the running call, in "
-    "its thread",
-    "ops/fallback/slow.py:_seconds": "of an op of the process",
-    "ops/fallback/slow.py:_warned": "of an op of the process",
     "ops/library.py:build": "of the process: which library it has loaded",
     "ops/library.py:processor_features": "of the processor",
     "ops/exact_softmax.py:multiplies_bfloat16": "of the processor",
