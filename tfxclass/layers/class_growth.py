@@ -10,7 +10,7 @@ from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.shards import state
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import median_norm
-from tfxclass.trees.new_rows import new_rows
+from tfxclass.trees.class_means import new_rows
 
 
 class ClassGrowth:
