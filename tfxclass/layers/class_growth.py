@@ -64,7 +64,7 @@ class ClassGrowth:
     ) -> None:
         """Sets the rows of new and of removed classes in a weight.
 
-        Rows of new classes are made of their features (`trees/new_rows.py`),
+        Rows of new classes are made of their features (`trees/class_means.py`),
         and their biases are the median; without data, as the initializer made
         them.
 
