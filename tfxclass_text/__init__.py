@@ -3,8 +3,6 @@
 `tfxclass.text` has the same names.
 """
 
-# Registers the fallbacks of the ops for texts.
-from tfxclass_text import fallbacks  # noqa: F401
 from tfxclass_text.fields import Field
 from tfxclass_text.kernel_scores import KernelScores
 from tfxclass_text.linear_tree import train_linear

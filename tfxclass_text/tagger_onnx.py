@@ -31,7 +31,6 @@ from tfxclass_text.sparse_linear import SparseLinear
 from tfxclass_text.term_range import TermRange
 
 _INPUTS = ("feature_ids", "feature_values")
-_OUTPUTS = ("ids", "scores")
 # TensorFlow and ONNX Runtime sum in other orders.
 _TOLERANCE = 1e-4
 
@@ -53,7 +52,6 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
         for dtype, name in zip((tf.int64, tf.float32), _INPUTS)
     ]
     model = onnx_model.convert(answer, specs)
-    _name_outputs(model.graph)
     with new_folder(path) as folder:
         file = os.path.join(folder, onnx_model.MODEL)
         with open(file, "wb") as f:
@@ -62,14 +60,6 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
         if verify:
             _verify(file, tagger.model, k)
     return os.path.join(path, onnx_model.MODEL)
-
-
-def _name_outputs(graph):
-    from onnx import helper
-
-    for output, name in zip(graph.output, _OUTPUTS, strict=True):
-        graph.node.append(helper.make_node("Identity", [output.name], [name]))
-        output.name = name
 
 
 class Layers(NamedTuple):
@@ -257,7 +247,7 @@ def _verify(file, model, k):
     values[1, 3:] = 0
     session = onnxruntime.InferenceSession(file)
     given = dict(zip(_INPUTS, (ids, values)))
-    found_ids, found = session.run(_OUTPUTS, given)
+    found_ids, found = session.run(["ids", "scores"], given)
     terms = model.get_layer("text_features").output
     expected = keras.Model(terms, model.output)([ids, values]).numpy()
     best = -np.sort(-expected, axis=1)[:, :k]

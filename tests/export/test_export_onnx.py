@@ -12,9 +12,9 @@ import tensorflow as tf
 import tfxclass
 from tests.support.cases import quick
 from tfxclass.export import accuracy
-from tfxclass.export import onnx_classifier
+from tfxclass.export import onnx_graph
 from tfxclass.export import onnx_model
-from tfxclass.export import onnx_rows
+from tfxclass.export import onnx_search
 from tfxclass.rows.class_matrix import ClassRows
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -326,8 +326,6 @@ def ops_of(path):
 
 def test_two_digits_are_nearly_the_query():
     """Their products are within the bound, with zeros among the queries."""
-    from onnx import TensorProto
-    from onnx import helper
 
     rng = np.random.default_rng(0)
     queries = rng.normal(size=(5, 12)) * 10.0 ** np.arange(-2, 3)[:, np.newaxis]
@@ -337,27 +335,23 @@ def test_two_digits_are_nearly_the_query():
     # Where 16 bits would be too few.
     queries[3], codes[:, 0] = 1.0, 127
     scales = rng.random(40).astype("float32")
-    graph = helper.make_graph([], "rows", [], [])
-    nodes = onnx_classifier.Nodes(graph)
-    names = [nodes.constant(codes, "int8"), nodes.constant(scales, "float32")]
-    logits = onnx_rows.Int8Rows(names).logits(nodes, "queries")
-    nodes.name(logits, "logits")
-    for where, name, shape in (
-        (graph.input, "queries", [None, 12]),
-        (graph.output, "logits", [None, 40]),
-    ):
-        kind = TensorProto.FLOAT
-        where.append(helper.make_tensor_value_info(name, kind, shape))
-    opset = helper.make_opsetid("", onnx_model.OPSET)
-    model = helper.make_model(graph, opset_imports=[opset], ir_version=9)
+    specs = [
+        tf.TensorSpec([None, 12], name="queries"),
+        tf.TensorSpec(codes.shape, tf.int8, name=onnx_search.CODES),
+    ]
+    model = onnx_model.convert(
+        lambda *x: [onnx_search._int8_products(*x)] * 2, specs
+    )
+    onnx_graph.finish_products(model.graph)
+    given = {"queries": queries, onnx_search.CODES: codes}
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    (found,) = session.run(None, {"queries": queries})
+    found = scales * session.run(["ids"], given)[0]
     rows = scales * codes
     exact = queries.astype(float) @ rows
     norm = np.abs(rows).sum(axis=0)
     most = np.abs(queries).max(axis=1, keepdims=True)
     error = np.abs(found - exact)
-    bound = onnx_rows.query_error(most, norm) + 1e-5 * np.abs(exact) + 1e-6
+    bound = onnx_search.query_error(most, norm) + 1e-5 * np.abs(exact) + 1e-6
     assert np.all(error <= bound)
     assert error.max() > 0
 

@@ -7,6 +7,5 @@ what a user may be shown, or what it returns is checked.
 
 `values` makes and changes arguments, `calls` runs them and prints them as
 code, the modules `..._ops` describe the ops, `forks` runs batches in processes
-with limits, `known` holds calls that once went wrong. `wrong` changes each
-argument of a call in turn, to compare an op with its fallback.
+with limits, `known` holds calls that once went wrong.
 """

@@ -22,10 +22,10 @@ from tfxclass import losses
 from tfxclass import samplers
 from tfxclass import trees
 from tfxclass.trees import growing
-from tfxclass.trees import new_rows
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import Seen
 from tfxclass.trees.class_means import directions
+from tfxclass.trees.class_means import new_rows
 
 NEW_DATA = small_data((CLASSES, CLASSES + NEW), seed=1)
 
@@ -138,7 +138,7 @@ def test_new_rows_are_as_strong_as_the_others(similarity):
     others = random.normal(size=(200, 9))
     others[:, 8] = np.linalg.norm(others[:, :8], axis=1)
     means = shown(features, labels, 40)
-    found = new_rows.new_rows(others, means, 0, similarity == "cosine")
+    found = new_rows(others, means, 0, similarity == "cosine")
     of_others = features[labels >= 40]
     of_others /= np.linalg.norm(of_others, axis=1, keepdims=True)
     spread = [

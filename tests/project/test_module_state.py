@@ -16,11 +16,6 @@ ALLOWED = {
     "rows/class_matrix.py:_OWNERS": "by the identity of a variable, weakly: "
     "Keras hands optimizers and files variables alone",
     "shards/exchange.py:NO_EXCHANGE": "nothing changes it",
-    "ops/fallback/registry.py:FALLBACKS": "filled while ops are imported",
-    "ops/fallback/registry.py:_scopes": "the stack of the running call, in "
-    "its thread",
-    "ops/fallback/slow.py:_seconds": "of an op of the process",
-    "ops/fallback/slow.py:_warned": "of an op of the process",
     "ops/library.py:build": "of the process: which library it has loaded",
     "ops/library.py:processor_features": "of the processor",
     "ops/exact_softmax.py:multiplies_bfloat16": "of the processor",

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.core.flat_features import flatten
 from tfxclass.export import compare
-from tfxclass.export import onnx_rows
+from tfxclass.export import onnx_search
 from tfxclass.export.searches import ExactSearch
 from tfxclass.export.searches import ModelSearch
 from tfxclass.export.signatures import Reference
@@ -72,4 +72,4 @@ def _logit_error(search, features):
     most = float(tf.reduce_max(tf.abs(finite)))
     # An upper bound of the norm of a row.
     norm = 127 * rows.kernel.shape[1] * tf.reduce_max(rows.kernel.scales)
-    return onnx_rows.query_error(most, float(norm))
+    return onnx_search.query_error(most, float(norm))

@@ -20,18 +20,14 @@ from tfxclass.export import accuracy
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_checks
-from tfxclass.export import onnx_classifier
-from tfxclass.export import onnx_ops
-from tfxclass.export import onnx_precision
-from tfxclass.export import onnx_rows
-from tfxclass.export import onnx_tensors
+from tfxclass.export import onnx_graph
+from tfxclass.export import onnx_search
 from tfxclass.export import searches
 from tfxclass.export import signatures
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.export.loading import new_path
 from tfxclass.export.loading import parts_of
 from tfxclass.export.loading import served_encoder
-from tfxclass.export.onnx_classifier import own
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
 from tfxclass.keras_internals import called_graphs
@@ -128,10 +124,12 @@ def onnx(
         if example_inputs is not None:
             given = encoder([tf.constant(x) for x in examples], training=False)
         search.measure(given, features.shape[-1], top_k, min_recall)
-    with progress.log_if_slow("Converting the encoder"):
-        graph = _convert(encoder, head)
+    (served,) = search.weights
+    tensors = onnx_search.tensors_of(served, head.answer_scale)
+    with progress.log_if_slow("Converting the model"):
+        converted = _convert(encoder, head, tensors, top_k, kind)
     with new_folder(path) as folder:
-        _write(folder, graph, search, top_k, len(features.shape), kind)
+        _write(folder, converted, tensors)
         labels_lib.write(names, folder)
         if is_int8:
             report = {**(search.report() or {}), "top_k": top_k}
@@ -170,28 +168,31 @@ def _check_names(inputs):
         )
 
 
-def _convert(encoder, head):
-    """ModelProto from the inputs to `queries`, what the rows multiply."""
+def _convert(encoder, head, tensors, k, kind):
+    """ModelProto from the inputs, and the class vectors, to the answers."""
     specs = [example_inputs_lib.spec_of(x) for x in encoder.inputs]
+    count = len(specs)
+    if kind is not None:
+        name = filters.INPUTS[kind]
+        specs.append(tf.TensorSpec([None, None], tf.int64, name=name))
+    for name, x in tensors.items():
+        shape = x.shape[::-1] if x.dtype == tf.int8 else x.shape
+        specs.append(tf.TensorSpec(shape, x.dtype, name=name))
 
-    def encode(*inputs):
-        features = signatures.encode(encoder, inputs)
-        queries = head.answer_scale * head.queries(features)
-        queries = tf.identity(queries, name="queries")
-        if features.shape.rank == 2:
-            return queries
-        # For the answers, which are computed row by row.
-        leading = tf.shape(features, tf.int64)[:-1]
-        return queries, tf.identity(leading, name="leading")
+    def answer(*inputs):
+        features = signatures.encode(encoder, inputs[:count])
+        ids, classes = inputs[count : -len(tensors)], inputs[-len(tensors) :]
+        search = onnx_search.OnnxSearch(head, dict(zip(tensors, classes)))
+        return search.top_k(features, k, kind, *ids)
 
-    return convert(encode, specs)
+    return convert(answer, specs)
 
 
 def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
-    """ModelProto of a function of tensors.
+    """ModelProto of a function of tensors to `ids` and `scores`.
 
     Args:
-        function: of tensors, to one or a tuple; their names are the outputs'.
+        function: of tensors, to a pair of tensors.
         specs: `tf.TensorSpec` of each, with names.
 
     Raises:
@@ -206,6 +207,8 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     with _without_notes_of_tensorflow():
         constant = with_constants(concrete)
     inputs = [x.name for x in constant.inputs]
+    outputs = [x.name for x in constant.outputs]
+    names = [spec.name for spec in specs]
     said = io.StringIO()
     handler = logging.StreamHandler(said)
     logger = logging.getLogger("tf2onnx")
@@ -216,12 +219,12 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
             model, _ = tf2onnx.convert.from_graph_def(
                 constant.graph.as_graph_def(),
                 input_names=inputs,
-                output_names=[x.name for x in constant.outputs],
+                output_names=outputs,
                 opset=OPSET,
-                custom_op_handlers=onnx_ops.HANDLERS,
-                tensors_to_rename={
-                    x: spec.name for x, spec in zip(inputs, specs)
-                },
+                custom_op_handlers=onnx_graph.HANDLERS,
+                tensors_to_rename=dict(
+                    zip([*inputs, *outputs], [*names, "ids", "scores"])
+                ),
             )
     except Exception as e:
         raise ValueError(
@@ -230,7 +233,7 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     finally:
         logger.removeHandler(handler)
     _check_ops(model)
-    onnx_precision.to_float32(model.graph)
+    onnx_graph.to_float32(model.graph)
     return model
 
 
@@ -280,18 +283,12 @@ def _check_ops(model):
         )
 
 
-def _write(folder, model, search, k, rank, kind):
-    """Adds the classifier to `model`, and writes both."""
+def _write(folder, model, tensors):
+    """Writes the model, and its class vectors to a file of their own."""
     import onnx
 
-    head, (served,) = search.head, search.weights
-    tensors = onnx_tensors.tensors_of(served, head.answer_scale)
-    names = list(map(own, tensors))
-    tensors = dict(zip(names, tensors.values()))
-    model.graph.initializer.extend(onnx_tensors.write(folder, tensors))
-    is_int8 = isinstance(served.kernel, int8_rows.Int8Rows)
-    rows = (onnx_rows.Int8Rows if is_int8 else onnx_rows.FloatRows)(names)
-    onnx_classifier.add(model.graph, head, rows, k, rank, kind)
+    onnx_graph.finish_products(model.graph)
+    onnx_graph.write_tensors(model.graph, folder, tensors)
     with open(os.path.join(folder, MODEL), "wb") as f:
         f.write(model.SerializeToString())
     onnx.checker.check_model(os.path.join(folder, MODEL))

@@ -15,34 +15,56 @@ from tfxclass.types import Array
 from tfxclass.types import Config
 
 
-class ModelSearch:
+class ModelSearch(tf.Module):
     """The answers of the head itself, which an export has to match.
 
     Args:
         head: the head.
+        weights: what it reads in place of its own: `export_weights`, as they
+            are stored.
     """
 
-    def __init__(self, head: OutputHead) -> None:
-        self.head, self.activation = head, head.activation
+    def __init__(self, head: OutputHead, weights: Any = None) -> None:
+        super().__init__()
+        # Untracked: a layer would be saved with copies of its variables.
+        self._head = lambda: (head, weights)
+
+    @property
+    def head(self) -> OutputHead:
+        """The head; it is not saved."""
+        return self._head()[0]
+
+    @property
+    def weights(self) -> Any:
+        """The weights that it reads, None for the head's own."""
+        return self._head()[1]
+
+    @property
+    def activation(self) -> str | None:
+        """The activation of the scores; None for logits."""
+        return self.head.activation
 
     def top_k(self, features: Array, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        # One that searches otherwise in an export is compared with that.
-        is_same = self.head.has_class_rows
-        weights = None if is_same else self.head.export_weights()
+        """`(ids, scores)`: int64 and float32 `[..., k]`, best first."""
+        weights = self.weights
+        if weights is None and not self.head.has_class_rows:
+            # One that searches otherwise in an export is compared with that.
+            weights = self.head.export_weights()
         return self.head.top_k(features, k, weights=weights)
 
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Logits of classes `[rows, q]` for features `[rows, dim]`."""
-        return self.head.logits_of(features, ids)
+        return self.head.logits_of(features, ids, self.weights)
 
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         """Scores of all classes, float32 `[..., num_classes]`."""
-        logits = self.head.logits(features)
-        return self.head.activate(logits) if self.activation else logits
+        features = self.head.as_features(features)
+        scores = self.head.all_scores(flatten(features), self.weights)
+        return unflatten(scores, features)
 
 
-class ExactSearch(tf.Module):
-    """All classes of a head, read for each query.
+class ExactSearch(ModelSearch):
+    """All classes of a head, read for each query with TensorFlow's own ops.
 
     Args:
         head: the head.
@@ -55,10 +77,10 @@ class ExactSearch(tf.Module):
         head: OutputHead,
         store: Callable[[tf.Tensor], StoredRows] | None = None,
     ) -> None:
-        super().__init__()
         weights = head.export_weights()
         if store is not None:
             weights = stock_search.stored(weights, store)
+        super().__init__(head, weights)
         self.variables_read = [
             x
             for x in tf.nest.flatten(weights)
@@ -66,38 +88,6 @@ class ExactSearch(tf.Module):
         ]
         self.measured: Config | None = None
         self.query_weights = head.query_weights()
-        # Untracked: a layer would be saved with copies of its variables.
-        self._head = lambda: (head, weights)
-
-    @property
-    def head(self) -> OutputHead:
-        """The head; it is not saved."""
-        return self._head()[0]
-
-    @property
-    def weights(self) -> Any:
-        """The weights that it reads: `export_weights`, as they are stored."""
-        return self._head()[1]
-
-    def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
-        head, weights = self._head()
-        return head.top_k(features, k, weights=weights)
-
-    def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-        """Logits of classes `[rows, q]` for features `[rows, dim]`."""
-        head, weights = self._head()
-        return head.logits_of(features, ids, weights)
-
-    def scores(self, features: tf.Tensor) -> tf.Tensor:
-        head, weights = self._head()
-        features = head.as_features(features)
-        scores = head.all_scores(flatten(features), weights)
-        return unflatten(scores, features)
-
-    @property
-    def activation(self) -> str | None:
-        """The activation of the scores; None for logits."""
-        return self.head.activation
 
     def measure(
         self, features: Array | None, dim: int, k: int, min_recall: float

@@ -53,7 +53,7 @@ def write(
         batch_sizes: ints.
 
     Returns:
-        The requests as they are read back, list of `(signature, inputs)`.
+        The requests, list of `(signature, inputs)`.
     """
     if not batch_sizes:
         return []
@@ -63,62 +63,43 @@ def write(
             f" Received: {len(batch_sizes)} sizes with {len(signatures)} "
             "signatures."
         )
+    requests = [
+        (signature, _request(signature, batch))
+        for batch in (
+            {key: x[np.arange(size) % len(x)] for key, x in inputs.items()}
+            for size in batch_sizes
+        )
+        for signature in signatures
+    ]
     path = os.path.join(folder, PATH)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tf.io.TFRecordWriter(path) as writer:
-        for size in batch_sizes:
-            batch = {key: _cycle(x, size) for key, x in inputs.items()}
-            for signature in signatures:
-                log = _log(signature, batch)
-                writer.write(log.SerializeToString(deterministic=True))
-    return read(folder)
+        for request in requests:
+            writer.write(_log(*request).SerializeToString(deterministic=True))
+    return requests
 
 
-def _cycle(rows, size):
-    return rows[np.arange(size) % len(rows)]
+def _request(signature, batch):
+    """Inputs of a signature for the rows of `batch`."""
+    if signature == signatures_lib.CLASSIFY:
+        return {signatures_lib.EXAMPLES: np.array(serialize(batch), object)}
+    if signature not in filters.INPUTS:
+        return batch
+    size = len(next(iter(batch.values())))
+    return {**batch, filters.INPUTS[signature]: np.full([size, 1], -1)}
 
 
-def _log(signature, batch):
+def _log(signature, inputs):
     log = _prediction_log().PredictionLog()
     if signature == signatures_lib.CLASSIFY:
         request = log.classify_log.request
-        examples = request.input.example_list.examples
-        for serialized in serialize(batch):
-            examples.add().ParseFromString(serialized)
+        for serialized in inputs[signatures_lib.EXAMPLES]:
+            example = request.input.example_list.examples.add()
+            example.ParseFromString(serialized)
     else:
         request = log.predict_log.request
-        if signature in filters.INPUTS:
-            size = len(next(iter(batch.values())))
-            none = np.full([size, 1], -1)
-            batch = {**batch, filters.INPUTS[signature]: none}
-        for name, value in batch.items():
+        for name, value in inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
     # The server puts its own name of the model here.
     request.model_spec.signature_name = signature
     return log
-
-
-def read(folder: Path) -> list[Any]:
-    """The warm-up of a SavedModel, list of `(signature, inputs)`."""
-    path = os.path.join(folder, PATH)
-    logs = tf.data.TFRecordDataset(path).as_numpy_iterator()
-    return [
-        _request(_prediction_log().PredictionLog.FromString(x)) for x in logs
-    ]
-
-
-def _request(log):
-    if log.WhichOneof("log_type") == "classify_log":
-        request = log.classify_log.request
-        examples = [
-            example.SerializeToString()
-            for example in request.input.example_list.examples
-        ]
-        inputs = {signatures_lib.EXAMPLES: np.array(examples, object)}
-    else:
-        request = log.predict_log.request
-        inputs = {
-            name: tf.make_ndarray(value)
-            for name, value in request.inputs.items()
-        }
-    return request.model_spec.signature_name, inputs

@@ -276,7 +276,8 @@ def without(
     """
     is_out = _are_in(ids, excluded) | (ids < 0)
     # A column more for each answer that there may be too few of.
-    is_out = tf.pad(is_out, [[0, 0], [0, k]], constant_values=True)
+    # Not with True, which tf2onnx does not convert.
+    is_out = ~tf.pad(~is_out, [[0, 0], [0, k]])
     ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
     scores = tf.pad(scores, [[0, 0], [0, k]])
     order = tf.argsort(tf.cast(is_out, tf.int32), axis=1, stable=True)[:, :k]

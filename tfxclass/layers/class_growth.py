@@ -10,7 +10,7 @@ from tfxclass.layers.class_set import REMOVED_LOGIT
 from tfxclass.rows import sharded_rows
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import median_norm
-from tfxclass.trees.new_rows import new_rows
+from tfxclass.trees.class_means import new_rows
 
 
 class ClassGrowth:
@@ -64,7 +64,7 @@ class ClassGrowth:
     ) -> None:
         """Sets the rows of new and of removed classes in a weight.
 
-        Rows of new classes are made of their features (`trees/new_rows.py`),
+        Rows of new classes are made of their features (`trees/class_means.py`),
         and their biases are the median; without data, as the initializer made
         them.
 

@@ -26,6 +26,7 @@ from tfxclass.layers.tree_growth import TreeGrowth
 from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.ops import class_tree
+from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows.best import mask_missing
 from tfxclass.trees import servable_search
@@ -157,6 +158,7 @@ class HierarchicalSoftmax(OutputHead):
         self.random = keras.random.SeedGenerator(self.seed)
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
+        library.require_op("tree_path_loss")
         num_node_rows = self.tree.num_rows(self.independent)
         shape = (num_node_rows, dim + int(self.use_bias))
         nodes = self.tree.nodes(self.independent)

@@ -8,7 +8,7 @@ from tfxclass.trees import growing
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import directions
 from tfxclass.trees.class_means import median_norm
-from tfxclass.trees.tree_rows import rows_to_new
+from tfxclass.trees.growing import rows_to_new
 
 
 class TreeGrowth:

@@ -17,7 +17,7 @@ from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.metrics.propensity import check_propensities
 from tfxclass.retrieval import measures
-from tfxclass.retrieval.answers import as_answers
+from tfxclass.retrieval.measures import as_answers
 
 _MEASURES = (
     measures.precision,

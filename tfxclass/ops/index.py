@@ -13,8 +13,6 @@ from tfxclass import keras_internals
 from tfxclass.ops import library
 from tfxclass.ops import placement
 
-# Indexes of earlier versions begin with it where no compiled ops were there.
-_ZIP = b"PK"
 # The state of an index that was never used.
 _UNUSED: dict[str, np.ndarray] = {
     "ready": np.zeros(0, np.uint8),
@@ -103,9 +101,6 @@ class RefreshingIndex:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Restores what `state` returned.
 
-        The index of a file that an earlier version saved without compiled ops
-        is left out. It is built anew at the next step.
-
         Raises:
             InvalidArgumentError: arrays that are no such index.
         """
@@ -113,17 +108,11 @@ class RefreshingIndex:
             return
         self.op("restore")(
             self.handle,
-            _readable(state["ready"]),
-            _readable(state["pending"]),
+            np.asarray(state["ready"], np.uint8).tobytes(),
+            np.asarray(state["pending"], np.uint8).tobytes(),
             np.asarray(state["steps"], np.int64),
             np.asarray(state["touched"], np.int64),
         )
-
-
-def _readable(array):
-    """The bytes of an index, b"" if no compiled op wrote them."""
-    data = np.asarray(array, np.uint8).tobytes()
-    return b"" if data.startswith(_ZIP) else data
 
 
 def _destroy(handle):

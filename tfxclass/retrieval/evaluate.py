@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_ids
 from tfxclass.retrieval import measures
-from tfxclass.retrieval.answers import as_answers
+from tfxclass.retrieval.measures import as_answers
 from tfxclass.retrieval.sequences import as_sequences
 
 

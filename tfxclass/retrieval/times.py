@@ -1,7 +1,6 @@
 """Points in time, given as numbers or as dates, as arrays with an order."""
 
 import datetime
-import numbers
 from typing import Any
 from typing import NamedTuple
 
@@ -35,20 +34,17 @@ def as_times(name: str, values: Any) -> Times:
         name: str, the argument that an error names.
         values: array, list, tuple, or a Series of pandas or polars.
     """
-    array, kind = _of_column(values)
-    if array is None:
-        array = as_array(name, values)
-        kind = "numbers" if array.dtype.kind in "iuf" else "dates"
+    array = as_array(name, values)
     if array.ndim != 1:
         raise ValueError(
             f"`{name}` must have shape [n]. Received: {array.shape}"
         )
-    if array.dtype.kind in "OUS":
-        array, kind = _of_objects(name, array.tolist())
-    is_known = array.dtype.kind in "iufM"
-    if not is_known or not np.all(np.isfinite(array)):
-        raise _error(name, f"{array.dtype.name} values", array)
-    return Times(array, kind)
+    if array.dtype.kind not in "iuf":
+        # Of a Series, since its array may not know the time zone.
+        return _dates(name, list(values))
+    if not np.all(np.isfinite(array)):
+        raise _error(name, array[~np.isfinite(array)][0])
+    return Times(array, "numbers")
 
 
 def compared(name: str, value: Any, times: Times) -> Any:
@@ -62,23 +58,11 @@ def compared(name: str, value: Any, times: Times) -> Any:
     return other.values[0]
 
 
-def _of_column(values):
-    """A Series of dates with a time zone, in UTC; or None twice."""
-    dtype = getattr(values, "dtype", None)
-    zone = getattr(dtype, "tz", None) or getattr(dtype, "time_zone", None)
-    if zone is None:
-        return None, None
-    unit = getattr(dtype, "unit", None) or dtype.time_unit
-    array = np.asarray(values, f"datetime64[{unit}]")
-    return array, "dates with a time zone"
-
-
-def _of_objects(name, values):
-    """Dates of Python, or strings of them, as datetime64 and their kind."""
+def _dates(name, values):
+    """Dates, or strings of them, as datetime64 and their kind."""
     found = [_moment(value) for value in values]
-    bad = [v for v, moment in zip(values, found) if moment is None]
-    if bad:
-        raise _error(name, f"{type(bad[0]).__name__} values", bad)
+    if None in found:
+        raise _error(name, values[found.index(None)])
     zones = {moment.tzinfo for moment in found}
     if len(zones) > 1:
         raise ValueError(
@@ -86,11 +70,11 @@ def _of_objects(name, values):
             f"Received: {sorted(map(str, zones))[:3]}. Fix: convert them to "
             "UTC first, e.g. with pandas.to_datetime(times, utc=True)"
         )
-    if zones == {None}:
-        return np.array(found, "datetime64[us]"), "dates"
-    utc = [m.astimezone(datetime.timezone.utc) for m in found]
-    array = np.array([m.replace(tzinfo=None) for m in utc], "datetime64[us]")
-    return array, "dates with a time zone"
+    kind = "dates" if zones <= {None} else "dates with a time zone"
+    if kind != "dates":
+        utc = datetime.timezone.utc
+        found = [m.astimezone(utc).replace(tzinfo=None) for m in found]
+    return Times(np.array(found, "datetime64[us]"), kind)
 
 
 def _moment(value):
@@ -115,17 +99,8 @@ def _moment(value):
     return None
 
 
-def _error(name, received, values):
+def _error(name, value):
     return ValueError(
-        f"`{name}` must be {_WANTED}. Received: {received}, among them "
-        f"{_first_bad(values)!r}"
+        f"`{name}` must be {_WANTED}. Received: {value!r}, a "
+        f"{type(value).__name__}"
     )
-
-
-def _first_bad(values):
-    """A value that is not finite; else the first one."""
-    for value in values:
-        is_number = isinstance(value, (numbers.Real, np.datetime64))
-        if not (is_number and np.isfinite(value)):
-            return value
-    return values[0]

@@ -13,6 +13,7 @@ from tfxclass.core.softmax import TargetTerms
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import exact_softmax
+from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
@@ -23,8 +24,11 @@ from tfxclass.types import Margin
 
 
 def is_used(parts: Iterable[ClassRows]) -> bool:
-    """Whether exact losses over these parts go this way."""
-    return all(
+    """Whether exact losses over these parts go this way.
+
+    There are no fallback ops for it.
+    """
+    return library.has_op("exact_softmax") and all(
         bfloat16_rows.is_half(rows.kernel) or not on_gpu(rows.device)
         for rows in parts
     )

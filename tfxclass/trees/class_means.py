@@ -1,4 +1,4 @@
-"""Mean directions of the features of new classes: what their rows begin as."""
+"""Mean features of new classes, and the class vectors made of them."""
 
 from typing import NamedTuple
 
@@ -59,3 +59,85 @@ def median_norm(rows: np.ndarray) -> float:
     norms = np.linalg.norm(np.asarray(sampled(rows), np.float32), axis=1)
     norms = norms[norms > 0]
     return float(np.median(norms)) if len(norms) else 1.0
+
+
+def new_rows(
+    others: np.ndarray, means: ClassMeans, part: int, is_cosine: bool
+) -> np.ndarray:
+    """Rows of new classes, from their features and the rows of the others.
+
+    What all features have in common tells no class from another one, and
+    trained rows do not answer to it. So a new row is the mean of its class less
+    the mean of the other rows of the data, added to the mean of the other class
+    rows.
+
+    Where the data show enough classes, it is as strong as those: logits on
+    features of other classes deviate as much. Trained rows are partly where
+    features hardly are; a mean is not, and as long a row would win too often.
+
+    Args:
+        others: `[rows, dim]`, class rows.
+        means: `ClassMeans` of n new classes.
+        part: int, which of the queries the rows are multiplied with.
+        is_cosine: bool, whether rows are normalised in logits.
+
+    Returns:
+        float32 `[n, dim]`, as long as `others` in the median where normalised.
+    """
+    old = np.asarray(sampled(others), np.float32)
+    norm = median_norm(old)
+    if is_cosine:
+        old = directions(old)
+    common = old.mean(axis=0) if len(old) else 0
+    old = old - common
+    apart = _apart(means, part)
+    length = median_norm(old)
+    found = common + _strength(old, means, part, apart) * length * directions(
+        apart
+    )
+    if is_cosine:
+        found = norm * directions(_filled(found, means, part))
+    return found.astype(np.float32)
+
+
+def _apart(means, part):
+    """Means of classes minus the mean of all others, `[n, dim]`."""
+    counts = np.maximum(means.counts, 1)[:, None]
+    total, sums = means.seen.totals[part], means.sums[part]
+    num_others = np.maximum(means.seen.rows - means.counts, 1)[:, None]
+    return sums / counts - (total - sums) / num_others
+
+
+def _shows_enough(means, part):
+    """Whether the data show how features are spread in all directions."""
+    return means.seen.classes > means.sums[part].shape[1]
+
+
+def _strength(old, means, part, apart):
+    """The factor, at most 1, that shortens rows of the others' length."""
+    if not _shows_enough(means, part):
+        return 1.0
+    rows, counts = means.seen.rows, means.counts
+    mean = means.seen.totals[part] / rows
+    covariance = means.seen.seconds[part] / rows - np.outer(mean, mean)
+    # Only the mean of a class's own examples is known.
+    own = counts * np.sum(apart**2, axis=1)
+    of_new = rows * _energy(directions(apart), covariance) - own
+    of_new = of_new[counts > 0] / np.maximum(rows - counts[counts > 0], 1)
+    of_old = _energy(old, covariance) / median_norm(old) ** 2
+    least = np.finfo(np.float32).tiny
+    ratio = np.median(of_old) / max(np.median(of_new), least)
+    return min(1.0, np.sqrt(ratio)) or 1.0
+
+
+def _energy(rows, moments):
+    return np.maximum(np.sum((rows @ moments) * rows, axis=1), 0)
+
+
+def _filled(rows, means, part):
+    """Rows as long as 1 by what lies where features are least."""
+    if not _shows_enough(means, part):
+        return rows
+    _, axes = np.linalg.eigh(means.seen.seconds[part])
+    missing = 1 - np.sum(rows**2, axis=1, keepdims=True)
+    return rows + np.sqrt(np.maximum(missing, 0)) * axes[:, 0]

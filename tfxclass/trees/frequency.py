@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import check_positive_int
+from tfxclass.trees.huffman import check_counts
 
 
 def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
@@ -30,18 +30,13 @@ def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
     sizes = tfxclass.layers.split_by_frequency([90, 50, 9, 4, 2, 1], 2)
     ```
     """
-    counts = as_numbers_of_classes("counts", counts)
+    counts = check_counts(counts)
     num_blocks = check_positive_int("num_blocks", num_blocks)
     if len(counts) < num_blocks:
         raise ValueError(
             "`counts` must have shape [num_classes], with a class for each "
             f"block at least. Received: shape {counts.shape} with "
             f"num_blocks={num_blocks}."
-        )
-    if not np.all(np.isfinite(counts) & (counts >= 0)):
-        raise ValueError(
-            "`counts` must be finite and >= 0. Received: from "
-            f"{counts.min()} to {counts.max()}"
         )
     if np.any(np.diff(counts) > 0):
         first = int(np.flatnonzero(np.diff(counts) > 0)[0])

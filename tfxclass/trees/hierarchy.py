@@ -44,7 +44,7 @@ def hierarchy(
     ```python
     # Node 0 is the root, 1 and 2 are groups, 3 to 6 are the classes.
     tree = tfxclass.trees.hierarchy([-1, 0, 0, 1, 1, 2, 2])
-    print(tree.text(["cat", "dog", "oak", "fir"]))
+    assert tree.num_classes == 4
     ```
     """
     check_choice("several_parents", several_parents, ("refuse", "first"))

@@ -2,7 +2,6 @@
 
 import base64
 import zlib
-from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -160,25 +159,6 @@ class Tree:
         degrees = self.num_children
         return degrees if independent else np.where(degrees == 2, 1, degrees)
 
-    def text(
-        self, names: Sequence[str] | None = None, max_nodes: int = 200
-    ) -> str:
-        """Draws the tree as text, one node in each line.
-
-        Args:
-            names: sequence of str, the name of each class, or None.
-            max_nodes: int. A tree with more nodes is refused.
-
-        Returns:
-            str.
-        """
-        if self.num_nodes > max_nodes:
-            raise ValueError(
-                f"`max_nodes` must be at least {self.num_nodes}, the nodes of "
-                f"this tree. Received: {max_nodes}"
-            )
-        return _draw(self, names)
-
     def __repr__(self):
         return f"<Tree of {self.num_classes} classes, {self.num_nodes} nodes>"
 
@@ -272,31 +252,3 @@ def _packed(array):
 def _unpacked(text):
     data = zlib.decompress(base64.b64decode(text))
     return np.frombuffer(data, "<i4").astype(np.int64)
-
-
-def _draw(tree, names):
-    """Lines of `tree`, a node a line, children below their parent."""
-    of_leaf = dict(zip(tree.leaves.tolist(), range(tree.num_classes)))
-
-    def label(node):
-        if node not in of_leaf:
-            return "."
-        c = of_leaf[node]
-        return str(c) if names is None else f"{c} {names[c]}"
-
-    lines = [label(0)]
-    # Not recursive: a chain may be deeper than Python's stack.
-    pending = _children(tree, 0, "")
-    while pending:
-        node, indent, is_last = pending.pop()
-        lines.append(indent + ("└─ " if is_last else "├─ ") + label(node))
-        below = indent + ("   " if is_last else "│  ")
-        pending.extend(_children(tree, node, below))
-    return "\n".join(lines)
-
-
-def _children(tree, node, indent):
-    """`(node, indent, whether it is the last)`, the last one first."""
-    first, count = tree.first_children[node], tree.num_children[node]
-    children = range(int(first + count) - 1, int(first) - 1, -1)
-    return [(child, indent, i == 0) for i, child in enumerate(children)]

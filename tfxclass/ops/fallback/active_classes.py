@@ -9,44 +9,25 @@ classes that ring first are sampled (custom_ops/core/active_classes.h).
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.ops.fallback.registry import Doubles
-from tfxclass.ops.fallback.registry import Float
-from tfxclass.ops.fallback.registry import Floats
-from tfxclass.ops.fallback.registry import Id
-from tfxclass.ops.fallback.registry import Ids
-from tfxclass.ops.fallback.registry import Seed
-from tfxclass.ops.fallback.registry import check_choice
-from tfxclass.ops.fallback.registry import check_ids
-from tfxclass.ops.fallback.registry import check_number
-from tfxclass.ops.fallback.registry import check_shape
-from tfxclass.ops.fallback.registry import fallback
-from tfxclass.ops.fallback.registry import require
+from tfxclass.types import Scalar
 
 _NEVER = np.float64(np.inf)
 
 
-@fallback
 def active_classes(
-    targets: Ids,
-    candidates: Ids,
-    scores: Floats,
-    seed: Seed,
-    num_sampled: Id,
-    candidate_share: Float,
-    cumulative: Doubles,
+    targets: tf.Tensor,
+    candidates: tf.Tensor,
+    scores: tf.Tensor,
+    seed: tf.Tensor,
+    num_sampled: tf.Tensor,
+    candidate_share: Scalar,
+    cumulative: tf.Tensor,
     num_classes: int,
     fill: str = "uniform",
     sample_overflow: bool = True,
 ) -> tuple[tf.Tensor, ...]:
     """See `tfxclass.ops.active_classes`."""
-    check_number("num_classes", num_classes, 1)
-    check_choice("fill", fill, ("uniform", "log_uniform", "frequency"))
-    _check(targets, candidates, scores, num_sampled, num_classes)
-    require(
-        (candidate_share >= 0) & (candidate_share <= 1),
-        "`candidate_share` must be in [0, 1]. Received: {}",
-        candidate_share,
-    )
+    _check(targets, num_sampled, num_classes)
     flat = tf.reshape(targets, [-1])
     places = tf.where(flat >= 0)
     distinct, order = tf.unique(tf.gather_nd(flat, places), tf.int64)
@@ -104,16 +85,19 @@ def _room(left, share):
     return tf.minimum(part, tf.maximum(most, 0))
 
 
-def _check(targets, candidates, scores, num_sampled, num_classes):
-    check_ids("targets", targets, num_classes, -1)
-    check_ids("candidates", candidates, num_classes, -1)
-    require(
-        (num_sampled >= 1) & (num_sampled <= num_classes),
-        f"`num_sampled` must be in [1, {num_classes}], the classes. Received: "
-        "{}",
-        num_sampled,
+def _check(targets, num_sampled, num_classes):
+    in_range = (targets >= -1) & (targets < num_classes)
+    tf.debugging.Assert(
+        tf.reduce_all(in_range),
+        [f"Labels must be in [-1, {num_classes}). Received:", targets],
     )
-    check_shape("scores", scores, tf.unstack(tf.shape(candidates)))
+    tf.debugging.Assert(
+        (num_sampled >= 1) & (num_sampled <= num_classes),
+        [
+            f"`num_sampled` must be in [1, {num_classes}]. Received:",
+            num_sampled,
+        ],
+    )
 
 
 class _Draws:
@@ -170,19 +154,7 @@ def _law(fill, cumulative, num_classes):
     if fill == "log_uniform":
         ids = tf.range(num_classes, dtype=tf.float64)
         return tf.math.log1p(1 / (ids + 1)) / np.log(num_classes + 1.0)
-    require(
-        tf.size(cumulative) == num_classes,
-        "`cumulative` must have an element for each of the classes. Received: "
-        "{}",
-        tf.size(cumulative),
-    )
-    cumulative = tf.reshape(cumulative, [-1])
     total = cumulative[-1]
-    require(
-        (total > 0) & tf.math.is_finite(total),
-        "`cumulative` must end with a total > 0. Received: {}",
-        total,
-    )
     before = tf.concat([tf.zeros([1], tf.float64), cumulative[:-1]], axis=0)
     return (cumulative - before) / total
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.ops.fallback.registry import ops
 from tfxclass.types import Scalar
 
 
@@ -20,7 +19,6 @@ def recall_neighbors(
     labels: tf.Tensor,
     num_asked: Scalar,
     step: Scalar,
-    name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The first op of `samplers.neighbor_cache`."""
     none = tf.fill([tf.size(labels), 1], tf.constant(-1, tf.int64))
@@ -30,21 +28,16 @@ def recall_neighbors(
 def rank_neighbors(
     memory: Any,
     kernel: Any,
-    queries: tf.Tensor,
-    target_ids: tf.Tensor,
+    queries: Any,
+    target_ids: Any,
     labels: tf.Tensor,
-    known: tf.Tensor,
-    asked: tf.Tensor,
-    found: tf.Tensor,
+    known: Any,
+    asked: Any,
+    found: Any,
     count: Scalar,
     step: Scalar,
-    normalize: bool = False,
-    name: str | None = None,
+    normalize: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The second op of `samplers.neighbor_cache`."""
     shape = [tf.size(labels), tf.cast(count, tf.int32)]
     return tf.fill(shape, tf.constant(-1, tf.int64)), tf.zeros(shape)
-
-
-ops.tfxclass_recall_neighbors = recall_neighbors
-ops.tfxclass_rank_neighbors = rank_neighbors

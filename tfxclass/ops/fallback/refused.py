@@ -11,6 +11,9 @@ _FOREST = "A hashing forest (SelectiveSoftmax, HashingForestSampler)"
 _CLUSTER = "A cluster index (KMeansSampler)"
 _PCA_HASH = "A PCA hash (PCAHashSampler)"
 _LSH = "Hash tables of classes (LSHSoftmax, LSHSampler)"
+_TREE = "A class tree (HierarchicalSoftmax)"
+# Its losses and steps go another way where the ops are missing.
+_BY_CLASS = "A step class by class"
 _INDEXES = {
     "forest": _FOREST,
     "cluster": _CLUSTER,
@@ -28,7 +31,19 @@ REFUSED = {
     "lsh_members": _LSH,
     "lsh_hash": "A hash code of a vector",
     "k_means": "A search in lists of similar classes (InvertedLists)",
+    "halve_groups": "A tree of clusters (tfxclass.trees.clustered)",
     "parse_xc_lines": "A file in the Extreme Classification format (XCFile)",
+    "tree_path_loss": _TREE,
+    "tree_path_grad": _TREE,
+    "tree_top_k": _TREE,
+    "tree_log_probabilities_grad": _TREE,
+    "exact_softmax": _BY_CLASS,
+    "exact_softmax_grad": _BY_CLASS,
+    "class_sgd_update": _BY_CLASS,
+    "class_adagrad_update": _BY_CLASS,
+    "class_adam_update": _BY_CLASS,
+    "linear_one_vs_rest": "Training a Tagger",
+    "count_terms": "Training a Tagger",
     # `tfxclass.text.SparseLinear` has stock ops for the same.
     "sparse_scores": "The scores of sparse features",
 }

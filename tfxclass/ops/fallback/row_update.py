@@ -2,238 +2,109 @@
 
 After a step TensorFlow copies the matrix at each full read of it, as after its
 own scatters. Rows and optimizer state have one dtype: bfloat16 rows that are
-rounded by chance are refused.
+rounded by chance are refused when an optimizer is built.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfxclass import keras_internals
-from tfxclass.ops.fallback import exact_softmax
-from tfxclass.ops.fallback.refused import refusal
-from tfxclass.ops.fallback.registry import Ids
-from tfxclass.ops.fallback.registry import InvalidInput
-from tfxclass.ops.fallback.registry import check_ids
-from tfxclass.ops.fallback.registry import check_shape
-from tfxclass.ops.fallback.registry import fallback
-from tfxclass.ops.fallback.registry import register
-from tfxclass.ops.fallback.registry import require
-from tfxclass.ops.fallback.registry import reshaped
 
-# The least and the most variables of an optimizer's state.
-_NUM_SLOTS = {"sgd": (0, 1), "adagrad": (1, 1), "adam": (2, 3)}
-
-
-@fallback
-def sum_duplicate_rows(ids: Ids, grads: Any) -> tuple[tf.Tensor, tf.Tensor]:
+def sum_duplicate_rows(
+    ids: tf.Tensor, grads: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Distinct ids, rising, and the sums of their rows in order."""
     grads = tf.stop_gradient(grads)
-    check_shape("ids", ids, [None])
-    require(
-        _is_same(tf.shape(ids), tf.shape(grads)[:1]),
-        "`grads` must have a row for each of `ids`. Received: shapes {} and {}",
-        tf.shape(ids),
-        tf.shape(grads),
-    )
-    check_ids("ids", ids, tf.int64.max)
     order = tf.argsort(ids, stable=True)
     distinct, place = tf.unique(tf.gather(ids, order))
     return distinct, tf.math.segment_sum(tf.gather(grads, order), place)
 
 
-def _is_same(shape, other):
-    """Whether two shapes are the same, of any ranks."""
-    return tf.equal(tf.size(shape), tf.size(other)) & tf.reduce_all(
-        shape == other
-    )
+def lazy_sgd_update(
+    learning_rate: Any, momentum: Any, nesterov: bool, **given: Any
+) -> tf.Operation:
+    """See `tfxclass.ops.row_update.sgd_update`."""
 
-
-class _Rows:
-    """A matrix and its optimizer state, computed in `wide`."""
-
-    def __init__(self, kind, given):
-        least, most = _NUM_SLOTS[kind]
-        if not least <= len(given["slots"]) <= most:
-            raise InvalidInput(
-                f"`slots` must be {least} to {most} variables. Received: "
-                f"{len(given['slots'])}"
-            )
-        self.variables = [given["variable"], *given["slots"]]
-        self.dtype = tf.as_dtype(given["T"])
-        is_plain = not given["row_moments"] and not given["bfloat16_moments"]
-        if not is_plain or self.dtype != tf.as_dtype(given["S"]):
-            raise refusal(
-                'A step of bfloat16 class vectors, or with second_moment="row"'
-            )
-        for variable in self.variables:
-            # A gather of another type would end the process.
-            found = keras_internals.dtype_of_handle(variable)
-            if found not in (None, self.dtype):
-                raise InvalidInput(
-                    "The variable and its slots must be "
-                    f"{self.dtype.name}. Received: {found.name}"
-                )
-        self.wide = tf.float64 if self.dtype == tf.float64 else tf.float32
-        self.shape, *of_slots = [
-            tf.raw_ops.VariableShape(input=x, out_type=tf.int64)
-            for x in self.variables
-        ]
-        require(
-            tf.size(self.shape) > 0,
-            "The variable must have rows, so rank 1 or more. Received: shape "
-            "()",
-        )
-        for shape in of_slots:
-            require(
-                _is_same(shape, self.shape),
-                "A slot must have the variable's shape, {}. Received: shape {}",
-                self.shape,
-                shape,
-            )
-
-    def count(self):
-        return self.shape[0]
-
-    def whole(self):
-        return tf.raw_ops.ReadVariableOp(
-            resource=self.variables[0], dtype=self.dtype
-        )
-
-    def step(self, rule, ids, grads):
-        """Moves rows `ids`, none twice, by their gradients."""
-        old = [
-            tf.cast(
-                tf.raw_ops.ResourceGather(
-                    resource=variable, indices=ids, dtype=self.dtype
-                ),
-                self.wide,
-            )
-            for variable in self.variables
-        ]
-        new = rule(old, tf.cast(grads, self.wide))
-        written = [
-            tf.raw_ops.ResourceScatterUpdate(
-                resource=variable,
-                indices=ids,
-                updates=tf.cast(values, self.dtype),
-            )
-            for variable, values in zip(self.variables, new, strict=True)
-        ]
-        return tf.group(*[x for x in written if x is not None])
-
-
-def _sgd(number, nesterov):
-    rate, momentum = number("learning_rate"), number("momentum")
-    decay = number("decay")
-
-    def rule(old, grads):
-        w, step = old[0], grads * rate
-        if len(old) == 1:
+    def rule(number, decay, grads, w, *velocity):
+        step = grads * number(learning_rate)
+        if not velocity:
             return [w - w * decay - step]
-        velocity = old[1] * momentum - step
-        move = velocity * momentum - step if nesterov else velocity
-        return [w + (move - w * decay), velocity]
+        rate = number(momentum)
+        v = velocity[0] * rate - step
+        move = v * rate - step if nesterov else v
+        return [w + (move - w * decay), v]
 
-    return rule
+    return _updated(rule, **given)
 
 
-def _adagrad(number):
-    rate, decay, offset = map(number, ("learning_rate", "decay", "offset"))
+def lazy_adagrad_update(
+    learning_rate: Any, offset: Any, **given: Any
+) -> tf.Operation:
+    """See `tfxclass.ops.row_update.adagrad_update`."""
 
-    def rule(old, grads):
-        w, total = old[0], old[1] + grads * grads
-        step = rate * grads / tf.sqrt(total + offset)
+    def rule(number, decay, grads, w, total):
+        total += grads * grads
+        step = number(learning_rate) * grads / tf.sqrt(total + number(offset))
         return [w + (-w * decay - step), total]
 
-    return rule
+    return _updated(rule, **given)
 
 
-def _adam(number):
-    alpha, decay, epsilon = map(number, ("alpha", "decay", "epsilon"))
-    # The difference to 1 in float64, as the op takes it.
-    rates = [number(x, lambda beta: 1 - beta) for x in ("beta_1", "beta_2")]
+def lazy_adam_update(
+    alpha: Any, beta_1: Any, beta_2: Any, epsilon: Any, **given: Any
+) -> tf.Operation:
+    """See `tfxclass.ops.row_update.adam_update`."""
 
-    def rule(old, grads):
-        w, m, v, *largest = old
-        m += (grads - m) * rates[0]
-        v += (grads * grads - v) * rates[1]
+    def rule(number, decay, grads, w, m, v, *largest):
+        m += (grads - m) * number(1 - beta_1)
+        v += (grads * grads - v) * number(1 - beta_2)
         largest = [tf.maximum(v, x) for x in largest]
         divisor = largest[0] if largest else v
-        step = m * alpha / (tf.sqrt(divisor) + epsilon)
+        step = m * number(alpha) / (tf.sqrt(divisor) + number(epsilon))
         return [w + (-w * decay - step), m, v, *largest]
 
-    return rule
+    return _updated(rule, **given)
 
 
-def _rule(kind, wide, given):
-    """A function of `[rows, *state]` and gradients that updates them."""
+def _updated(
+    rule: Callable[..., list[tf.Tensor]],
+    variable: tf.Tensor,
+    slots: Sequence[tf.Tensor],
+    ids: tf.Tensor,
+    grads: tf.Tensor,
+    decay: Any,
+    T: tf.DType,
+    **options: Any,
+) -> tf.Operation:
+    """Moves the rows `ids` and their optimizer state by `rule`.
 
-    def number(name: str, of: Callable[[Any], Any] = lambda x: x) -> Any:
-        value = tf.convert_to_tensor(given[name], tf.float64)
-        value = reshaped(name, value, [])
-        return tf.cast(of(value), wide)
+    Args:
+        rule: function of a conversion of numbers, the decay, the gradients, and
+            the old rows and state. It returns the new ones.
+        variable, slots, ids, grads, decay: see `tfxclass.ops.row_update`.
+        T: the dtype of all variables.
+        options: of the op: step and seed of a rounding that is not there.
+    """
+    wide = tf.float64 if tf.float64 == T else tf.float32
+    ids, grads = sum_duplicate_rows(ids, tf.cast(grads, wide))
+    variables = [variable, *slots]
+    old = [
+        tf.cast(
+            tf.raw_ops.ResourceGather(resource=x, indices=ids, dtype=T), wide
+        )
+        for x in variables
+    ]
 
-    if kind == "sgd":
-        return _sgd(number, given["nesterov"])
-    return _adam(number) if kind == "adam" else _adagrad(number)
+    def number(value):
+        return tf.cast(tf.convert_to_tensor(value, tf.float64), wide)
 
-
-def _lazy(kind, given):
-    grads = tf.stop_gradient(given["grads"])
-    rows = _Rows(kind, {**given, "S": grads.dtype})
-    ids = tf.convert_to_tensor(given["ids"], tf.int64)
-    check_shape("ids", ids, [None])
-    check_ids("ids", ids, rows.count())
-    expected = tf.concat([[tf.size(ids, tf.int64)], rows.shape[1:]], axis=0)
-    require(
-        _is_same(tf.shape(grads, tf.int64), expected),
-        "`grads` must have a row of the variable's shape for each id, {}. "
-        "Received: shape {}",
-        expected,
-        tf.shape(grads),
-    )
-    reshaped("step", tf.convert_to_tensor(given["step"], tf.int64), [])
-    ids, grads = sum_duplicate_rows(ids, tf.cast(grads, rows.wide))
-    return rows.step(_rule(kind, rows.wide, given), ids, grads)
-
-
-def _of_classes(kind, given):
-    """A step of all rows by a softmax gradient; returns the bias gradient."""
-    rows = _Rows(kind, given)
-    check_shape("ids", tf.convert_to_tensor(given["ids"], tf.int64), [None])
-    reshaped("step", tf.convert_to_tensor(given["step"], tf.int64), [])
-    of_kernel, of_bias = exact_softmax.exact_softmax_grad(
-        kernel=rows.whole(),
-        epsilon=given["epsilon_of_norm"],
-        **{name: given[name] for name in _OF_SOFTMAX},
-    )
-    rule = _rule(kind, rows.wide, given)
-    done = rows.step(rule, tf.range(rows.count()), of_kernel)
-    with tf.control_dependencies([] if done is None else [done]):
-        return tf.identity(of_bias)
-
-
-_OF_SOFTMAX = (
-    "queries",
-    "bias",
-    "targets",
-    "target_grads",
-    "logsumexp",
-    "factor",
-    "uniform",
-)
-
-
-def _register(name, run, kind):
-    def call(**given: Any) -> Any:
-        with tf.name_scope(name):
-            return run(kind, given)
-
-    register(name, call)
-
-
-for _kind in ("sgd", "adagrad", "adam"):
-    _register(f"lazy_{_kind}_update", _lazy, _kind)
-    _register(f"class_{_kind}_update", _of_classes, _kind)
+    new = rule(number, number(decay), grads, *old)
+    written = [
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=x, indices=ids, updates=tf.cast(values, T)
+        )
+        for x, values in zip(variables, new, strict=True)
+    ]
+    return tf.group(*[x for x in written if x is not None])

@@ -1,0 +1,246 @@
+"""What is done to the graph of an ONNX model besides tf2onnx's conversion."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.export import onnx_search
+
+CLASSES = "classes.bin"
+# Class vectors at a time: the temporaries stay small.
+_BLOCK = 65_536
+
+
+def _bucketize(graph, node, name, args):
+    """The number of boundaries that a value has reached, as TensorFlow's."""
+    import onnx
+
+    (output,) = node.output
+    shape, dtype = graph.get_shape(output), graph.get_dtype(output)
+    boundaries = np.array(node.get_attr("boundaries").floats, "float32")
+    boundaries = graph.make_const(f"{name}_boundaries", boundaries).output[0]
+    last = graph.make_const(f"{name}_last", np.array([-1])).output[0]
+    (values,) = node.input
+    graph.remove_node(node.name)
+
+    def add(op, *inputs, **attributes):
+        return graph.make_node(op, list(inputs), attr=attributes).output[0]
+
+    values = add("Cast", values, to=onnx.TensorProto.FLOAT)
+    values = add("Unsqueeze", values, last)
+    reached = add("GreaterOrEqual", values, boundaries)
+    reached = add("Cast", reached, to=dtype)
+    graph.make_node(
+        "ReduceSum",
+        [reached, last],
+        attr={"keepdims": 0},
+        outputs=[output],
+        name=name,
+        shapes=[shape],
+        dtypes=[dtype],
+    )
+
+
+def _erfc(graph, node, name, args):
+    """1 - erf, which is what ONNX has; of Keras' `gelu`."""
+    import onnx
+
+    (output,), (values,) = node.output, node.input
+    shape, dtype = graph.get_shape(output), graph.get_dtype(output)
+    graph.remove_node(node.name)
+    one = np.array(1, onnx.helper.tensor_dtype_to_np_dtype(dtype))
+    one = graph.make_const(f"{name}_one", one).output[0]
+    erf = graph.make_node("Erf", [values]).output[0]
+    graph.make_node(
+        "Sub",
+        [one, erf],
+        outputs=[output],
+        name=name,
+        shapes=[shape],
+        dtypes=[dtype],
+    )
+
+
+def _bound(graph, node, name, args):
+    """How many of a row's sorted values are less, or not greater."""
+    import onnx
+
+    (output,), (values, queries) = node.output, node.input
+    op = "Less" if node.type == "LowerBound" else "LessOrEqual"
+    shape, dtype = graph.get_shape(output), graph.get_dtype(output)
+    graph.remove_node(node.name)
+
+    def add(op, *inputs, **attributes):
+        return graph.make_node(op, list(inputs), attr=attributes).output[0]
+
+    middle = graph.make_const(f"{name}_middle", np.array([1])).output[0]
+    last = graph.make_const(f"{name}_last", np.array([2])).output[0]
+    values = add("Unsqueeze", values, middle)
+    queries = add("Unsqueeze", queries, last)
+    counts = add(op, values, queries)
+    counts = add("Cast", counts, to=onnx.TensorProto.INT32)
+    graph.make_node(
+        "ReduceSum",
+        [counts, last],
+        attr={"keepdims": 0},
+        outputs=[output],
+        name=name,
+        shapes=[shape],
+        dtypes=[dtype],
+    )
+
+
+def _renamed(graph, node, name, args):
+    """Nothing, where an ONNX op of another name is the same.
+
+    tf2onnx multiplies by zeros in place of a `Where`, which makes NaN of NaN.
+    """
+
+
+#: What `tf2onnx` is given for the ops that it does not know, by their names.
+HANDLERS: dict[str, Any] = {
+    "Bucketize": (_bucketize, []),
+    "Erfc": (_erfc, []),
+    "LowerBound": (_bound, []),
+    "SelectV2": (_renamed, ["Where"]),
+    "UpperBound": (_bound, []),
+}
+
+
+def finish_products(graph: Any) -> None:
+    """Makes the products with class vectors those that are fast.
+
+    tf2onnx transposes float32 class vectors, for which ONNX Runtime would make
+    a copy of them; a Gemm multiplies them as they are. The digits of queries
+    that int8 class vectors are multiplied with have a zero point.
+    """
+    from onnx import numpy_helper
+
+    turned = [
+        node
+        for node in graph.node
+        if node.op_type == "Transpose" and node.input[0] == onnx_search.ROWS
+    ]
+    for node in graph.node:
+        if node.op_type == "MatMulInteger" and onnx_search.CODES in node.input:
+            zero = np.array(onnx_search.ZERO, np.uint8)
+            name = "tfxclass/zero"
+            graph.initializer.append(numpy_helper.from_array(zero, name))
+            node.input[2] = name
+        if any(x.output[0] in node.input for x in turned):
+            _make_gemm(node)
+    for node in turned:
+        graph.node.remove(node)
+
+
+def _make_gemm(node):
+    from onnx import helper
+
+    node.op_type, node.input[1] = "Gemm", onnx_search.ROWS
+    node.attribute.append(helper.make_attribute("transB", 1))
+
+
+def to_float32(graph: Any) -> None:
+    """Makes a GraphProto compute in float32 what it computes in 16 bits.
+
+    ONNX Runtime has few ops in bfloat16 on a CPU, and most of those in float16
+    are float32 ones between casts.
+    """
+    for part in _graphs(graph):
+        # Shapes and types are inferred when the model is loaded.
+        del part.value_info[:]
+        for value in (*part.input, *part.output):
+            kind = value.type.tensor_type
+            kind.elem_type = _wide(kind.elem_type)
+        for tensor in part.initializer:
+            _widen_tensor(tensor)
+        for node in part.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    _widen_tensor(attribute.t)
+                if attribute.name in ("to", "dtype"):
+                    attribute.i = _wide(attribute.i)
+
+
+def _graphs(graph) -> Iterator[Any]:
+    """The graph, and the graphs in its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+def _wide(kind):
+    import onnx
+
+    narrow = onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16
+    return onnx.TensorProto.FLOAT if kind in narrow else kind
+
+
+def _widen_tensor(tensor):
+    from onnx import numpy_helper
+
+    if _wide(tensor.data_type) != tensor.data_type:
+        values = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def write_tensors(
+    graph: Any, folder: str, tensors: dict[str, tf.Tensor]
+) -> None:
+    """Turns inputs of a graph into tensors in a file, `classes.bin`.
+
+    Args:
+        graph: GraphProto.
+        folder: str.
+        tensors: float32 tensors, and int8 ones `[n, dim]`, which are
+            transposed, by the name of the input.
+    """
+    inputs = [x for x in graph.input if x.name not in tensors]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    with open(os.path.join(folder, CLASSES), "w+b") as f:
+        for name, tensor in tensors.items():
+            offset, is_int8 = f.tell(), tensor.dtype == tf.int8
+            (_write_transposed if is_int8 else _write)(f, tensor)
+            shape = tensor.shape.as_list()
+            shape = shape[::-1] if is_int8 else shape
+            kind = "INT8" if is_int8 else "FLOAT"
+            proto = _proto(name, shape, kind, offset, f.tell() - offset)
+            graph.initializer.append(proto)
+
+
+def _write(f, tensor):
+    for start in range(0, tensor.shape[0], _BLOCK):
+        tensor[start : start + _BLOCK].numpy().tofile(f)
+    f.flush()
+
+
+def _write_transposed(f, tensor):
+    begin, (count, dim) = f.tell(), tensor.shape
+    end = f.seek(begin + count * dim)
+    f.truncate(end)
+    columns = np.memmap(f, "int8", "r+", begin, (dim, count))
+    for start in range(0, count, _BLOCK):
+        part = tensor[start : start + _BLOCK].numpy()
+        columns[:, start : start + _BLOCK] = part.T
+    columns.flush()
+
+
+def _proto(name, shape, kind, offset, length):
+    import onnx
+
+    proto = onnx.TensorProto(
+        name=name,
+        dims=shape,
+        data_type=getattr(onnx.TensorProto, kind),
+        data_location=onnx.TensorProto.EXTERNAL,
+    )
+    where = {"location": CLASSES, "offset": offset, "length": length}
+    for key, value in where.items():
+        proto.external_data.add(key=key, value=str(value))
+    return proto
