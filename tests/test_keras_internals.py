@@ -416,7 +416,6 @@ NEEDS = {
 #: What follows from a name that has a public way in its place, or None.
 WARNS = {
     private.SCRATCH_GRAPH_USE: "may fail before its first step",
-    private.ARGUMENT_OF_FIT: "`class_weight` of `fit` is not checked",
     **dict.fromkeys(private.METRICS, "Slow metrics"),
     "tf.__internal__.eager_context.eager_mode": None,
     "ops.gradient_registry._registry": "memory of models is kept",

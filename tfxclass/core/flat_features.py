@@ -41,6 +41,32 @@ def row_weights(sample_weight: Array, features: tf.Tensor) -> tf.Tensor:
     return tf.reshape(weights, [-1])
 
 
+def check_weight_shape(weight: tf.Tensor, leading: tf.TensorShape) -> None:
+    """Raises ValueError for weights that rows, or positions, do not have.
+
+    Args:
+        weight: the sample weights of a batch.
+        leading: shape of the features without their last dimension.
+    """
+    shape, leading = tf.TensorShape(weight.shape), tf.TensorShape(leading)
+    if shape.rank in (None, 0) or leading.rank is None:
+        return
+    own = shape[:-1] if shape.rank > 1 and shape[-1] == 1 else shape
+    # A weight for each sequence is one for all of its positions.
+    fits = own.rank <= leading.rank and all(
+        size is None or wanted is None or size in (1, wanted)
+        for size, wanted in zip(own, leading)
+    )
+    if not fits:
+        wanted = ["[batch]", "[batch, time]"][: leading.rank]
+        raise ValueError(
+            f"`sample_weight` must have shape {' or '.join(wanted)}: a row has "
+            "one weight, however many labels it has. Fix: for a weight of each "
+            "class, loss_options=tfxclass.losses.LossOptions(class_weight=...)"
+            f". Received: shape {shape}."
+        )
+
+
 def mean(losses: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
     """Mean loss, a scalar, over the positions that a mask, or None, leaves."""
     if mask is None:

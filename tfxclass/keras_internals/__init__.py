@@ -34,14 +34,11 @@ from tfxclass.keras_internals.optimizers import count_step
 from tfxclass.keras_internals.optimizers import eager_variables
 from tfxclass.keras_internals.optimizers import merge_call
 from tfxclass.keras_internals.optimizers import num_applied
-from tfxclass.keras_internals.training import RunningFit
 from tfxclass.keras_internals.training import is_keras_building
 from tfxclass.keras_internals.training import metrics_of
-from tfxclass.keras_internals.training import running_fit
 
 __all__ = [
     "OptimizerHooks",
-    "RunningFit",
     "arguments_of",
     "called_graphs",
     "check_backend",
@@ -65,7 +62,6 @@ __all__ = [
     "need",
     "num_applied",
     "path_of",
-    "running_fit",
     "set_mask",
     "tensors_before",
     "tf_variable",

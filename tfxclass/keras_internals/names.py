@@ -7,7 +7,6 @@ name never stops the import. It disables the feature that needs it
 
 import functools
 import importlib
-import inspect
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -34,7 +33,6 @@ METHODS = (
 )
 STATE = ("_iterations", "_trainable_variables")
 HISTORY = "KerasTensor._keras_history, Operation._inbound_nodes"
-ARGUMENT_OF_FIT = "Model.fit(class_weight=...)"
 METRICS = (
     "Model._compile_metrics",
     "CompileMetrics._user_metrics, ._user_weighted_metrics",
@@ -125,10 +123,6 @@ def tf_ops() -> ModuleType:
     return importlib.import_module("tensorflow.python.framework.ops")
 
 
-def _has_argument_of_fit():
-    return "class_weight" in inspect.signature(keras.Model.fit).parameters
-
-
 def _has_compiled_metrics():
     from keras.src.trainers import compile_utils
 
@@ -217,7 +211,6 @@ USES = {
     HISTORY: _has_history,
     # Losses that Keras calls before there are data.
     SCRATCH_GRAPH_USE: _has_scratch_graph,
-    ARGUMENT_OF_FIT: _has_argument_of_fit,
     # What `compile` was given.
     **_attributes(keras.Model, "_compile_metrics"),
     METRICS[1]: _has_compiled_metrics,

@@ -209,7 +209,7 @@ class OutputHead(keras.layers.Layer):
         self.teacher_weight = options.teacher_weight
         head_config.check_kernel_dtype(self, kernel_dtype)
         self.kernel_dtype = kernel_dtype
-        #: Whether `fit` has warned of what makes a step of this head slow.
+        #: Whether a loss has warned of weights of rows with several labels.
         self.has_warned = False
         # The compiled ops have no XLA kernels.
         self.supports_jit = False

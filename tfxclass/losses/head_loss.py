@@ -1,15 +1,14 @@
 """The Keras loss through which a head computes its own training loss."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 
+from tfxclass.core import flat_features
 from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
-from tfxclass.losses.fit_checks import check_class_weight_of_fit
-from tfxclass.losses.fit_checks import check_labels_of_call
-from tfxclass.losses.fit_checks import check_model_of_fit
-from tfxclass.losses.fit_checks import check_weight_shape
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels
@@ -34,9 +33,7 @@ class HeadLoss(keras.losses.Loss):
 
     Raises:
         ValueError: if it is called without a `y_pred`, or with one that is not
-            the output of the head, with a `sample_weight` of another shape,
-            with an array of labels out of range, or in a `fit` or
-            `train_on_batch` with `class_weight` and labels `[batch, p]`.
+            the output of the head, or with a `sample_weight` of another shape.
     """
 
     def __init__(
@@ -73,13 +70,10 @@ class HeadLoss(keras.losses.Loss):
         if is_keras_building():
             return tf.zeros([])
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
-        check_labels_of_call(forward, self)
         if sample_weight is not None:
-            check_weight_shape(sample_weight, y_pred.shape[:-1])
-        if forward.training:
-            check_model_of_fit(forward.head)
-            if sample_weight is not None:
-                check_class_weight_of_fit(y_true)
+            flat_features.check_weight_shape(sample_weight, y_pred.shape[:-1])
+            if forward.training:
+                _warn_of_class_weight(forward.head, y_true)
         # By its name TensorBoard draws all of the head's loss as one box.
         with tf.name_scope(forward.head.name):
             losses, forward.ranking = forward.head.compute_step(
@@ -94,3 +88,24 @@ class HeadLoss(keras.losses.Loss):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "head_name": self.head_name}
+
+
+def _warn_of_class_weight(head, labels):
+    """Warns once of weights that Keras may have made of `class_weight`.
+
+    Keras turns `class_weight` into sample weights before it calls a loss, and
+    the loss sees these alone.
+    """
+    shape = tf.TensorShape(getattr(labels, "shape", None))
+    has_several = shape.rank is not None and shape.rank > 1 and shape[-1] != 1
+    if head.has_warned or not has_several:
+        return
+    head.has_warned = True
+    warnings.warn(
+        f"{head.name!r} trains with sample weights on labels of shape {shape}. "
+        "If they come from `class_weight` of `fit`, they are wrong: of several "
+        "labels Keras takes the place of the greatest id as the class. Fix: "
+        "loss_options=tfxclass.losses.LossOptions(class_weight=...). Weights "
+        "from `sample_weight` are right.",
+        stacklevel=2,
+    )
