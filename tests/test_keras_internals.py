@@ -464,12 +464,12 @@ class TestMissingNames:
         """Of each consequence; the model is trained as with the names."""
         lost = {*WARNS} - {*private.METRICS}
         keras.utils.set_random_seed(0)
-        expected = fit("sgd", sample_weight=np.ones(4))
+        expected = fit("sgd")
         lose(*lost)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             keras.utils.set_random_seed(0)
-            found = fit("sgd", sample_weight=np.ones(4))
+            found = fit("sgd")
         texts = [str(warning.message) for warning in caught]
         texts = [text for text in texts if private.TESTED in text]
         for name in lost:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfxclass.export import onnx_rows
 from tfxclass.inference import filters
-from tfxclass.layers.class_set import REMOVED_LOGIT
+from tfxclass.layers.head_config import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import require
-from tfxclass.layers.class_set import REMOVED_LOGIT
-from tfxclass.layers.class_set import live_ids
+from tfxclass.layers.head_config import REMOVED_LOGIT
+from tfxclass.layers.head_config import live_ids
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last

@@ -13,7 +13,7 @@ from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
-from tfxclass.layers.block_head import BlockHead
+from tfxclass.layers.block_heads import BlockHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import search

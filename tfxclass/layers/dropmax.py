@@ -10,12 +10,11 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_options
 from tfxclass.checks import check_positive_int
-from tfxclass.core import first_order
 from tfxclass.core import softmax
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import Targets
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
@@ -327,7 +326,7 @@ class DropMax(SampledSoftmax):
             logits = self.all_logits(features)
             return softmax.softmax_cross_entropy(logits, targets)
         losses = self.retained.losses(self.queries(features), targets)
-        return first_order.refuse(
+        return softmax.refuse_gradient(
             losses,
             f"The loss of {self.name!r} has a gradient with training=True, or "
             "without a sampler. Received: training=False.",

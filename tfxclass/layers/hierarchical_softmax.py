@@ -13,17 +13,17 @@ from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Step
+from tfxclass.core.forward import flatten
 from tfxclass.core.forward import mask_of
+from tfxclass.core.forward import unflatten
 from tfxclass.layers import head_step
-from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.class_growth import TreeGrowth
+from tfxclass.layers.class_growth import changed_tree
+from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.output_head import do_not_convert
-from tfxclass.layers.tree_growth import TreeGrowth
-from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.ops import class_tree
 from tfxclass.ops import placement

@@ -12,26 +12,23 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import suggesting_arguments
-from tfxclass.core import flat_features
 from tfxclass.core import forward as forward_lib
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Step
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import unflatten
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
-from tfxclass.layers import class_set
 from tfxclass.layers import head_config
 from tfxclass.layers import head_step
 from tfxclass.layers import head_weights
-from tfxclass.layers import public_names
 from tfxclass.layers.class_growth import ClassGrowth
-from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.losses.objectives import SOFTMAX_ALONE
+from tfxclass.losses.objectives import HeadLoss
 from tfxclass.losses.options import ALL_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
@@ -196,7 +193,7 @@ class OutputHead(keras.layers.Layer):
         self.num_classes = num_classes
         head_config.check_num_negatives(num_negatives)
         self.num_negatives = num_negatives
-        self.removed = class_set.checked_removed(removed, num_classes)
+        self.removed = head_config.checked_removed(removed, num_classes)
         self.class_names = class_names
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -216,7 +213,7 @@ class OutputHead(keras.layers.Layer):
         self.supports_masking = True
 
     def __dir__(self) -> list[str]:
-        return public_names.without_internals(self, super().__dir__())
+        return head_config.without_internals(self, super().__dir__())
 
     @property
     def class_names(self) -> list[str] | None:
@@ -225,7 +222,7 @@ class OutputHead(keras.layers.Layer):
 
     @class_names.setter
     def class_names(self, names: Sequence[str] | None) -> None:
-        self._class_names = class_set.checked_names(
+        self._class_names = head_config.checked_names(
             names, self.num_classes, self.removed
         )
 
@@ -304,7 +301,7 @@ class OutputHead(keras.layers.Layer):
         if labels is not None:
             losses = self.compute_loss(features, labels, training)
             self.add_loss(
-                flat_features.mean(losses, forward_lib.mask_of(features))
+                forward_lib.mean(losses, forward_lib.mask_of(features))
             )
         logits = self.logits(features)
         if training:

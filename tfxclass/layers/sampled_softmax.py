@@ -6,10 +6,10 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.core import first_order
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
+from tfxclass.core.softmax import refuse_gradient
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import take_columns
 from tfxclass.core.targets import with_negatives
@@ -186,7 +186,7 @@ class SampledSoftmax(ClassHead):
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
         if training and self.sampler is not None:
             # A loss on it would cost, silently, the full softmax.
-            return first_order.refuse(
+            return refuse_gradient(
                 output,
                 f"Compile with loss=head.loss: {self.name!r}, a "
                 f"{type(self).__name__}, has a training loss of its own, and "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfxclass.core import first_order
+from tfxclass.core.softmax import first_order_gradients
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops import library
 
@@ -86,7 +86,7 @@ def in_row_blocks(
 
             empty = [library.ops.tfxclass_empty_like(x) for x in unseen]
             grads = fold(backward, empty)
-            return first_order.gradients(name, grads, matrices)
+            return first_order_gradients(name, grads, matrices)
 
         return fold(forward, [tf.zeros([batch])])[0], grad
 
