@@ -204,7 +204,6 @@ MEMBERS = {
     ],
     "calibration.Reliability": ["expected_calibration_error"],
     "data.XCFile": ["batches", "counts"],
-    "layers.HierarchicalSoftmax": ["root_probability", "top_k"],
     "layers.OutputHead": [
         "loss",
         "compute_loss",

@@ -220,29 +220,16 @@ def _check_range(ids, num_classes):
     )
 
 
-def min_one_hot(num_classes: int, is_float: bool) -> int | None:
-    """The least columns of zeros and ones that are taken for one-hot rows.
-
-    Args:
-        num_classes: int.
-        is_float: whether labels were floats, which class ids seldom are.
-
-    Returns:
-        int, or None where zeros and ones may always be ids.
-    """
-    if is_float:
-        return 2
-    return None if num_classes < 3 else min(num_classes, _FEW_IDS)
-
-
 def _check_one_hot(ids, num_classes, is_float):
     """Rows of many ids are not all 0 and 1, whatever they were encoded for.
 
-    Rows that repeat one class are let be: a repeated label counts once.
+    Rows that repeat one class are let be: a repeated label counts once. Floats
+    are seldom class ids, so two columns of them are enough.
     """
-    least = min_one_hot(num_classes, is_float)
-    is_narrow = ids.shape[1] is not None and ids.shape[1] < (least or 0)
-    if least is None or is_narrow:
+    if num_classes < 3 and not is_float:
+        return None
+    least = 2 if is_float else min(num_classes, _FEW_IDS)
+    if ids.shape[1] is not None and ids.shape[1] < least:
         return None
     is_one_hot = (tf.size(ids) > 0) & (tf.shape(ids)[1] >= least)
     is_one_hot &= tf.reduce_all((ids == 0) | (ids == 1))

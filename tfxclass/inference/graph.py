@@ -18,8 +18,6 @@ from tfxclass.types import Config
 from tfxclass.types import Shape
 
 _TYPES = ("float32", "int64", "string")
-# More combinations of types than five inputs have are not tried.
-_MAX_TRIALS = 3**5
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -111,28 +109,36 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
             "it on a batch first, or begin it with a keras.Input. Received: "
             f"{type(model).__name__}, built={model.built}"
         )
-    names = list(_names(shapes, _argument(model)))
+    code = type(model).call.__code__
+    argument = code.co_varnames[1] if code.co_argcount > 1 else "inputs"
+    names = list(_names(shapes, argument))
+    # With more than five inputs there are too many combinations to try.
+    trials = itertools.product(_TYPES, repeat=len(names))
+    if len(names) > 5:
+        trials = ([dtype] * len(names) for dtype in _TYPES)
     error = None
-    for types in _trials(len(names)):
-        specs = [_spec(*each) for each in zip(names, types, strict=True)]
+    for types in sorted(trials, key=lambda x: -x.count(_TYPES[0])):
+        specs = [
+            tf.TensorSpec((None, *shape[1:]), dtype, name=name)
+            for (name, shape), dtype in zip(names, types, strict=True)
+        ]
         try:
             graph = _graph(layer, shapes, specs)
         except Exception as e:
             error = error or e
             continue
-        return _inputs(shapes, _as_cast(layer, shapes, specs, graph))
+        specs = _as_cast(layer, shapes, specs, graph)
+        inputs = [
+            keras.Input(spec.shape[1:], dtype=spec.dtype.name, name=spec.name)
+            for spec in specs
+        ]
+        return _packed(shapes, iter(inputs))
     raise ValueError(
         f"{model.name!r} was called with inputs of types that are not known, "
         f"and takes none of {_TYPES}. Fix: wrap it, with its types: x = "
         "keras.Input(shape, dtype=...); keras.Model(x, model(x)). Received: "
         f"inputs of shape {shapes}: {error}"
     ) from error
-
-
-def _argument(model):
-    """The name of the first argument of a model's `call`."""
-    code = type(model).call.__code__
-    return code.co_varnames[1] if code.co_argcount > 1 else "inputs"
 
 
 def _is_shape(thing):
@@ -153,34 +159,12 @@ def _names(shapes, name) -> Iterator[tuple[str, tuple]]:
             yield from _names(shape, f"{name}_{place}")
 
 
-def _inputs(shapes, specs):
-    """The arguments of `call`: the structure of the shapes, with inputs."""
-    return _packed(shapes, iter([_input(spec) for spec in specs]))
-
-
 def _packed(shapes, leaves):
     if _is_shape(shapes):
         return next(leaves)
     if isinstance(shapes, dict):
         return {key: _packed(shapes[key], leaves) for key in shapes}
     return [_packed(shape, leaves) for shape in shapes]
-
-
-def _input(spec):
-    return keras.Input(spec.shape[1:], dtype=spec.dtype.name, name=spec.name)
-
-
-def _spec(named, dtype):
-    name, shape = named
-    return tf.TensorSpec((None, *shape[1:]), dtype, name=name)
-
-
-def _trials(count):
-    """Types of so many inputs; those with more floats come first."""
-    if len(_TYPES) ** count > _MAX_TRIALS:
-        return [[dtype] * count for dtype in _TYPES]
-    found = itertools.product(_TYPES, repeat=count)
-    return sorted(found, key=lambda types: -types.count(_TYPES[0]))
 
 
 def _graph(layer, shapes, specs):

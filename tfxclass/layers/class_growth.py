@@ -31,17 +31,11 @@ class ClassGrowth:
     def row_sources(
         self, old: Any, change: ClassUpdate
     ) -> dict[str, np.ndarray]:
-        """The positions of weights in the head that they come from.
+        """Where the rows of each weight come from, by the weight's name.
 
-        Args:
-            old: the head before `change`, of the same configuration but for
-                it.
-            change: `ClassUpdate`.
-
-        Returns:
-            int64 `[rows]` by name of a weight: rows of the old one, -1 for
-            rows that are new. Weights that are not named are taken as they
-            were.
+        Returns int64 `[rows]`: rows of the same weight in `old`, the head
+        before `change`, and -1 for new rows. Weights that are not named are
+        taken as they were.
         """
         before = {weight.name: weight for weight in old.class_weights()}
         sources = {}
@@ -69,14 +63,8 @@ class ClassGrowth:
 
         Rows of new classes are made of their features (`trees/new_rows.py`),
         and their biases are the median; without data, as the initializer made
-        them.
-
-        Args:
-            name: str, of the weight.
-            values: its numbers, with the rows that `row_sources` names.
-            old: the head before `change`.
-            change: `ClassUpdate`.
-            means: `ClassMeans` of the new classes, or None.
+        them. `values` has the rows that `row_sources` names. `means` are of
+        the new classes, or None.
         """
         (weight,) = [x for x in self._head.class_weights() if x.name == name]
         classes = weight.first + np.arange(weight.size)
@@ -93,11 +81,9 @@ class ClassGrowth:
                 _set_rows(weight, values, change.added, means, rows)
 
     def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
-        """Sets the rows of classes to the mean directions of their features.
+        """Sets the rows of rising `ids` to the mean directions of features.
 
-        Args:
-            ids: int64 `[n]`, rising.
-            means: `ClassMeans` of them; classes without rows stay.
+        Classes without data stay.
         """
         for weight in self._head.class_weights():
             if weight.part is None:

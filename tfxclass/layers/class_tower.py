@@ -90,14 +90,8 @@ class Column:
 def columns_of(given: Any, num_rows: int, name: str) -> Any:
     """`given` as a structure of `Column`.
 
-    Args:
-        given: array or tensor `[num_rows, ...]`, or a tuple, list or dict of
-            them; or what `to_config` returned.
-        num_rows: int.
-        name: str, the argument that errors name.
-
-    Raises:
-        ValueError: another number of rows, text, or a ragged tensor.
+    `given` is a structure of arrays `[num_rows, ...]`, or what `to_config`
+    returned. Errors name the argument `name`.
     """
     # A file has no tuples.
     given = list(given) if isinstance(given, tuple) else given
@@ -161,11 +155,9 @@ def _initializer(values):
 def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
     """int64 `[n]`; ValueError unless they are distinct classes."""
     given = as_ids("ids", ids)
-    is_right = given.ndim == 1
-    if is_right and len(given):
-        is_right = given.min() >= 0 and given.max() < num_classes
-        is_right = is_right and len(np.unique(given)) == len(given)
-    if not is_right:
+    is_class = (given >= 0) & (given < num_classes)
+    is_distinct = given.ndim == 1 and len(np.unique(given)) == len(given)
+    if not is_distinct or not np.all(is_class):
         raise ValueError(
             "`ids` must be distinct integers in [0, num_classes), of shape "
             f"[n]. Received: {given!r} with num_classes={num_classes}"
@@ -205,15 +197,7 @@ class Table:
         )
 
     def set_rows(self, ids: np.ndarray, features: Any) -> None:
-        """Sets the features of some classes.
-
-        Args:
-            ids: int64 `[n]`.
-            features: structure of arrays `[n, ...]`, like the table's.
-
-        Raises:
-            ValueError: another number of arrays or rows, or other shapes.
-        """
+        """Sets the features `[n, ...]` of classes `ids` `[n]`."""
         columns = keras.tree.flatten(
             columns_of(features, len(ids), "class_features")
         )

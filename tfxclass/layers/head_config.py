@@ -47,12 +47,7 @@ class ClassWeight(NamedTuple):
 
 
 def live_ids(ids: tf.Tensor, removed: Sequence[int]) -> tf.Tensor:
-    """Ids, int64 of any shape, with -1 for removed classes.
-
-    Args:
-        ids: int64.
-        removed: ints, rising.
-    """
+    """Ids, int64 of any shape, with -1 for rising `removed` ones."""
     if not removed:
         return ids
     gone = tf.constant(list(removed), tf.int64)
@@ -68,10 +63,8 @@ def offset_specs(
 ) -> list[WeightSpec]:
     """Constant biases that keep removed classes out; none without them.
 
-    Args:
-        removed: ints, class ids.
-        sizes: ints, of consecutive ranges of all classes.
-        names: str, of the weight of each range.
+    `sizes` are of consecutive ranges of all classes, each with a weight of one
+    of the `names`.
     """
     if not removed:
         return []
@@ -103,10 +96,8 @@ def checked_names(
 ) -> list[str] | None:
     """List of str, one for each class; or None.
 
-    Args:
-        given: sequence of str, or a configuration with them.
-        num_classes: int.
-        removed: class ids, whose names other classes may have.
+    `given` is a sequence of str, or a configuration with them. Other classes
+    may have the names of `removed` ones.
     """
     if given is None:
         return None
@@ -119,7 +110,7 @@ def checked_names(
             "`class_names` must have a name for each class. Received: "
             f"{len(names)} names with num_classes={num_classes}"
         )
-    bad = [x for x in names if not _is_name(x)]
+    bad = [x for x in names if not isinstance(x, str) or not is_one_line(x)]
     if bad:
         raise ValueError(
             "`class_names` must be of one line each, without NULs, lone "
@@ -127,11 +118,6 @@ def checked_names(
         )
     check_distinct_names("class_names", names, removed)
     return names
-
-
-def _is_name(x):
-    """Whether it is a str that `packed_names` keeps as it is."""
-    return isinstance(x, str) and is_one_line(x)
 
 
 def checked_removed(given: Iterable[int], num_classes: int) -> list[int]:
@@ -172,14 +158,6 @@ def check_kernel_dtype(head: keras.layers.Layer, kernel_dtype: str) -> None:
             f"The class rows of {type(head).__name__} are float32. "
             f'Received: kernel_dtype="{kernel_dtype}". Fix: leave it '
             "out, or take a head of class rows, e.g. SampledSoftmax."
-        )
-
-
-def check_num_negatives(num_negatives: Any) -> None:
-    """Raises ValueError unless it is an int >= 0."""
-    if not isinstance(num_negatives, int) or num_negatives < 0:
-        raise ValueError(
-            f"`num_negatives` must be an int >= 0. Received: {num_negatives}"
         )
 
 
@@ -248,7 +226,6 @@ PUBLIC = frozenset(
         "predict_samples",
         "refresh",
         "retain_probabilities",
-        "root_probability",
         "set_class_features",
         "similarity",
         "thresholds",
@@ -264,10 +241,6 @@ def without_internals(
 
     Attributes of the instance stay: Keras finds the parts of a layer that it
     saves by `dir`.
-
-    Args:
-        head: an `OutputHead`.
-        names: names of its attributes.
     """
     own = {
         name

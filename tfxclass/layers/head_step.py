@@ -27,14 +27,8 @@ def compute_step(
 ) -> Step:
     """The losses of a batch, and in training what metrics rank by.
 
-    Args:
-        head: a built `OutputHead`.
-        features: float tensor `[batch, ..., dim]`.
-        labels: integers `[batch, ...]`, or `[batch, ..., p]`, padded with -1.
-        training: bool. False computes the exact loss over all classes.
-
-    Returns:
-        `Step` with losses float32 `[batch, ...]`.
+    Features are `[batch, ..., dim]`, and losses float32 `[batch, ...]`. Labels
+    are as in `OutputHead.compute_loss`.
     """
     found = targets(head, features, labels)
     flat = flatten(features)
@@ -102,16 +96,7 @@ def _labelled_step(head, flat, found):
 def targets(
     head: keras.layers.Layer, features: tf.Tensor, labels: Labels
 ) -> targets_lib.Targets:
-    """The labels of a batch, for flattened features.
-
-    Args:
-        head: an `OutputHead`.
-        features: float `[batch, ..., dim]`.
-        labels: as for `compute_step`.
-
-    Returns:
-        `Targets` of as many rows as there are positions.
-    """
+    """The `Targets` of a batch, with a row for each position of features."""
     labels, _ = _split(head, features, labels)
     if head.teacher_weight:
         labels = teacher.labels_alone(labels)
@@ -141,21 +126,9 @@ def _as_targets(head, features, ids):
 def split_negatives(
     labels: Labels, count: int, rank: int | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Labels and negatives of the tensor that has both.
+    """`(labels, negatives)` of integers whose last `count` columns are these.
 
-    Args:
-        labels: integers `[batch, ..., p + count]`, the negatives last.
-        count: int, negatives of a row.
-        rank: int, of the features, and so of the labels.
-
-    Returns:
-        `(labels, negatives)`: integers `[batch, ..., p]` and `[batch, ...,
-        count]`.
-
-    Raises:
-        ValueError: ragged labels, of another rank, or without a column of
-            their own.
-        InvalidArgumentError: the last, of a width that is known in a step.
+    `rank` is the rank of the features, and so of the labels.
     """
     if isinstance(labels, tf.RaggedTensor):
         raise ValueError(

@@ -76,16 +76,10 @@ def add_weights(
     specs: Sequence[WeightSpec],
     shared: dict[str, keras.Variable],
 ) -> tuple[dict[str, keras.Variable], dict[str, ClassMatrix]]:
-    """Makes the weights of a head.
+    """Makes the weights of a head; `shared` ones belong to another layer.
 
-    Args:
-        head: an `OutputHead` that is being built.
-        specs: list of `WeightSpec`.
-        shared: weights by name that belong to another layer.
-
-    Returns:
-        `(variables, matrices)`, both by name. The matrices are of the class
-        vectors among the variables.
+    Returns `(variables, matrices)`, both by name. The matrices are of the class
+    vectors among the variables.
     """
     servers = tf.distribute.ParameterServerStrategy
     is_own = any(spec.is_rows and spec.name not in shared for spec in specs)

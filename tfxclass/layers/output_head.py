@@ -191,7 +191,11 @@ class OutputHead(keras.layers.Layer):
             activation = known
         check_choice("activation", activation, (known, None))
         self.num_classes = num_classes
-        head_config.check_num_negatives(num_negatives)
+        if not isinstance(num_negatives, int) or num_negatives < 0:
+            raise ValueError(
+                "`num_negatives` must be an int >= 0. Received: "
+                f"{num_negatives}"
+            )
         self.num_negatives = num_negatives
         self.removed = head_config.checked_removed(removed, num_classes)
         self.class_names = class_names
@@ -331,12 +335,9 @@ class OutputHead(keras.layers.Layer):
         """Loss of each example: the training loss, or the exact loss.
 
         Args:
-            features: float `[batch, dim]`, or with more dimensions, such as
-                `[batch, time, dim]`.
-            labels: integers of the shape of the features without their last
-                dimension, `[batch]`, or with one more, `[batch, p]`, padded
-                with -1. The loss of an example is against the mean of its
-                labels.
+            features: as in a call of the head.
+            labels: as in a call of the head. The loss of an example is against
+                the mean of its labels.
             training: bool. False computes the exact loss over all classes.
 
         Returns:
@@ -547,8 +548,7 @@ class OutputHead(keras.layers.Layer):
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         """Logits of all classes, float32 `[rows, num_classes]`."""
         parts, exchange = self._read(features, weights)
-        logits = search.logits(parts, exchange)
-        return tf.concat(self.adjust_logits(features, logits), axis=1)
+        return tf.concat(search.logits(parts, exchange), axis=1)
 
     def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         """Scores of all classes, float32 `[rows, num_classes]`."""
@@ -572,7 +572,7 @@ class OutputHead(keras.layers.Layer):
         if self.answer_scale != 1.0:
             parts = search.scaled(parts, self.answer_scale)
         found = search.best(parts, k, self.needs_logsumexp, exchange)
-        return self.as_answers(self.adjust_best(features, found), k)
+        return self.as_answers(found, k)
 
     def _read(self, features, weights):
         """`(parts, exchange)` of an answer; an export has no replicas."""
@@ -598,16 +598,6 @@ class OutputHead(keras.layers.Layer):
     def needs_logsumexp(self) -> bool:
         """Whether the best classes need the log-sum-exp of all logits."""
         return self.activation is not None and self.objective.needs_logsumexp
-
-    def adjust_logits(
-        self, features: tf.Tensor, logits: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """Computes the logits of the parts, a list, from their products."""
-        return logits
-
-    def adjust_best(self, features: tf.Tensor, found: list[Best]) -> list[Best]:
-        """The same as `adjust_logits`, for the `Best` of each part."""
-        return found
 
     # What estimates of memory and the optimizer ask.
 
@@ -650,16 +640,7 @@ class OutputHead(keras.layers.Layer):
 def sorted_scores(
     head: OutputHead, features: tf.Tensor, weights: Any
 ) -> tf.Tensor:
-    """Scores of all classes of a head that can only search for the best.
-
-    Args:
-        head: a built head.
-        features: float32 `[rows, dim]`.
-        weights: the result of `export_weights`, or None.
-
-    Returns:
-        float32 `[rows, num_classes]`.
-    """
+    """`all_scores` of a head that can only search for the best classes."""
     ids, scores = head.best(features, head.num_classes, weights)
     places = tf.argsort(ids, axis=1)
     return tf.gather(scores, places, axis=1, batch_dims=1)

@@ -115,15 +115,7 @@ class Retained(NamedTuple):
             return search.best_of_blocks(blocks, k, with_logsumexp)
 
     def losses(self, queries: tf.Tensor, targets: Targets) -> tf.Tensor:
-        """Cross-entropy of the expected mask, streamed, without gradient.
-
-        Args:
-            queries: float32 `[batch, dim]`.
-            targets: `Targets`.
-
-        Returns:
-            float32 `[batch]`.
-        """
+        """Cross-entropy of the expected mask, streamed, without gradient."""
         here = self.here()
         with placement.on(self.rows.device):
             logits = logits_at(queries, here.rows, targets.ids)

@@ -241,12 +241,8 @@ class SampledSoftmax(ClassHead):
     ) -> tf.Tensor:
         """Logits of the classes of a step, float32 `[rows, num_sampled]`.
 
-        They are -inf where the sample's mask leaves a class out.
-
-        Args:
-            queries: float32 `[rows, dim]`.
-            sample: `tfxclass.samplers.Sample`.
-            rows: the `sampled_rows` of `sample`.
+        They are -inf where the sample's mask leaves a class out. `rows` is the
+        `sampled_rows` of `sample`.
         """
         kernel, bias = rows
         logits = tf.matmul(queries, kernel, transpose_b=True)
@@ -285,9 +281,7 @@ class SampledSoftmax(ClassHead):
     ) -> tf.Tensor | float:
         """Penalty that is added to each loss, a float or `[rows]`.
 
-        Args:
-            kernel: float32 `[num_sampled, dim]`, class vectors of the step.
-            sample: `tfxclass.samplers.Sample`.
+        `kernel` has the class vectors of the step, `[num_sampled, dim]`.
         """
         return 0.0
 
@@ -311,13 +305,11 @@ class SampledSoftmax(ClassHead):
             return 0
         return self.sampler.index_bytes(*self.weight_specs(dim)[0].shape)
 
-    def _given_num_sampled(self):
-        return self.sampler and self.sampler.get_config()["num_sampled"]
-
     def get_config(self) -> Config:
         return {
             **super().get_config(),
-            "num_sampled": self._given_num_sampled(),
+            "num_sampled": self.sampler
+            and self.sampler.get_config()["num_sampled"],
             "placement": self.placement,
             "sampler": keras.saving.serialize_keras_object(self.sampler),
         }

@@ -145,10 +145,8 @@ def _block_loss(masking, start, rows, targets, row_weights, class_weights):
 
 def _adaptive_terms(masking, start, rows, target):
     """z follows rho: equation 15."""
-    return _concrete_masks(masking, start, rows.retain, target), {
-        "kl_weight": lambda: target_penalty(rows.retain, target),
-        "entropy_weight": lambda: _other_entropy(rows.retain, target),
-    }
+    log_masks = _concrete_masks(masking, start, rows.retain, target)
+    return log_masks, _penalties_of_rho(rows, target)
 
 
 def _posterior_terms(masking, start, rows, target):
@@ -170,9 +168,17 @@ def _random_terms(masking, start, rows, target):
 
 def _attention_terms(masking, start, rows, target):
     """z is rho itself in equation 15, for targets, too: nothing is random."""
-    return tf.math.log_sigmoid(rows.retain)[tf.newaxis], {
+    log_masks = tf.math.log_sigmoid(rows.retain)[tf.newaxis]
+    return log_masks, _penalties_of_rho(rows, target)
+
+
+def _penalties_of_rho(rows, target):
+    """-log rho of the targets, and the entropy of the other classes."""
+    return {
         "kl_weight": lambda: target_penalty(rows.retain, target),
-        "entropy_weight": lambda: _other_entropy(rows.retain, target),
+        "entropy_weight": lambda: tf.where(
+            target, 0.0, negative_entropy(rows.retain)
+        ),
     }
 
 
@@ -189,11 +195,6 @@ def _concrete_masks(masking, start, logits, target):
     samples = masking.draw(start, _mask_shape(masking, logits))
     log_masks = concrete_log_mask(logits, samples, masking.temperature)
     return tf.where(target, 0.0, log_masks)
-
-
-def _other_entropy(retain_logits, target):
-    """`negative_entropy` of the classes that are not targets."""
-    return tf.where(target, 0.0, negative_entropy(retain_logits))
 
 
 def _mask_shape(masking, logits):
@@ -259,16 +260,8 @@ def masked_cross_entropy(
     """Cross-entropy of the masked softmax, the mean over samples of masks.
 
     The first term of equation 15: p(c | z) is z_c exp(o_c) + epsilon, over the
-    sum of these numbers of all classes (equation 5).
-
-    Args:
-        logits: float32 `[batch, n]`, o.
-        log_masks: float32 `[num_samples, batch, n]`, log z.
-        targets: `Targets` whose ids are columns of `logits`.
-        margin: function of the target logits, or None.
-
-    Returns:
-        float32 `[batch]`.
+    sum of these numbers of all classes (equation 5). `logits` are o `[batch,
+    n]`, and `log_masks` are log z `[num_samples, batch, n]`.
     """
     num_samples, batch, width = tf.unstack(tf.shape(log_masks))
     masked = add_epsilon(logits + log_masks)
@@ -284,15 +277,8 @@ def masked_cross_entropy(
 def target_penalty(retain_logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """-log rho of each target, 0 elsewhere: equation 10.
 
-    The KL divergence of a posterior that keeps the target for certain and is
-    the prior elsewhere.
-
-    Args:
-        retain_logits: float32 `[batch, n]`.
-        target: bool `[batch, n]`.
-
-    Returns:
-        float32 `[batch, n]`.
+    It is the KL divergence of a posterior that keeps the target for certain
+    and is the prior elsewhere. All tensors have the shape `[batch, n]`.
     """
     return tf.where(target, tf.math.softplus(-retain_logits), 0.0)
 
@@ -302,13 +288,8 @@ def bernoulli_kl(
 ) -> tf.Tensor:
     """KL(q || rho) of each class, where q of a target is 1.
 
-    Args:
-        posterior_logits: float32 `[batch, n]`, of q; not read at targets.
-        retain_logits: float32 `[batch, n]`, of rho.
-        target: bool `[batch, n]`.
-
-    Returns:
-        float32 `[batch, n]`; `target_penalty` where q is rho.
+    All tensors have the shape `[batch, n]`. Where q is rho, the result is
+    `target_penalty`.
     """
     kept, dropped = (
         tf.sigmoid(sign * posterior_logits)
@@ -373,15 +354,7 @@ def stationary_logits(
 
 
 def expected_logits(logits: tf.Tensor, retain_logits: tf.Tensor) -> tf.Tensor:
-    """log(rho exp(o) + epsilon), whose softmax is equation 18.
-
-    Args:
-        logits: float32 `[batch, n]`, o.
-        retain_logits: float32 `[batch, n]`, of rho.
-
-    Returns:
-        float32 `[batch, n]`.
-    """
+    """log(rho exp(o) + epsilon), `[batch, n]`; its softmax is equation 18."""
     return add_epsilon(logits + tf.math.log_sigmoid(retain_logits))
 
 

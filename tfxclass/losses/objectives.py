@@ -24,6 +24,7 @@ from tfxclass.keras_internals import set_mask
 from tfxclass.losses.options import ALL_OPTIONS
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
+from tfxclass.losses.options import finished
 from tfxclass.rows import loss
 from tfxclass.rows.class_rows import ClassRows
 from tfxclass.shards.exchange import NO_EXCHANGE
@@ -64,18 +65,12 @@ class Softmax:
     ) -> tuple[Targets, Finish]:
         """Applies `options` to labels and to their losses.
 
-        Args:
-            options: `LossOptions`.
-            targets: what `targets` gave.
-            num_classes: int.
-
-        Returns:
-            `(targets, finish)`: `Targets` with their masses, and a function
-            of the rows' losses `[rows]`, without penalties.
+        Returns `(targets, finish)`: `Targets` with their weights, and a
+        function of the rows' losses `[rows]`, without penalties.
         """
         targets, row_weights = options.normalized_targets(targets, num_classes)
-        return targets, lambda losses: options.weight_losses(
-            losses, row_weights
+        return targets, lambda losses: finished(
+            losses, row_weights, options.focal_gamma
         )
 
     def streamed(
@@ -90,11 +85,7 @@ class Softmax:
     ) -> tf.Tensor:
         """The loss over parts, as `tfxclass.rows.loss.streamed_loss`.
 
-        Args:
-            parts, targets, columns, exchange, margin: of `streamed_loss`.
-            options: `LossOptions` whose `shape_parts` the parts have been
-                through, or None.
-            num_classes: int, with `options`.
+        With `options`, the parts are what their `shape_parts` returned.
         """
         share = 0.0
         if options is not None and num_classes is not None:
@@ -121,10 +112,8 @@ class Softmax:
         Args:
             logits: float32 `[rows, n]`, -inf where the mask leaves one out.
             sample: `tfxclass.samplers.Sample`.
-            targets: what `weighted_targets` gave.
-            margin: function of the target logits, or None.
-            options: `LossOptions`, or None.
-            num_classes: int.
+            targets: what `weighted_targets` returned.
+            margin, options, num_classes: of the head.
 
         Returns:
             `(losses, ranked)`: float32 `[rows]`, before `finish`, and
