@@ -88,7 +88,6 @@ GROUPS = {
             "sparsemax_loss",
             "softmax_cross_entropy",
             "linear_cross_entropy",
-            "block_cross_entropy",
             "noise_contrastive_loss",
             "negative_sampling_loss",
             "cosface",

@@ -124,12 +124,7 @@ def is_features_only() -> bool:
 
 
 def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
-    """The `Forward` that made `y_pred`.
-
-    Args:
-        y_pred: what a loss or a metric is given.
-        head_name: str, name of the head that should have made it.
-        reader: str, name of the loss or metric.
+    """The `Forward` that made `y_pred`, for the loss or metric `reader`.
 
     Raises:
         ValueError: `y_pred` is not the output of that head as it returned it.
@@ -184,10 +179,8 @@ def unflatten(values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
 def row_weights(sample_weight: Array, features: tf.Tensor) -> tf.Tensor:
     """Sample weights of a batch as float32 `[rows]`, a row a position.
 
-    Args:
-        sample_weight: floats, of the shape of `features` without the last
-            dimension, or `[batch]` or `[batch, 1]` for all positions.
-        features: float `[..., dim]`.
+    They have the shape of `features` without the last dimension, or `[batch]`
+    or `[batch, 1]` for all positions.
     """
     weights = tf.cast(sample_weight, tf.float32)
     rank = features.shape.rank - 1
@@ -202,9 +195,7 @@ def row_weights(sample_weight: Array, features: tf.Tensor) -> tf.Tensor:
 def check_weight_shape(weight: tf.Tensor, leading: tf.TensorShape) -> None:
     """Raises ValueError for weights that rows, or positions, do not have.
 
-    Args:
-        weight: the sample weights of a batch.
-        leading: shape of the features without their last dimension.
+    `leading` is the shape of the features without their last dimension.
     """
     shape, leading = tf.TensorShape(weight.shape), tf.TensorShape(leading)
     if shape.rank in (None, 0) or leading.rank is None:

@@ -124,14 +124,8 @@ def first_order_gradients(
     itself is a constant to a second tape, whose gradients would be None: a
     gradient penalty, or a Hessian, that is silently nothing.
 
-    Args:
-        name: str, the loss, for the message.
-        grads: sequence of tensors, the gradients of the loss.
-        inputs: sequence of tensors of rank 1 or more, as the loss was given
-            them.
-
-    Returns:
-        list of tensors.
+    The message names the loss. `inputs` are tensors of rank 1 or more, as the
+    loss was given them.
     """
 
     @custom_gradient

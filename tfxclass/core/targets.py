@@ -283,12 +283,7 @@ def merge_repeats(targets: Targets) -> Targets:
 
 
 def pick_one(targets: Targets, seed: tf.Tensor) -> Targets:
-    """`Targets` with one label of each row, all as likely.
-
-    Args:
-        targets: `Targets` with equal weights.
-        seed: int64 `[2]`.
-    """
+    """One label of each row of `Targets` with equal weights, at random."""
     keys = tf.random.stateless_uniform(tf.shape(targets.ids), seed)
     keys = tf.where(targets.ids >= 0, keys, -1.0)
     place = tf.argmax(keys, axis=1)[:, tf.newaxis]
@@ -304,9 +299,8 @@ def take_columns(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 def places_of(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Positions and columns of the labels, without padding.
 
-    Returns:
-        `(places, at)`: int64 `[n, 2]`, (row, position) in `ids` and (row,
-        column) in a matrix whose columns `ids` names.
+    Returns `(places, at)`, int64 `[n, 2]`: (row, position) in `ids`, and (row,
+    column) in a matrix whose columns `ids` names.
     """
     places = tf.where(ids >= 0)
     return places, tf.stack([places[:, 0], tf.gather_nd(ids, places)], axis=1)

@@ -113,9 +113,9 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
     argument = code.co_varnames[1] if code.co_argcount > 1 else "inputs"
     names = list(_names(shapes, argument))
     # With more than five inputs there are too many combinations to try.
-    trials = itertools.product(_TYPES, repeat=len(names))
-    if len(names) > 5:
-        trials = ([dtype] * len(names) for dtype in _TYPES)
+    trials = [(dtype,) * len(names) for dtype in _TYPES]
+    if len(names) <= 5:
+        trials = list(itertools.product(_TYPES, repeat=len(names)))
     error = None
     for types in sorted(trials, key=lambda x: -x.count(_TYPES[0])):
         specs = [

@@ -56,7 +56,8 @@ class HeadLayer(keras.layers.Layer):
 class TopK(HeadLayer):
     """The k best classes of a head, `(ids, scores)`; see `OutputHead.top_k`.
 
-    Scores below `threshold` are 0 and their ids -1.
+    Scores below `threshold` are 0 and their ids -1. With a filter, `kind`, it
+    is called with features and the filter's ids `[batch, p]`.
     """
 
     def __init__(
@@ -64,25 +65,41 @@ class TopK(HeadLayer):
         head: OutputHead,
         k: int,
         threshold: float | str | None = None,
+        kind: str | None = None,
+        max_excluded: int = filters.MAX_EXCLUDED,
+        boost: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(head, **kwargs)
-        self.k = k
-        self.threshold = threshold
+        self.k, self.threshold = k, threshold
+        self.kind, self.max_excluded = kind, max_excluded
+        self.boost = boost
 
-    def get_config(self) -> Config:
-        own = {"k": self.k, "threshold": self.threshold}
-        return {**super().get_config(), **own}
+    # Keras hands these methods as many inputs as `call` is given.
+    def build(
+        self, features_shape: Shape, ids_shape: Shape | None = None
+    ) -> None:
+        super().build(features_shape)
 
-    def call(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        least = threshold_of(self.threshold, self.head)
-        return above(least, *self.search(features))
-
-    def search(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.head.top_k(features, self.k)
+    def call(
+        self, features: tf.Tensor, ids: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if self.kind is None:
+            found = self.head.top_k(features, self.k)
+        else:
+            found = filters.filtered_top_k(
+                self.head,
+                features,
+                ids,
+                self.k,
+                self.kind,
+                most=self.max_excluded,
+                boost=self.boost,
+            )
+        return above(threshold_of(self.threshold, self.head), *found)
 
     def compute_output_spec(
-        self, features: keras.KerasTensor
+        self, features: keras.KerasTensor, ids: keras.KerasTensor | None = None
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         shape = (*features.shape[:-1], self.k)
         return (
@@ -90,57 +107,15 @@ class TopK(HeadLayer):
             keras.KerasTensor(shape, dtype="float32"),
         )
 
-
-@keras.saving.register_keras_serializable("tfxclass")
-class FilteredTopK(TopK):
-    """`TopK` of features and ids `[batch, p]` of a filter."""
-
-    def __init__(
-        self,
-        head: OutputHead,
-        k: int,
-        threshold: float | str | None = None,
-        kind: str = filters.EXCLUDE,
-        max_excluded: int = filters.MAX_EXCLUDED,
-        boost: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(head, k, threshold, **kwargs)
-        self.kind, self.max_excluded = kind, max_excluded
-        self.boost = boost
-
-    # Keras hands these methods as many inputs as `call` has.
-    def build(  # type: ignore[override]
-        self, features_shape: Shape, ids_shape: Shape
-    ) -> None:
-        super().build(features_shape)
-
-    def call(  # type: ignore[override]
-        self, features: tf.Tensor, ids: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        found = filters.filtered_top_k(
-            self.head,
-            features,
-            ids,
-            self.k,
-            self.kind,
-            most=self.max_excluded,
-            boost=self.boost,
-        )
-        return above(threshold_of(self.threshold, self.head), *found)
-
-    def compute_output_spec(  # type: ignore[override]
-        self, features: keras.KerasTensor, ids: keras.KerasTensor
-    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        return super().compute_output_spec(features)
-
     def get_config(self) -> Config:
-        own = {
+        return {
+            **super().get_config(),
+            "k": self.k,
+            "threshold": self.threshold,
             "kind": self.kind,
             "max_excluded": self.max_excluded,
             "boost": self.boost,
         }
-        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -234,15 +209,14 @@ def top_k(
         return TopKModel(given, best)
     if isinstance(exclude, keras.KerasTensor):
         filters.check_excluded(exclude, inputs)
-        best = FilteredTopK(head, k, threshold, kind)(features, exclude)
+        best = TopK(head, k, threshold, kind)(features, exclude)
         return TopKModel(given, best)
     width = boost is not None or exclude or only
     width = None if width is True else check_positive_int(kind, width)
     name = filters.INPUTS[kind]
     ids = keras.Input([width], dtype="int64", name=name)
     most = filters.MAX_EXCLUDED if width is None else width
-    layer = FilteredTopK(head, k, threshold, kind, most, boost)
-    best = layer(features, ids)
+    best = TopK(head, k, threshold, kind, most, boost)(features, ids)
     if isinstance(given, dict):
         return TopKModel({**given, name: ids}, best)
     return TopKModel([*inputs, ids], best)

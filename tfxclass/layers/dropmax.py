@@ -190,7 +190,7 @@ class DropMax(SampledSoftmax):
         self.random = keras.random.SeedGenerator(self.seed)
 
     def _weight(self, name, options):
-        """The weight of a regularizer; None where the mode has none."""
+        """The weight of a regularizer; None for a mode without it."""
         defaults, given = _WEIGHTS[self.mode], options.get(name)
         if given is None:
             return defaults.get(name)

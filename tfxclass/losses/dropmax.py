@@ -83,14 +83,13 @@ def training_loss(
     row_weights: tf.Tensor,
     class_weights: tf.Tensor,
 ) -> tf.Tensor:
-    """Cross-entropy of the masked softmax and the regularisers.
+    """Cross-entropy of the masked softmax and the regularizers.
 
-    Holds no matrix of the shape of the logits but the matrices of `rows` and
+    It holds no matrix of the shape of the logits but the matrices of `rows` and
     their gradients.
 
     Args:
-        masking: `Masking`.
-        rows: `Rows`.
+        masking, rows: as their classes say.
         targets: `Targets` whose ids are columns.
         row_weights: float32 `[batch, 1]`, of the rows' cross-entropies.
         class_weights: float32 `[n]` or `[batch, n]`, of the regularisers of
@@ -219,16 +218,8 @@ def concrete_log_mask(
 ) -> tf.Tensor:
     """log z of the concrete relaxation, differentiable by `retain_logits`.
 
-    z = sigmoid((logit(rho) + logit(u)) / temperature): above a half with
-    probability rho, and nearly 0 or 1 at a low temperature.
-
-    Args:
-        retain_logits: float32 `[..., n]`, of rho.
-        draws: float32, u in (0, 1), a shape that broadcasts with them.
-        temperature: float > 0.
-
-    Returns:
-        float32, log z.
+    z = sigmoid((logit(rho) + logit(u)) / temperature), for samples u in (0, 1):
+    above a half with probability rho, and nearly 0 or 1 at a low temperature.
 
     References:
         Maddison et al., The Concrete Distribution, ICLR 2017.
@@ -363,17 +354,9 @@ def mixture_log_probabilities(
 ) -> tf.Tensor:
     """Equation 17: log of the mean softmax over samples of Bernoulli masks.
 
-    All rows share the draws, so that the answer for one does not depend on
-    its batch. Ops are TensorFlow's own.
-
-    Args:
-        logits: float32 `[batch, n]`, o.
-        retain_logits: float32 `[batch, n]` or scalar, of rho.
-        num_samples: int.
-        seed: int.
-
-    Returns:
-        float32 `[batch, n]`, whose exponentials sum up to 1.
+    All rows share the samples, so that the answer for one does not depend on
+    its batch. Ops are TensorFlow's own. `logits` are o `[batch, n]`, and
+    `retain_logits` of rho, `[batch, n]` or a scalar.
     """
     width = tf.shape(logits)[1]
 

@@ -1,7 +1,5 @@
 """Losses as functions: NCE, negative sampling, and cross-entropy in blocks."""
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from tfxclass.core.targets import Targets
@@ -9,7 +7,6 @@ from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
 from tfxclass.rows import loss
 from tfxclass.rows.class_rows import ClassRows
-from tfxclass.rows.class_rows import in_blocks
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
 
@@ -125,23 +122,3 @@ def linear_cross_entropy(
     """
     rows = ClassRows(kernel, bias, normalize)
     return loss.cross_entropy([(queries, rows)], targets, margin=margin)
-
-
-def block_cross_entropy(
-    queries: Sequence[tf.Tensor], kernels: Sequence[tf.Tensor], targets: Targets
-) -> tf.Tensor:
-    """Cross-entropy of one softmax over the classes of all `kernels`.
-
-    Classes are numbered consecutively, so the classes of the second matrix
-    follow those in the first.
-
-    Args:
-        queries: list of float32 `[batch, width_i]`. The logits of matrix i are
-            `queries[i] . rows`.
-        kernels: list of float32 tensors `[size_i, width_i]` of known sizes.
-        targets: `Targets`.
-
-    Returns:
-        float32 `[batch]`, as `linear_cross_entropy`.
-    """
-    return loss.cross_entropy(list(zip(queries, in_blocks(kernels))), targets)
