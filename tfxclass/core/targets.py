@@ -164,7 +164,10 @@ def _as_rows(labels, leading_shape):
     _check_static_shape(labels, leading)
     shape = tf.shape(ids)
     check = require(
-        tf.reduce_all(_padded(shape, rank) == leading)
+        # -1 where there are fewer dimensions.
+        tf.reduce_all(
+            tf.pad(shape, [[0, rank]], constant_values=-1)[:rank] == leading
+        )
         & (tf.size(shape) <= rank + 1),
         "labels_must_have_the_shape_of_features",
         f"{_SHAPES} Received: shapes of labels and features",
@@ -194,11 +197,6 @@ def _check_static_shape(labels, leading):
             f"{_SHAPES} Received: labels of shape {shape} with features of "
             f"shape {known} without their last dimension."
         )
-
-
-def _padded(shape, rank):
-    """The first `rank` numbers of `shape`, -1 where there are fewer."""
-    return tf.pad(shape, [[0, rank]], constant_values=-1)[:rank]
 
 
 def _names(names):

@@ -34,7 +34,7 @@ class HeadFeatures(keras.layers.Layer):
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
-        (head,) = [x for x in flat_layers(model) if isinstance(x, OutputHead)]
+        head = find_head(model)
         # Untracked: the head of another model may read these features.
         self.read = lambda: (model, head)
         of_head = {id(x) for x in flat_layers(head)}
@@ -206,7 +206,7 @@ def find_head(model: keras.Model) -> OutputHead:
     """
     if not isinstance(model, keras.Model):
         raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
-    heads = [layer for layer in flat_layers(model) if _is_head(layer)]
+    heads = [x for x in flat_layers(model) if isinstance(x, OutputHead)]
     if len(heads) != 1:
         raise ValueError(
             "The model must have exactly one head of tfxclass.layers. "
@@ -214,10 +214,6 @@ def find_head(model: keras.Model) -> OutputHead:
             f"{model.name!r}."
         )
     return heads[0]
-
-
-def _is_head(layer):
-    return isinstance(layer, OutputHead)
 
 
 def encoder_of(
@@ -239,15 +235,11 @@ def encoder_of(
     except (AttributeError, ValueError):
         features = None
     is_in_graph = inputs and features is not None
-    if not is_in_graph or not _ends(model, head):
+    if not is_in_graph or not any(x is head.output for x in model.outputs):
         return *_called(model, head), head
     if isinstance(features, (list, tuple)):
         features = features[0]
     return _inputs_of(features, inputs), features, head
-
-
-def _ends(model, head):
-    return any(output is head.output for output in model.outputs)
 
 
 def _called(model, head):

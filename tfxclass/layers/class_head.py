@@ -102,10 +102,20 @@ class ClassHead(OutputHead):
                 "The class vectors of a head with `tied_to` are float32. "
                 f'Received: kernel_dtype="{self.kernel_dtype}"'
             )
-        self._check_bias()
         self._check_options()
 
     def _check_options(self):
+        is_zero = isinstance(self.bias_initializer, keras.initializers.Zeros)
+        if not self.use_bias and not is_zero:
+            raise ValueError(
+                "`bias_initializer` needs `use_bias=True`. Received: "
+                f"bias_initializer={self.bias_initializer!r}"
+            )
+        if self.use_bias and self.cosine is not None:
+            raise ValueError(
+                '`use_bias=True` needs similarity="dot". Received: '
+                'similarity="cosine".'
+            )
         used = [] if self.loss_options is None else self.loss_options.used
         if "temperature" in used and self.cosine is not None:
             raise ValueError(
@@ -155,19 +165,6 @@ class ClassHead(OutputHead):
     @thresholds.setter
     def thresholds(self, values: ArrayLike | None) -> None:
         self._thresholds = _checked_thresholds(values, self.num_classes)
-
-    def _check_bias(self):
-        is_zero = isinstance(self.bias_initializer, keras.initializers.Zeros)
-        if not self.use_bias and not is_zero:
-            raise ValueError(
-                "`bias_initializer` needs `use_bias=True`. Received: "
-                f"bias_initializer={self.bias_initializer!r}"
-            )
-        if self.use_bias and self.cosine is not None:
-            raise ValueError(
-                '`use_bias=True` needs similarity="dot". Received: '
-                'similarity="cosine".'
-            )
 
     def __call__(self, features: Any, *args: Any, **kwargs: Any) -> Any:
         if self.tie is not None and not self.tie.is_found:

@@ -12,6 +12,7 @@ from tfxclass.checks import as_ids
 from tfxclass.checks import check_class_order
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.head_weights import constant
 from tfxclass.ops import placement
 
 #: Names of the weights of the table begin with it.
@@ -137,19 +138,13 @@ def weight_specs(columns: Any, num_classes: int) -> list[WeightSpec]:
         WeightSpec(
             f"{PREFIX}{i}",
             (num_classes, *column.shape),
-            _initializer(column.values),
+            "zeros" if column.values is None else constant(column.values),
             column.dtype,
             trainable=False,
             is_rows=False,
         )
         for i, column in enumerate(keras.tree.flatten(columns))
     ]
-
-
-def _initializer(values):
-    if values is None:
-        return "zeros"
-    return lambda shape, dtype=None: tf.constant(values)
 
 
 def checked_ids(ids: Any, num_classes: int) -> np.ndarray:

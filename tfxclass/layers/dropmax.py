@@ -365,7 +365,10 @@ class DropMax(SampledSoftmax):
         if sample is not None:
             ids, class_weights = sample.ids, sample.inverse_counts
             targets = Targets(sample.positions, targets.weights)
-        retain = self._retain_logits(queries, ids)
+        if self.retain is None:
+            retain = tf.constant(self.retained.retain_logit)
+        else:
+            retain = self._affine(queries, self.retain, ids)
         ranked = self.retained.expected(logits, retain)
         residual = None
         if self.mode == "posterior":
@@ -381,12 +384,6 @@ class DropMax(SampledSoftmax):
             class_weights,
         )
         return losses, ranked
-
-    def _retain_logits(self, queries, ids):
-        """Logits of rho, float32 `[rows, n]`; a scalar where rho is given."""
-        if self.retain is None:
-            return tf.constant(self.retained.retain_logit)
-        return self._affine(queries, self.retain, ids)
 
     def _affine(self, queries, matrix, ids):
         """Logits of the classes `ids`, or of all."""

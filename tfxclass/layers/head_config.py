@@ -20,6 +20,7 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_distinct_names
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.head_weights import constant
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.text_files import is_one_line
 from tfxclass.types import Config
@@ -73,14 +74,10 @@ def offset_specs(
     ends = np.cumsum(sizes)
     return [
         WeightSpec(
-            name, (size,), _constant(offsets[end - size : end]), trainable=False
+            name, (size,), constant(offsets[end - size : end]), trainable=False
         )
         for name, size, end in zip(names, sizes, ends, strict=True)
     ]
-
-
-def _constant(values):
-    return lambda shape, dtype=None: tf.constant(values)
 
 
 def packed_names(names: Sequence[str] | None) -> dict[str, str] | None:

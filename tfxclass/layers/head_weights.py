@@ -1,6 +1,7 @@
 """The weights of an output layer: what is declared, and how they are made."""
 
 import contextlib
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -115,6 +116,11 @@ def add_weights(
         if spec.is_class_matrix
     }
     return found, matrices
+
+
+def constant(values: np.ndarray) -> Callable[..., tf.Tensor]:
+    """An initializer that gives these numbers, in their own type."""
+    return lambda shape, dtype=None: tf.constant(values)
 
 
 def random_projection(

@@ -17,6 +17,7 @@ from tfxclass.layers.class_growth import TreeGrowth
 from tfxclass.layers.class_growth import changed_tree
 from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.head_weights import constant
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.ops import class_tree
@@ -317,7 +318,7 @@ def _constant(name, array):
     return WeightSpec(
         name,
         array.shape,
-        lambda shape, dtype: tf.constant(array),
+        constant(array),
         dtype="int64",
         trainable=False,
         is_rows=False,

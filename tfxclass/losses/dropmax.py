@@ -98,7 +98,12 @@ def training_loss(
     Returns:
         float32 `[batch]`, 0 for rows without labels.
     """
-    names = [k for k, x in rows._asdict().items() if _is_matrix(x)]
+    # Not what a mode has not, nor a given rho, which is a scalar.
+    names = [
+        name
+        for name, x in rows._asdict().items()
+        if x is not None and x.shape.rank == 2
+    ]
 
     def loss_of(start, *given):
         matrices, given = given[: len(names)], given[len(names) :]
@@ -115,10 +120,6 @@ def training_loss(
         [targets.ids, targets.weights, row_weights, class_weights],
         masking.num_samples,
     )
-
-
-def _is_matrix(x):
-    return x is not None and x.shape.rank == 2
 
 
 def _block_loss(masking, start, rows, targets, row_weights, class_weights):
