@@ -349,8 +349,7 @@ def require(
         *message: str, and tensors, which are printed among them.
 
     Returns:
-        An operation on which what needs the condition should depend; None
-        when executing eagerly.
+        An operation to depend on; None when executing eagerly.
     """
     if tf.executing_eagerly():
         if condition:

@@ -103,10 +103,8 @@ def filtered_top_k(
     raised.
 
     Args:
-        head: the head.
-        features: float `[..., dim]`.
+        head, features, k: as for `head.top_k`.
         ids: integers `[batch, p]`, -1 is padding.
-        k: int.
         kind: `EXCLUDE`, `ONLY` or `BOOST`.
         search: what finds classes and logits, by default the head.
         most: int, ids of a row for which there is room where p is not known
@@ -114,8 +112,6 @@ def filtered_top_k(
         boost: float > 0, what `BOOST` adds to the logits of `ids`, where
             repeated ids count once.
 
-    Returns:
-        `(ids, scores)`: int64 and float32 `[..., k]`.
     """
     ids = checked_ids(ids, features, head)
     rows, search = flatten(features), search or head

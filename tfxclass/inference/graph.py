@@ -20,16 +20,100 @@ from tfxclass.types import Shape
 _TYPES = ("float32", "int64", "string")
 
 
+def find_head(model: keras.Model) -> OutputHead:
+    """The head that ends `model`.
+
+    Raises:
+        ValueError: no model, no head, or several.
+    """
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
+    heads = [x for x in flat_layers(model) if isinstance(x, OutputHead)]
+    if len(heads) != 1:
+        raise ValueError(
+            "The model must have exactly one head of tfxclass.layers. "
+            f"Received: {[head.name for head in heads]} in model "
+            f"{model.name!r}."
+        )
+    return heads[0]
+
+
+def encoder_of(
+    model: keras.Model,
+) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
+    """`(inputs, features, head)`: symbolic inputs, and what the head reads.
+
+    Where the head is no layer of the model's graph, as in a subclassed model,
+    features are what a `HeadFeatures` finds.
+
+    Raises:
+        ValueError: as `find_head`, for models that were not built, and where
+            the head is followed by something.
+    """
+    head = find_head(model)
+    inputs = getattr(model, "inputs", None)
+    try:
+        features = head.input
+    except (AttributeError, ValueError):
+        features = None
+    is_in_graph = inputs and features is not None
+    if not is_in_graph or not any(x is head.output for x in model.outputs):
+        return *_called(model, head), head
+    if isinstance(features, (list, tuple)):
+        features = features[0]
+    return _inputs_of(features, inputs), features, head
+
+
+def _called(model, head):
+    """Inputs of a model, and features that calling it finds."""
+    if not head.built:
+        raise ValueError(
+            "The model must be built. Received: "
+            f"{type(model).__name__} {model.name!r}, whose head {head.name!r} "
+            "has no weights. Call it on a batch first, or begin it with a "
+            "keras.Input."
+        )
+    layer = HeadFeatures(model)
+    given = getattr(model, "input", None)
+    if given is None:
+        given = symbolic_inputs(model, layer)
+    features = layer(given)
+    return _inputs_of(features, keras.tree.flatten(given)), features
+
+
+def is_called(features: keras.KerasTensor) -> bool:
+    """Whether a `HeadFeatures` found them."""
+    return any(isinstance(x, HeadFeatures) for x in layers_before(features))
+
+
+def _inputs_of(tensor, inputs):
+    """The symbolic `inputs` that `tensor` depends on: not a head's labels."""
+    before = set(map(id, tensors_before(tensor)))
+    return [x for x in inputs if id(x) in before]
+
+
+def inputs_as_given(
+    model: keras.Model, inputs: list[keras.KerasTensor]
+) -> list[keras.KerasTensor] | dict[str, keras.KerasTensor] | keras.KerasTensor:
+    """`inputs` in the structure of `model`'s, or Keras warns of each call."""
+    given = getattr(model, "input", None)  # Sequential may have none.
+    if given is None:
+        shapes = (model.get_build_config() or {}).get("input_shape")
+        if isinstance(shapes, dict):
+            return {x.name: x for x in inputs}
+    if isinstance(given, dict):
+        wanted = {id(x) for x in inputs}
+        return {k: x for k, x in given.items() if id(x) in wanted}
+    return inputs[0] if len(inputs) == 1 else inputs
+
+
 @keras.saving.register_keras_serializable("tfxclass")
 class HeadFeatures(keras.layers.Layer):
     """The features that the head of a model reads.
 
-    It calls the model and takes what the head was given. The weights of the
-    model but the head's are weights of this layer.
-
-    Args:
-        model: a built `keras.Model` with one head.
-        **kwargs: `keras.layers.Layer`'s arguments.
+    It calls the model, which is built and has one head, and takes what the head
+    was given. The weights of the model but the head's are weights of this
+    layer.
     """
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
@@ -94,10 +178,6 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
     model takes are used, float32 before int64 before string. But where the
     model casts a float input to integers, as an `Embedding` does, or to string,
     the input is int64 or string.
-
-    Args:
-        model: a built model.
-        layer: its `HeadFeatures`.
 
     Raises:
         ValueError: the model was not called, or takes none of these types.
@@ -196,90 +276,3 @@ def _type_of(x):
     if any(y.dtype == tf.string for y in casts):
         return tf.string
     return tf.int64 if any(y.dtype.is_integer for y in casts) else x.dtype
-
-
-def find_head(model: keras.Model) -> OutputHead:
-    """The head that ends `model`.
-
-    Raises:
-        ValueError: no model, no head, or several.
-    """
-    if not isinstance(model, keras.Model):
-        raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
-    heads = [x for x in flat_layers(model) if isinstance(x, OutputHead)]
-    if len(heads) != 1:
-        raise ValueError(
-            "The model must have exactly one head of tfxclass.layers. "
-            f"Received: {[head.name for head in heads]} in model "
-            f"{model.name!r}."
-        )
-    return heads[0]
-
-
-def encoder_of(
-    model: keras.Model,
-) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
-    """`(inputs, features, head)`: symbolic inputs, and what the head reads.
-
-    Where the head is no layer of the model's graph, as in a subclassed model,
-    features are what a `HeadFeatures` finds.
-
-    Raises:
-        ValueError: as `find_head`, for models that were not built, and where
-            the head is followed by something.
-    """
-    head = find_head(model)
-    inputs = getattr(model, "inputs", None)
-    try:
-        features = head.input
-    except (AttributeError, ValueError):
-        features = None
-    is_in_graph = inputs and features is not None
-    if not is_in_graph or not any(x is head.output for x in model.outputs):
-        return *_called(model, head), head
-    if isinstance(features, (list, tuple)):
-        features = features[0]
-    return _inputs_of(features, inputs), features, head
-
-
-def _called(model, head):
-    """Inputs of a model, and features that calling it finds."""
-    if not head.built:
-        raise ValueError(
-            "The model must be built. Received: "
-            f"{type(model).__name__} {model.name!r}, whose head {head.name!r} "
-            "has no weights. Call it on a batch first, or begin it with a "
-            "keras.Input."
-        )
-    layer = HeadFeatures(model)
-    given = getattr(model, "input", None)
-    if given is None:
-        given = symbolic_inputs(model, layer)
-    features = layer(given)
-    return _inputs_of(features, keras.tree.flatten(given)), features
-
-
-def is_called(features: keras.KerasTensor) -> bool:
-    """Whether a `HeadFeatures` found them."""
-    return any(isinstance(x, HeadFeatures) for x in layers_before(features))
-
-
-def _inputs_of(tensor, inputs):
-    """The symbolic `inputs` that `tensor` depends on: not a head's labels."""
-    before = set(map(id, tensors_before(tensor)))
-    return [x for x in inputs if id(x) in before]
-
-
-def inputs_as_given(
-    model: keras.Model, inputs: list[keras.KerasTensor]
-) -> list[keras.KerasTensor] | dict[str, keras.KerasTensor] | keras.KerasTensor:
-    """`inputs` in the structure of `model`'s, or Keras warns of each call."""
-    given = getattr(model, "input", None)  # Sequential may have none.
-    if given is None:
-        shapes = (model.get_build_config() or {}).get("input_shape")
-        if isinstance(shapes, dict):
-            return {x.name: x for x in inputs}
-    if isinstance(given, dict):
-        wanted = {id(x) for x in inputs}
-        return {k: x for k, x in given.items() if id(x) in wanted}
-    return inputs[0] if len(inputs) == 1 else inputs

@@ -24,10 +24,6 @@ class HeadLayer(keras.layers.Layer):
     """Base class of layers that answer with the weights of a head.
 
     The head is a layer of this one: it is built and saved with it.
-
-    Args:
-        head: the head; may be built already.
-        **kwargs: `keras.layers.Layer`'s arguments.
     """
 
     def __init__(self, head: OutputHead, **kwargs: Any) -> None:

@@ -19,10 +19,8 @@ from tfxclass.trees.tree_rows import rows_to_new
 class ClassGrowth:
     """Tells where the class vectors of new and kept classes come from.
 
-    `tfxclass.add_classes` and its like call it.
-
-    Args:
-        head: a built head that gives `class_weights`.
+    `tfxclass.add_classes` and its like call it, for a built head that gives
+    `class_weights`.
     """
 
     def __init__(self, head: keras.layers.Layer) -> None:
@@ -112,11 +110,7 @@ def _set_rows(weight, values, ids, means, rows):
 
 
 class TreeGrowth:
-    """As `ClassGrowth`, for trees, whose vectors belong to nodes.
-
-    Args:
-        head: a built `HierarchicalSoftmax`.
-    """
+    """As `ClassGrowth`, for a tree, whose vectors belong to nodes."""
 
     def __init__(self, head: keras.layers.Layer) -> None:
         self._head = head

@@ -161,12 +161,7 @@ def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
 
 
 class Table:
-    """The class features of a head that is built.
-
-    Args:
-        columns: structure of `Column`.
-        weights_by_name: dict of the head's weights.
-    """
+    """The class features of a built head, in the structure of `columns`."""
 
     def __init__(
         self, columns: Any, weights_by_name: dict[str, keras.Variable]

@@ -236,11 +236,7 @@ class OutputHead(keras.layers.Layer):
         return self.objective.activation
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
-        """The weights of the head for features of width `dim`.
-
-        Returns:
-            List of `WeightSpec`; weights are made in this order.
-        """
+        """The weights for features of width `dim`, made in this order."""
         raise NotImplementedError
 
     def device_specs(self, dim: int) -> list[WeightSpec]:
@@ -399,10 +395,7 @@ class OutputHead(keras.layers.Layer):
 
         A subclass adds the values that its configuration has for each class.
         """
-        return {
-            **self.get_config(),
-            **head_config.changed(self, change),
-        }
+        return {**self.get_config(), **head_config.changed(self, change)}
 
     @do_not_convert
     def logits(self, features: Array) -> tf.Tensor:
@@ -460,9 +453,7 @@ class OutputHead(keras.layers.Layer):
     def parts(self, features: tf.Tensor, weights: Any = None) -> Parts:
         """Lists `(queries, ClassRows)`, which together give all logits.
 
-        Args:
-            features: float `[..., dim]`.
-            weights: list of `ClassRows`; None for `class_rows`.
+        `weights` are a list of `ClassRows`; None for `class_rows`.
         """
         rows = self.class_rows() if weights is None else weights
         queries = self.part_queries(flatten(features))
@@ -507,9 +498,8 @@ class OutputHead(keras.layers.Layer):
     ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
         """Weighs labels by `loss_options`.
 
-        Returns:
-            `(targets, finish)`: `Targets` with their weights, and a function
-            that is applied to the losses `[rows]`, without penalties.
+        Returns `(targets, finish)`: `Targets` with their weights, and a
+        function that is applied to the losses `[rows]`, without penalties.
         """
         options = self.loss_options
         if options is None:

@@ -41,10 +41,8 @@ class Masking(NamedTuple):
     """How classes are dropped, and what that costs: see `DropMax`.
 
     Attributes:
-        mode: str.
-        num_samples: int, masks of a row.
-        temperature: float, of the concrete relaxation.
-        weights: dict, the weights of the mode's regularisers by name.
+        mode, num_samples, temperature: of `DropMax`.
+        weights: dict, the weights of the mode's regularizers by name.
         margin: function of the target logits, or None.
         draw: function of a block's first row, an int64 scalar, and a shape
             `[num_samples, rows, n]`; returns uniform samples, float32.
@@ -322,9 +320,6 @@ def stationary_logits(
     If there are several solutions, it is the one that gradient descent reaches
     from zeros, the greatest in p and in r: with p and r on the left sides,
     either right side rises with the other unknown, and short steps only fall.
-
-    Args:
-        kl_weight, auxiliary_weight, entropy_weight: floats >= 0.
 
     Returns:
         `(p, r)`, floats from -10 to 0; -10 where the weights have no greater
