@@ -232,6 +232,8 @@ def test_sample_weights_of_several_labels_warn_once():
     model.evaluate(x, rows, sample_weight=np.ones(ROWS), **OPTIONS)
     for labels in (y, y[:, np.newaxis]):
         model.fit(x, labels, class_weight=weights, **OPTIONS)
+    sequences = np.repeat(x[:, np.newaxis], 2, axis=1)
+    model.fit(sequences, rows, sample_weight=np.ones(rows.shape), **OPTIONS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])

@@ -310,7 +310,7 @@ class HeadLoss(keras.losses.Loss):
         if sample_weight is not None:
             forward_lib.check_weight_shape(sample_weight, y_pred.shape[:-1])
             if forward.training:
-                _warn_of_class_weight(forward.head, y_true)
+                _warn_of_class_weight(forward.head, y_true, sample_weight)
         # By its name TensorBoard draws all of the head's loss as one box.
         with tf.name_scope(forward.head.name):
             losses, forward.ranking = forward.head.compute_step(
@@ -327,15 +327,16 @@ class HeadLoss(keras.losses.Loss):
         return {**super().get_config(), "head_name": self.head_name}
 
 
-def _warn_of_class_weight(head, labels):
+def _warn_of_class_weight(head, labels, weights):
     """Warns once of weights that Keras may have made of `class_weight`.
 
-    Keras turns `class_weight` into sample weights before it calls a loss, and
-    the loss sees these alone.
+    Keras turns `class_weight` into a weight for each row before it calls a
+    loss, and the loss sees these weights alone.
     """
     shape = tf.TensorShape(getattr(labels, "shape", None))
     has_several = shape.rank is not None and shape.rank > 1 and shape[-1] != 1
-    if head.has_warned or not has_several:
+    is_of_rows = tf.TensorShape(weights.shape).rank in (None, 1)
+    if head.has_warned or not has_several or not is_of_rows:
         return
     head.has_warned = True
     warnings.warn(
