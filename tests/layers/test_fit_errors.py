@@ -232,6 +232,9 @@ def test_sample_weights_of_several_labels_warn_once():
     model.evaluate(x, rows, sample_weight=np.ones(ROWS), **OPTIONS)
     for labels in (y, y[:, np.newaxis]):
         model.fit(x, labels, class_weight=weights, **OPTIONS)
+    head = layers.SampledSoftmax(CLASSES, num_sampled=18)
+    model = keras.Sequential([keras.Input([2, DIM]), head])
+    model.compile("sgd", loss=head.loss)
     sequences = np.repeat(x[:, np.newaxis], 2, axis=1)
     model.fit(sequences, rows, sample_weight=np.ones(rows.shape), **OPTIONS)
 
