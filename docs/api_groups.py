@@ -88,7 +88,6 @@ GROUPS = {
             "sparsemax_loss",
             "softmax_cross_entropy",
             "linear_cross_entropy",
-            "block_cross_entropy",
             "noise_contrastive_loss",
             "negative_sampling_loss",
             "cosface",
@@ -199,7 +198,6 @@ MEMBERS = {
     ],
     "calibration.Reliability": ["expected_calibration_error"],
     "data.XCFile": ["batches", "counts"],
-    "layers.HierarchicalSoftmax": ["root_probability", "top_k"],
     "layers.OutputHead": [
         "loss",
         "compute_loss",

@@ -416,7 +416,6 @@ NEEDS = {
 #: What follows from a name that has a public way in its place, or None.
 WARNS = {
     private.SCRATCH_GRAPH_USE: "may fail before its first step",
-    private.ARGUMENT_OF_FIT: "`class_weight` of `fit` is not checked",
     **dict.fromkeys(private.METRICS, "Slow metrics"),
     "tf.__internal__.eager_context.eager_mode": None,
     "ops.gradient_registry._registry": "memory of models is kept",
@@ -466,12 +465,12 @@ class TestMissingNames:
         """Of each consequence; the model is trained as with the names."""
         lost = {*WARNS} - {*private.METRICS}
         keras.utils.set_random_seed(0)
-        expected = fit("sgd", sample_weight=np.ones(4))
+        expected = fit("sgd")
         lose(*lost)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             keras.utils.set_random_seed(0)
-            found = fit("sgd", sample_weight=np.ones(4))
+            found = fit("sgd")
         texts = [str(warning.message) for warning in caught]
         texts = [text for text in texts if private.TESTED in text]
         for name in lost:

@@ -50,7 +50,7 @@ from tfxclass.growth.initialize_classes import initialize_classes
 from tfxclass.growth.remove_classes import remove_classes
 from tfxclass.growth.replace_head import replace_head
 from tfxclass.growth.replace_head import to_dense
-from tfxclass.inference.retain_probabilities import retain_probabilities
+from tfxclass.inference.top_k import retain_probabilities
 from tfxclass.inference.top_k import top_k
 from tfxclass.ops.library import show_build
 from tfxclass.planning.memory import Estimate

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.layers.class_head import FullSoftmax
 from tfxclass.layers.cosine import Cosine
-from tfxclass.layers.full_softmax import FullSoftmax
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.optimizers import HeadAdam

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.class_head import FullSoftmax
 from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.types import Columns

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.class_head import FullSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.optimizers import LazyAdam
 from tfxclass_text.embeddings import training_batches

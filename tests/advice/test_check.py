@@ -8,7 +8,7 @@ import tensorflow as tf
 import tfxclass
 from tests.support.contract import make_model
 from tfxclass import layers
-from tfxclass.losses import fit_checks
+from tfxclass.advice import model_checks
 
 CLASSES, DIM = 20, 8
 
@@ -61,7 +61,7 @@ def test_a_metric_of_another_output_is_fine():
 
 
 def test_a_dense_optimizer_of_a_large_sampled_head(monkeypatch):
-    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", CLASSES * DIM)
+    monkeypatch.setattr(model_checks, "_LARGE_MATRIX", CLASSES * DIM)
     problem = problem_of(with_optimizer("adam", sampled()))
     assert problem.startswith("Adam updates all 20") and "HeadAdam" in problem
 
@@ -78,13 +78,13 @@ def test_a_dense_optimizer_of_a_large_sampled_head(monkeypatch):
     ids=["sgd", "lazy", "scaled"],
 )
 def test_optimizers_of_touched_rows_are_fine(monkeypatch, optimizer):
-    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", 1)
+    monkeypatch.setattr(model_checks, "_LARGE_MATRIX", 1)
     assert not tfxclass.check(with_optimizer(optimizer(), sampled()))
 
 
 def test_dense_optimizers_of_few_classes_and_full_heads_are_fine(monkeypatch):
     assert not tfxclass.check(with_optimizer("adam", sampled()))
-    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", 1)
+    monkeypatch.setattr(model_checks, "_LARGE_MATRIX", 1)
     full = with_optimizer("adam", layers.FullSoftmax(CLASSES))
     assert not tfxclass.check(full)
 
@@ -127,6 +127,7 @@ def test_class_weight_with_several_labels_a_row(labels, is_wrong):
         ),
         ([0, -5], "`labels` has labels from -5 to 0"),
         ([[1, -1], [0, 2]], None),
+        (np.full([4, 2], -1), "All labels are -1"),
         (np.zeros([0], int), None),
     ],
 )

@@ -241,7 +241,7 @@ def test_a_threshold_and_a_file(tmp_path):
 
 def test_bad_filters():
     model = make_model()
-    with pytest.raises(ValueError, match="one without the other"):
+    with pytest.raises(ValueError, match="Give one of `exclude`"):
         tfxclass.top_k(model, K, exclude=True, only=True)
     with pytest.raises(ValueError, match="`exclude` must be a positive"):
         tfxclass.top_k(model, K, exclude=0)

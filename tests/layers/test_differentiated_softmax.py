@@ -18,6 +18,8 @@ from tests.support.contract import data
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass.rows import blocks
+from tfxclass.rows.class_matrix import in_blocks
+from tfxclass.rows.loss import cross_entropy
 
 BLOCKS = [(10, 5), (20, 2), (30, 1)]
 
@@ -44,7 +46,7 @@ LABELS = np.array(
 
 
 @pytest.mark.parametrize("block_logits", [1, 1 << 21])
-def test_block_cross_entropy(block_logits, monkeypatch):
+def test_cross_entropy_of_parts(block_logits, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK_LOGITS", block_logits)
     random = np.random.default_rng(0)
     batch = len(LABELS)
@@ -60,9 +62,9 @@ def test_block_cross_entropy(block_logits, monkeypatch):
     given = [tf.constant(x, tf.float32) for x in queries + kernels]
     with tf.GradientTape() as tape:
         tape.watch(given)
-        result = losses.block_cross_entropy(
-            given[:3], given[3:], losses.as_targets(LABELS, sum(SIZES))
-        )
+        parts = list(zip(given[:3], in_blocks(given[3:])))
+        targets = losses.as_targets(LABELS, sum(SIZES))
+        result = cross_entropy(parts, targets)
     np.testing.assert_allclose(
         result, in_numpy(queries + kernels), rtol=1e-5, atol=1e-5
     )

@@ -1,4 +1,4 @@
-"""What `fit` says of labels that it cannot take, and of what costs too much."""
+"""What `fit` says of labels and weights that it cannot take."""
 
 import keras
 import numpy as np
@@ -9,7 +9,6 @@ import tfxclass
 from tests.support.contract import make_model
 from tfxclass import layers
 from tfxclass import samplers
-from tfxclass.losses import fit_checks
 
 CLASSES, DIM, ROWS = 20, 8, 16
 OPTIONS = {"batch_size": 8, "verbose": 0}
@@ -73,54 +72,13 @@ def test_values_are_told_before_any_trace(labels, text):
 CALLS = {
     "fit": lambda m, x, y, **k: m.fit(x, y, **OPTIONS, **k),
     "evaluate": lambda m, x, y, **k: m.evaluate(x, y, **OPTIONS, **k),
-    "validation": lambda m, x, y, **k: m.fit(
-        x, data()[1], validation_data=(x, y), **OPTIONS, **k
-    ),
     "train_on_batch": lambda m, x, y, **k: m.train_on_batch(x, y, **k),
     "test_on_batch": lambda m, x, y, **k: m.test_on_batch(x, y, **k),
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*trains with sample weights")
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize(
-    ("labels", "text"),
-    [
-        (
-            np.arange(ROWS) + CLASSES - ROWS + 1,
-            f"`y` has labels from 5 to {CLASSES}, but the head has {CLASSES}",
-        ),
-        (np.eye(CLASSES, dtype=int)[:ROWS], "`y` must be class ids"),
-        (np.full(ROWS, 0.5), "`y` must be integer class ids"),
-    ],
-    ids=["too_great", "one_hot", "floats"],
-)
-def test_arrays_are_checked_before_the_graph(call, labels, text):
-    with pytest.raises(ValueError) as error:
-        CALLS[call](make(), data()[0], labels)
-    assert str(error.value).startswith(text)
-    assert "teacher" not in str(error.value)
-
-
-def test_labels_that_a_step_or_a_loss_changes_are_not_checked():
-    x, y = data()
-    model = make()
-    loss = model.loss
-    model.compile("sgd", loss=lambda labels, found: loss(labels // 2, found))
-    model.fit(x, 2 * y, **OPTIONS)
-
-    class Halves(keras.Model):
-        def train_step(self, data):
-            x, y = data
-            return super().train_step((x, y // 2))
-
-    inputs = keras.Input([DIM])
-    head = layers.FullSoftmax(CLASSES)
-    model = Halves(inputs, head(inputs))
-    model.compile("sgd", loss=head.loss)
-    model.fit(x, 2 * y, **OPTIONS)
-
-
-@pytest.mark.parametrize("call", [x for x in CALLS if x != "validation"])
 def test_weights_of_labels_are_refused(call):
     x, y = data()
     labels = np.stack([y, y], 1)
@@ -261,126 +219,24 @@ class TestAnotherLength:
         assert_text_comes_first(error, "must have the shape of the features")
 
 
-class TestClassWeightOfFit:
-    WEIGHTS = {0: 2.0}
-
-    @pytest.mark.parametrize("of", ["arrays", "dataset"])
-    def test_rows_of_labels_are_refused(self, of):
-        x, y = data()
-        labels = np.stack([y, np.full_like(y, -1)], axis=1)
-        arguments = (x, labels) if of == "arrays" else (batches(x, labels),)
-        error = fit_error(*arguments, verbose=0, class_weight=self.WEIGHTS)
-        assert "`sample_weight`" in str(error.value)
-        assert "LossOptions(class_weight=...)" in str(error.value)
-        assert "labels of shape (None, 2)" in str(error.value)
-
-    def test_one_label_a_row_and_sample_weights_are_not(self):
-        x, y = data()
-        options = {"class_weight": self.WEIGHTS, **OPTIONS}
-        make().fit(x, y, **options)
-        make().fit(x, y[:, np.newaxis], **options)
-        labels = np.stack([y, np.full_like(y, -1)], axis=1)
-        make().fit(x, labels, sample_weight=np.ones(ROWS), **OPTIONS)
-
-    def test_train_on_batch_is_checked(self):
-        x, y = data()
-        rows, model = np.stack([y, y[::-1]], axis=1), make()
-        weights = dict.fromkeys(range(CLASSES), 2.0)
-        with pytest.raises(ValueError, match="`class_weight` of `fit`"):
-            model.train_on_batch(x, rows, class_weight=weights)
-        model.train_on_batch(x, rows, sample_weight=np.ones(ROWS))
-        model.train_on_batch(x, y, class_weight=weights)
-
-    def test_validation_data_have_no_class_weights(self):
-        x, y = data()
-        rows = np.stack([y, y[::-1]], axis=1)
-        held_out = (x, rows, np.ones(ROWS))
-        options = {"class_weight": self.WEIGHTS, **OPTIONS}
-        make().fit(x, y, validation_data=held_out, **options)
-
-
-class TestMetricsOfTheFullOutput:
-    """They cost a sampled head all of its classes: one warning a head."""
-
-    @pytest.mark.parametrize("named", ["accuracy", "object"])
-    def test_a_sampled_head_warns_once(self, named):
-        metric = named
-        if named == "object":
-            metric = keras.metrics.SparseCategoricalAccuracy(name="right")
-        model = make(metrics=[metric])
-        x, y = data()
-        with pytest.warns(UserWarning, match="TopKAccuracy") as caught:
-            model.fit(x, y, **OPTIONS)
-        (warning,) = caught
-        shown = "right" if named == "object" else "accuracy"
-        assert f"['{shown}']" in str(warning.message)
-        model.fit(x, y, **OPTIONS)  # warnings are errors in tests
-
-    def test_our_own_metrics_and_full_heads_do_not(self):
-        x, y = data()
-        head = layers.SampledSoftmax(CLASSES, num_sampled=18)
-        metrics = [tfxclass.metrics.TopKAccuracy(head)]
-        make_model(head, metrics=metrics).fit(x, y, **OPTIONS)
-        full = make_model(layers.FullSoftmax(CLASSES), metrics=["accuracy"])
-        full.fit(x, y, **OPTIONS)
-
-    def test_a_metric_of_another_output_does_not(self):
-        x, y = data()
-        inputs = keras.Input((DIM,))
-        head = layers.SampledSoftmax(CLASSES, num_sampled=18, name="words")
-        outputs = [keras.layers.Dense(1, name="size")(inputs), head(inputs)]
-        model = keras.Model(inputs, outputs)
-        model.compile(
-            "sgd",
-            loss={"size": "mse", "words": head.loss},
-            metrics={"size": ["mae"]},
-        )
-        model.fit(x, {"size": x[:, :1], "words": y}, **OPTIONS)
-
-
-def fit_with(optimizer, head):
-    model = keras.Sequential([keras.Input([DIM]), head])
-    model.compile(optimizer, loss=head.loss)
-    model.fit(*data(), **OPTIONS)
-
-
-def test_dense_optimizer_of_many_classes_is_told_once(monkeypatch):
-    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", CLASSES * DIM)
-    head = layers.SampledSoftmax(CLASSES, num_sampled=18, seed=1)
-    with pytest.warns(UserWarning, match="Adam updates all 20 .*HeadAdam"):
-        fit_with("adam", head)
-    # Warnings are errors here.
-    fit_with("adam", head)
-
-
-def test_labels_that_are_padding_only_are_reported():
-    model = keras.Sequential([keras.Input([DIM]), layers.FullSoftmax(CLASSES)])
-    model.compile("sgd", loss=model.layers[-1].loss)
+def test_sample_weights_of_several_labels_warn_once():
     x, y = data()
-    with pytest.warns(UserWarning, match="All labels of `fit` are -1"):
-        model.fit(x, np.full_like(y, -1), **OPTIONS)
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        lambda: keras.optimizers.SGD(0.1),
-        lambda: tfxclass.optimizers.LazyAdam(),
-        lambda: keras.optimizers.LossScaleOptimizer(
-            tfxclass.optimizers.LazyAdam()
-        ),
-    ],
-    ids=["sgd", "lazy", "scaled"],
-)
-def test_optimizers_of_touched_rows_are_not_warned_of(monkeypatch, optimizer):
-    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", 1)
-    fit_with(optimizer(), layers.SampledSoftmax(CLASSES, num_sampled=18))
-
-
-def test_dense_optimizers_of_few_classes_and_full_heads_are_fine(monkeypatch):
-    fit_with("adam", layers.SampledSoftmax(CLASSES, num_sampled=18))
-    monkeypatch.setattr(fit_checks, "_LARGE_MATRIX", 1)
-    fit_with("adam", layers.FullSoftmax(CLASSES))
+    rows, model = np.stack([y, y[::-1]], axis=1), make()
+    weights = dict.fromkeys(range(CLASSES), 2.0)
+    with pytest.warns(UserWarning, match="`class_weight` of `fit`") as caught:
+        model.fit(x, rows, class_weight=weights, **OPTIONS)
+    assert len(caught) == 1
+    # Warnings are errors in tests.
+    model.train_on_batch(x, rows, sample_weight=np.ones(ROWS))
+    model = make()
+    model.evaluate(x, rows, sample_weight=np.ones(ROWS), **OPTIONS)
+    for labels in (y, y[:, np.newaxis]):
+        model.fit(x, labels, class_weight=weights, **OPTIONS)
+    head = layers.SampledSoftmax(CLASSES, num_sampled=18)
+    model = keras.Sequential([keras.Input([2, DIM]), head])
+    model.compile("sgd", loss=head.loss)
+    sequences = np.repeat(x[:, np.newaxis], 2, axis=1)
+    model.fit(sequences, rows, sample_weight=np.ones(rows.shape), **OPTIONS)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])

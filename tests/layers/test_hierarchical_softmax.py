@@ -18,7 +18,6 @@ from tests.support.contract import built
 from tests.support.contract import data
 from tests.support.contract import make_model
 from tests.support.contract import randomize
-from tfxclass import keras_internals
 from tfxclass import layers
 from tfxclass import trees
 
@@ -219,101 +218,6 @@ class TestPLT(TestHuffman):
         np.testing.assert_allclose(found, shares, atol=0.03)
 
 
-class TestRoot:
-    """A label tree whose root is there or not by itself."""
-
-    def make_head(self, num_classes=CLASSES, **changes):
-        options = {"tree": "balanced", "multi_label": "plt", "has_root": True}
-        return layers.HierarchicalSoftmax(num_classes, **{**options, **changes})
-
-    def pair(self, **changes):
-        """The head, and the same without a root."""
-        head = built(self.make_head(use_bias=True, **changes))
-        plain = self.make_head(use_bias=True, has_root=False, **changes)
-        built(plain).kernel.assign(head.kernel)
-        return head, plain
-
-    def root(self, head, x):
-        return reference.sigmoid(with_bias(head, x) @ head.root.numpy())
-
-    @pytest.mark.parametrize("training", [True, False])
-    def test_loss_is_that_of_one_more_decision(self, training):
-        head, plain = self.pair()
-        x, y = data(labels_wide=2)
-        y[3:6] = -1
-        p = self.root(head, x)
-        expected = -np.where((y >= 0).any(axis=1), np.log(p), np.log1p(-p))
-        expected += plain.compute_loss(x, y, training=training)
-        found = head.compute_loss(x, y, training=training)
-        np.testing.assert_allclose(found, expected, **TOLERANCE)
-        np.testing.assert_allclose(head.root_probability(x), p, rtol=1e-5)
-
-    @pytest.mark.parametrize("activation", ["softmax", None])
-    @pytest.mark.parametrize("threshold", [0.0, 0.01])
-    def test_answers_are_multiplied(self, activation, threshold):
-        head, plain = self.pair(activation=activation, beam_width=CLASSES)
-        x, _ = data()
-        p = self.root(head, x)[:, None]
-        expected = plain(x).numpy()
-        expected = expected * p if activation else expected + np.log(p)
-        np.testing.assert_allclose(head(x), expected, **TOLERANCE)
-        ids, scores = reference.top_k(expected, 5)
-        least = threshold if activation else np.log(max(threshold, 1e-300))
-        assert threshold == 0 or np.any(scores < least) and np.any(ids >= 0)
-        nothing = 0.0 if activation else -np.inf
-        ids = np.where(scores < least, -1, ids)
-        scores = np.where(scores < least, nothing, scores)
-        for weights in (None, head.export_weights()):
-            ours = head.top_k(x, 5, threshold, weights)
-            np.testing.assert_array_equal(ours[0], ids)
-            np.testing.assert_allclose(ours[1], scores, rtol=1e-4)
-
-    def test_learns_from_rows_without_labels(self):
-        random = np.random.default_rng(0)
-        p = np.array([0.2, 0.5, 0.1])
-        y = np.where(random.random((4000, 3)) < p, np.arange(3), -1)
-        x = np.zeros((len(y), DIM), np.float32)
-        model = make_model(self.make_head(num_classes=3, use_bias=True), 0.05)
-        model.fit(x, y, batch_size=256, epochs=12, verbose=0)
-        found = model.predict(x[:1], verbose=0)[0]
-        shares = [(y == c).any(axis=1).mean() for c in range(3)]
-        np.testing.assert_allclose(found, shares, atol=0.03)
-
-    def test_masked_positions_are_no_rows_without_labels(self):
-        head = built(self.make_head())
-        x, y = data(labels_wide=2)
-        y[:] = -1
-        mask = np.arange(16).reshape(4, 4) % 3 > 0
-        features = tf.constant(x.reshape(4, 4, DIM))
-        keras_internals.set_mask(features, tf.constant(mask))
-        losses = head.compute_loss(features, y.reshape(4, 4, 2)).numpy()
-        np.testing.assert_array_equal(losses > 0, mask)
-
-    def test_saved_and_exported(self, tmp_path):
-        model = make_model(self.make_head(beam_width=CLASSES))
-        randomize(model.layers[-1])
-        x, _ = data()
-        model.optimizer.build(model.trainable_variables)
-        ids, scores = tfxclass.top_k(model, 7).predict(x, verbose=0)
-        model.save(tmp_path / "m.keras")
-        again = keras.saving.load_model(tmp_path / "m.keras")
-        np.testing.assert_array_equal(
-            again.predict(x, verbose=0), model.predict(x, verbose=0)
-        )
-        folder = tfxclass.export.saved_model(model, tmp_path, top_k=7)
-        served = tf.saved_model.load(folder).signatures["serving_default"]
-        answers = served(x=tf.constant(x))
-        np.testing.assert_array_equal(answers["ids"], ids)
-        np.testing.assert_allclose(answers["scores"], scores, **TOLERANCE)
-
-    def test_only_of_a_label_tree(self):
-        with pytest.raises(ValueError, match='needs multi_label="plt".*all'):
-            layers.HierarchicalSoftmax(9, "balanced", has_root=True)
-        head = built(self.make_head(has_root=False))
-        with pytest.raises(ValueError, match="has_root=True"):
-            head.root_probability(data()[0])
-
-
 LABELS = {
     "single": data(seed=2)[1],
     "multi": data(seed=3, labels_wide=4)[1],
@@ -454,25 +358,6 @@ def test_search_of_equal_classes_goes_by_id(tree):
     np.testing.assert_array_equal(head.top_k(x, 12)[0], expected)
 
 
-@pytest.mark.parametrize("activation", ["softmax", None])
-@pytest.mark.parametrize("threshold", [0.0, 0.02, 0.3, 1.0])
-def test_threshold(threshold, activation):
-    head = make_head("huffman", activation=activation)
-    x, _ = data()
-    logs = log_probabilities(head, x)
-    expected, scores = reference.top_k(logs, 8)
-    is_in = np.exp(scores) >= threshold
-    scores = np.exp(np.where(is_in, scores, -np.inf))
-    for ids, found in (
-        head.top_k(x, 8, threshold),
-        head.top_k(x, 8, threshold, weights=head.export_weights()),
-    ):
-        np.testing.assert_array_equal(ids, np.where(is_in, expected, -1))
-        if activation is None:
-            found = np.exp(found)
-        np.testing.assert_allclose(found, scores, **TOLERANCE)
-
-
 def test_recall_of_the_beam():
     """Of a trained model; a beam of 64 misses little, a narrow one more."""
     random = np.random.default_rng(0)
@@ -600,10 +485,3 @@ def test_invalid_arguments(name):
     with pytest.raises(ValueError) as error:
         layers.HierarchicalSoftmax(CLASSES, **options)
     assert part in str(error.value)
-
-
-@pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
-def test_invalid_threshold(threshold):
-    head = make_head("balanced")
-    with pytest.raises(ValueError, match="`threshold` must be in"):
-        head.top_k(data()[0], 3, threshold=threshold)

@@ -393,6 +393,7 @@ def test_exports(kind, tmp_path):
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*trains with sample weights")
 def test_sample_weights_and_metrics():
     """Of rows, as of any loss; ranks are those of the logits of the step."""
     head = layers.SampledSoftmax(CLASSES, CLASSES, loss="sigmoid")

@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass import progress
+from tfxclass.advice.model_checks import range_error
 from tfxclass.checks import as_ids
 from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import pair_of_arrays
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.losses.fit_checks import range_error
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.samplers.sampler import check_num_sampled

@@ -8,10 +8,14 @@ import tensorflow as tf
 
 from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
-from tfxclass.core.targets import MAX_ID
+from tfxclass.core import targets as targets_lib
 from tfxclass.inference.graph import find_head
-from tfxclass.losses import fit_checks
+from tfxclass.keras_internals import metrics_of
+from tfxclass.rows import class_matrix
 from tfxclass.types import Array
+
+# Numbers of a class matrix from which a dense optimizer is slow: 40 MB.
+_LARGE_MATRIX = 10_000_000
 
 
 def check(
@@ -21,13 +25,14 @@ def check(
 ) -> list[str]:
     """Looks for settings of a model that make training slow or wrong.
 
-    Use it before `fit`, which reports the same when it begins. It finds:
+    Use it before `fit`, which cannot see these settings. It finds:
 
     - class vectors in bfloat16 with an optimizer that cannot update them,
     - an optimizer that updates all classes of a large sampled head,
     - metrics that make a sampled head compute all classes,
     - a `class_weight` for examples with several labels,
-    - labels that no class has, and labels that seem to count from 1.
+    - labels that no class has, that are all padding, or that seem to count
+      from 1.
 
     Args:
         model: a compiled Keras model that ends in a head.
@@ -56,8 +61,9 @@ def check(
             f"loss=head.loss). Received: {model.name!r}"
         )
     found = [
-        fit_checks.rounding_error(head, model),
-        *fit_checks.slow_settings(head, model),
+        _rounding(head, model),
+        _dense_updates(head, model.optimizer),
+        _full_output(head, model),
         _class_weight(labels, class_weight),
         _range(head, labels),
     ]
@@ -71,12 +77,18 @@ def _range(head, labels):
         return None
     ids = as_ids("labels", labels)
     if head.teacher_weight:
-        ids = np.where(ids > MAX_ID, -1, ids)
-    error = fit_checks.range_error("labels", ids, head.num_classes)
+        ids = np.where(ids > targets_lib.MAX_ID, -1, ids)
+    error = range_error("labels", ids, head.num_classes)
     if error is not None:
         return error
     given = ids[ids >= 0]
-    if 0 in head.removed or not given.size or given.min() != 1:
+    if not given.size:
+        return (
+            "All labels are -1, which is padding, so the head learns nothing. "
+            "Fix: give class ids from 0 to num_classes - 1. Received: labels "
+            f"of shape {ids.shape}."
+        )
+    if 0 in head.removed or given.min() != 1:
         return None
     return (
         f"No label is 0. Fix: if ids count from 1, subtract 1. Received: "
@@ -85,12 +97,96 @@ def _range(head, labels):
 
 
 def _class_weight(labels, class_weight):
+    """What is wrong with `class_weight` for rows of several labels."""
     if labels is None or class_weight is None:
         return None
     given = labels if hasattr(labels, "shape") else as_array("labels", labels)
     shape = tf.TensorShape(given.shape)
+    if shape.rank is not None and (shape.rank < 2 or shape[-1] == 1):
+        return None
     return (
-        fit_checks.class_weight_error(shape)
-        if fit_checks.may_have_several(shape)
-        else None
+        "`class_weight` of `fit` is for labels of shape [batch]: of others "
+        "Keras takes the place of the greatest id as the class. Give the "
+        "head its own, loss_options=tfxclass.losses.LossOptions("
+        "class_weight=...), or each row its weight with `sample_weight`. "
+        f"Received: labels of shape {shape}."
     )
+
+
+def _rounding(head, model):
+    """Why the optimizer cannot move bfloat16 class vectors, or None."""
+    try:
+        class_matrix.check_rounded(head.trainable_variables, model.optimizer)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def range_error(name: str, labels: np.ndarray, num_classes: int) -> str | None:
+    """What is wrong with ids that no class has, or None.
+
+    Args:
+        name: str, the argument that the message names.
+        labels: int64 array of any shape, not empty; -1 is padding.
+        num_classes: int.
+    """
+    least, most = int(labels.min()), int(labels.max())
+    if least >= -1 and most < num_classes:
+        return None
+    return (
+        f"`{name}` has labels from {least} to {most}, but the head has "
+        f"{num_classes} classes: ids from 0 to {num_classes - 1}, and -1 for "
+        f"padding. {targets_lib.RANGE_FIX} "
+        f"{targets_lib.TEACHER_HINT * (most > targets_lib.MAX_ID)}"
+    )
+
+
+def _dense_updates(head, optimizer):
+    """Plain SGD moves the touched rows alone; Keras' others move all rows."""
+    numbers = sum(int(np.prod(v.shape)) for v in head.trainable_variables)
+    is_large = head.is_sampled and numbers >= _LARGE_MATRIX
+    if not is_large or not _is_dense(optimizer):
+        return None
+    return (
+        f"{type(optimizer).__name__} updates all {head.num_classes:,} classes "
+        f"of {head.name!r} in each step, not only the sampled ones: at "
+        "670,091 classes a step takes 275 ms instead of 14. Use "
+        "tfxclass.optimizers.HeadAdam, or LazySGD."
+    )
+
+
+def _is_dense(optimizer):
+    """Whether a step costs as much as the head has classes."""
+    # A LossScaleOptimizer has an inner optimizer.
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if getattr(optimizer, "rounds_bfloat16_rows", False):
+        return False
+    is_sgd = type(optimizer) is keras.optimizers.SGD
+    return not is_sgd or bool(optimizer.momentum)
+
+
+def _full_output(head, model):
+    """A training step computes `y_pred` only where a metric reads it."""
+    if not head.is_sampled:
+        return None
+    names = [
+        _name_of(metric)
+        for metric in metrics_of(model, head.name)
+        if getattr(metric, "reads_y_pred", True)
+    ]
+    if not names:
+        return None
+    return (
+        f"metrics={names} read the whole output of {head.name!r}, so each "
+        f"training step computes all {head.num_classes:,} classes, not only "
+        "those that the loss needs. Use tfxclass.metrics.TopKAccuracy(head, "
+        "k=1), which ranks the label among the classes of the step, or "
+        "evaluate on validation data only."
+    )
+
+
+def _name_of(metric):
+    for name in ("name", "__name__"):
+        if hasattr(metric, name):
+            return getattr(metric, name)
+    return str(metric)

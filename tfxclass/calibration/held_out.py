@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.checks import check_batch
-from tfxclass.core.flat_features import flatten
+from tfxclass.core.forward import flatten
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given

@@ -91,10 +91,9 @@ def one_vs_rest_loss(
         targets: `Targets` whose ids are columns of `logits`; a label's loss
             is times its weight.
         binary: `Binary`.
-        class_weights: float32 `[n]` or `[batch, n]`, what the losses of
-            classes that are no labels are multiplied by: of a sample, the
-            inverse expected counts, with which the sum and its gradient are
-            unbiased. None is 1.
+        class_weights: float32 `[n]` or `[batch, n]`, factors of the losses of
+            other classes. The inverse expected counts of a sample make the sum
+            and its gradient unbiased. None is 1.
         margin: function of the label's logits, or None.
 
     Returns:

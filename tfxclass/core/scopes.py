@@ -14,11 +14,8 @@ def check_made_within(
 ) -> None:
     """Raises ValueError if variables were made outside of a strategy's scope.
 
-    Without this, TensorFlow stops with an error that does not name a fix.
-
-    Args:
-        strategy: `tf.distribute.Strategy`; the default one means no scope.
-        variables: variables of a model, a head and an optimizer.
+    Without this, TensorFlow stops with an error that does not name a fix. The
+    default strategy means no scope.
     """
     extended = strategy.extended
     others = [

@@ -164,7 +164,10 @@ def _as_rows(labels, leading_shape):
     _check_static_shape(labels, leading)
     shape = tf.shape(ids)
     check = require(
-        tf.reduce_all(_padded(shape, rank) == leading)
+        # -1 where there are fewer dimensions.
+        tf.reduce_all(
+            tf.pad(shape, [[0, rank]], constant_values=-1)[:rank] == leading
+        )
         & (tf.size(shape) <= rank + 1),
         "labels_must_have_the_shape_of_features",
         f"{_SHAPES} Received: shapes of labels and features",
@@ -196,11 +199,6 @@ def _check_static_shape(labels, leading):
         )
 
 
-def _padded(shape, rank):
-    """The first `rank` numbers of `shape`, -1 where there are fewer."""
-    return tf.pad(shape, [[0, rank]], constant_values=-1)[:rank]
-
-
 def _names(names):
     return f"[{', '.join(names)}]"
 
@@ -220,29 +218,16 @@ def _check_range(ids, num_classes):
     )
 
 
-def min_one_hot(num_classes: int, is_float: bool) -> int | None:
-    """The least columns of zeros and ones that are taken for one-hot rows.
-
-    Args:
-        num_classes: int.
-        is_float: whether labels were floats, which class ids seldom are.
-
-    Returns:
-        int, or None where zeros and ones may always be ids.
-    """
-    if is_float:
-        return 2
-    return None if num_classes < 3 else min(num_classes, _FEW_IDS)
-
-
 def _check_one_hot(ids, num_classes, is_float):
     """Rows of many ids are not all 0 and 1, whatever they were encoded for.
 
-    Rows that repeat one class are let be: a repeated label counts once.
+    Rows that repeat one class are let be: a repeated label counts once. Floats
+    are seldom class ids, so two columns of them are enough.
     """
-    least = min_one_hot(num_classes, is_float)
-    is_narrow = ids.shape[1] is not None and ids.shape[1] < (least or 0)
-    if least is None or is_narrow:
+    if num_classes < 3 and not is_float:
+        return None
+    least = 2 if is_float else min(num_classes, _FEW_IDS)
+    if ids.shape[1] is not None and ids.shape[1] < least:
         return None
     is_one_hot = (tf.size(ids) > 0) & (tf.shape(ids)[1] >= least)
     is_one_hot &= tf.reduce_all((ids == 0) | (ids == 1))
@@ -296,12 +281,7 @@ def merge_repeats(targets: Targets) -> Targets:
 
 
 def pick_one(targets: Targets, seed: tf.Tensor) -> Targets:
-    """`Targets` with one label of each row, all as likely.
-
-    Args:
-        targets: `Targets` with equal weights.
-        seed: int64 `[2]`.
-    """
+    """One label of each row of `Targets` with equal weights, at random."""
     keys = tf.random.stateless_uniform(tf.shape(targets.ids), seed)
     keys = tf.where(targets.ids >= 0, keys, -1.0)
     place = tf.argmax(keys, axis=1)[:, tf.newaxis]
@@ -317,9 +297,8 @@ def take_columns(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 def places_of(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Positions and columns of the labels, without padding.
 
-    Returns:
-        `(places, at)`: int64 `[n, 2]`, (row, position) in `ids` and (row,
-        column) in a matrix whose columns `ids` names.
+    Returns `(places, at)`, int64 `[n, 2]`: (row, position) in `ids`, and (row,
+    column) in a matrix whose columns `ids` names.
     """
     places = tf.where(ids >= 0)
     return places, tf.stack([places[:, 0], tf.gather_nd(ids, places)], axis=1)
@@ -370,8 +349,7 @@ def require(
         *message: str, and tensors, which are printed among them.
 
     Returns:
-        An operation on which what needs the condition should depend; None
-        when executing eagerly.
+        An operation to depend on; None when executing eagerly.
     """
     if tf.executing_eagerly():
         if condition:

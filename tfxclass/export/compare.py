@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.core.flat_features import flatten
+from tfxclass.core.forward import flatten
 from tfxclass.inference.thresholds import above
 from tfxclass.keras_internals import flat_layers
 

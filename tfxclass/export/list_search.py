@@ -5,10 +5,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_k
-from tfxclass.core.flat_features import unflatten
+from tfxclass.core.forward import unflatten
 from tfxclass.export import accuracy
 from tfxclass.export import list_sums
-from tfxclass.layers.class_set import REMOVED_LOGIT
+from tfxclass.layers.head_config import REMOVED_LOGIT
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import stock_search

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.core.flat_features import flatten
+from tfxclass.core.forward import flatten
 from tfxclass.export import compare
 from tfxclass.export import onnx_search
 from tfxclass.export.searches import ExactSearch

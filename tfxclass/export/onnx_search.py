@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import unflatten
 from tfxclass.inference import filters
-from tfxclass.layers.class_set import live_ids
+from tfxclass.layers.head_config import live_ids
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows.best import mask_missing

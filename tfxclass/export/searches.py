@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import unflatten
 from tfxclass.export import accuracy
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops.stored_rows import StoredRows

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.core.flat_features import flatten
+from tfxclass.core.forward import flatten
 from tfxclass.export import labels as labels_lib
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.export.loading import new_path

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
-from tfxclass.core.flat_features import flatten
+from tfxclass.core.forward import flatten
 from tfxclass.core.forward import mask_of
 from tfxclass.core.targets import as_targets
 from tfxclass.data.batches import Batches

@@ -8,11 +8,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import require
-from tfxclass.layers.class_set import REMOVED_LOGIT
-from tfxclass.layers.class_set import live_ids
+from tfxclass.layers.head_config import REMOVED_LOGIT
+from tfxclass.layers.head_config import live_ids
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last
@@ -36,25 +36,21 @@ def kind_of(
     Raises:
         ValueError: several, or one of the inputs has the name of the filter's.
     """
-    if boost is not None:
-        if exclude is not False or only is not False:
-            raise ValueError(
-                "Give one of `exclude`, `only` and `boost`. Received: "
-                f"exclude={exclude}, only={only}, boost={boost}"
-            )
-        check_free([BOOST], inputs)
-        return BOOST
-    if exclude is not False and only is not False:
+    kinds = {
+        EXCLUDE: exclude is not False,
+        ONLY: only is not False,
+        BOOST: boost is not None,
+    }
+    given = [kind for kind, is_given in kinds.items() if is_given]
+    if len(given) > 1:
         raise ValueError(
-            "`exclude` and `only` go one without the other: leave excluded "
-            f"ids out of `only_ids`. Received: exclude={exclude}, only={only}"
+            "Give one of `exclude`, `only` and `boost`, and leave excluded ids "
+            f"out of `only_ids`. Received: exclude={exclude}, only={only}, "
+            f"boost={boost}"
         )
-    if exclude is False and only is False:
-        return None
-    kind = ONLY if exclude is False else EXCLUDE
-    if not isinstance(exclude, keras.KerasTensor):
-        check_free([kind], inputs)
-    return kind
+    if given and not isinstance(exclude, keras.KerasTensor):
+        check_free(given, inputs)
+    return given[0] if given else None
 
 
 def check_excluded(
@@ -107,10 +103,8 @@ def filtered_top_k(
     raised.
 
     Args:
-        head: the head.
-        features: float `[..., dim]`.
+        head, features, k: as for `head.top_k`.
         ids: integers `[batch, p]`, -1 is padding.
-        k: int.
         kind: `EXCLUDE`, `ONLY` or `BOOST`.
         search: what finds classes and logits, by default the head.
         most: int, ids of a row for which there is room where p is not known
@@ -118,8 +112,6 @@ def filtered_top_k(
         boost: float > 0, what `BOOST` adds to the logits of `ids`, where
             repeated ids count once.
 
-    Returns:
-        `(ids, scores)`: int64 and float32 `[..., k]`.
     """
     ids = checked_ids(ids, features, head)
     rows, search = flatten(features), search or head
@@ -185,9 +177,14 @@ def _boosted(head, rows, ids, k, boost, search):
     best = tf.where(_are_in(best, ids), tf.constant(-1, tf.int64), best)
     ids = tf.concat([best, ids], axis=1)
     changed = tf.where(ids >= 0, nan_last(changed), float("-inf"))
-    _, order = tf.math.top_k(changed, k)
+    return _best_first(changed, ids, values, k)
+
+
+def _best_first(keys, ids, scores, k):
+    """`(ids, scores)` `[rows, k]`, those with the greatest keys first."""
+    _, order = tf.math.top_k(keys, k)
     return mask_missing(
-        *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, values))
+        *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, scores))
     )
 
 
@@ -235,15 +232,8 @@ def places_for(
 ) -> tuple[int, tf.Tensor]:
     """How many classes have to be found, so that `k` are left without `ids`.
 
-    Args:
-        k: int.
-        ids: int64 `[rows, p]`.
-        head: the head.
-        most: int, ids of a row where p is not known while a step is traced.
-
-    Returns:
-        `(n, ids)`: int, and the ids, checked: InvalidArgumentError where there
-        are more than `most`.
+    Returns `(n, ids)`: int, and the ids `[rows, p]`. Where p is not known while
+    a step is traced, more than `most` are an InvalidArgumentError in the step.
     """
     if ids.shape[1] is not None:
         return min(k + ids.shape[1], head.num_answers), ids
@@ -262,17 +252,9 @@ def places_for(
 def without(
     ids: tf.Tensor, scores: tf.Tensor, excluded: tf.Tensor, k: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first `k` answers that are not excluded.
+    """The first `k` of the answers `[rows, n]` that are not excluded.
 
-    Args:
-        ids: int64 `[rows, n]`, best first.
-        scores: float32 `[rows, n]`.
-        excluded: int64 `[rows, p]`.
-        k: int.
-
-    Returns:
-        `(ids, scores)` `[rows, k]`; ids are -1 and scores 0 where fewer are
-        left.
+    Ids are -1 and scores 0 where fewer are left.
     """
     is_out = _are_in(ids, excluded) | (ids < 0)
     # A column more for each answer that there may be too few of.
@@ -300,17 +282,10 @@ def _are_in(ids, others):
 def among(
     head: OutputHead, logits: tf.Tensor, ids: tf.Tensor, k: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The `k` best of the classes `ids`.
+    """The `k` best of the classes `ids` `[rows, q]`, given their logits.
 
-    Args:
-        head: the head.
-        logits: float32 `[rows, q]`, theirs.
-        ids: int64 `[rows, q]`; -1 is padding, repeated ids count once.
-        k: int.
-
-    Returns:
-        `(ids, scores)` `[rows, k]`, as `without`; a softmax is that among the
-        classes of a row.
+    -1 is padding, and repeated ids count once. Returns `(ids, scores)` `[rows,
+    k]`, as `without`. A softmax is over the classes of a row.
     """
     # Repeated ids are neighbours.
     order = tf.argsort(ids, axis=1)
@@ -325,7 +300,4 @@ def among(
     logits = tf.where(is_class, logits, REMOVED_LOGIT)
     scores = head.activate(logits) if head.activation else logits
     ids = tf.where(is_class, ids, -1)
-    _, order = tf.math.top_k(nan_last(logits), k)
-    return mask_missing(
-        *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, scores))
-    )
+    return _best_first(nan_last(logits), ids, scores, k)

@@ -1,13 +1,23 @@
 """The one place that takes a Keras model apart."""
 
-import keras
+import itertools
+from collections.abc import Iterator
+from typing import Any
 
-from tfxclass.inference.head_features import HeadFeatures
-from tfxclass.inference.head_features import symbolic_inputs
+import keras
+import tensorflow as tf
+
+from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import flat_layers
+from tfxclass.keras_internals import get_mask
 from tfxclass.keras_internals import layers_before
+from tfxclass.keras_internals import set_mask
 from tfxclass.keras_internals import tensors_before
 from tfxclass.layers.output_head import OutputHead
+from tfxclass.types import Config
+from tfxclass.types import Shape
+
+_TYPES = ("float32", "int64", "string")
 
 
 def find_head(model: keras.Model) -> OutputHead:
@@ -18,7 +28,7 @@ def find_head(model: keras.Model) -> OutputHead:
     """
     if not isinstance(model, keras.Model):
         raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
-    heads = [layer for layer in flat_layers(model) if _is_head(layer)]
+    heads = [x for x in flat_layers(model) if isinstance(x, OutputHead)]
     if len(heads) != 1:
         raise ValueError(
             "The model must have exactly one head of tfxclass.layers. "
@@ -26,10 +36,6 @@ def find_head(model: keras.Model) -> OutputHead:
             f"{model.name!r}."
         )
     return heads[0]
-
-
-def _is_head(layer):
-    return isinstance(layer, OutputHead)
 
 
 def encoder_of(
@@ -51,15 +57,11 @@ def encoder_of(
     except (AttributeError, ValueError):
         features = None
     is_in_graph = inputs and features is not None
-    if not is_in_graph or not _ends(model, head):
+    if not is_in_graph or not any(x is head.output for x in model.outputs):
         return *_called(model, head), head
     if isinstance(features, (list, tuple)):
         features = features[0]
     return _inputs_of(features, inputs), features, head
-
-
-def _ends(model, head):
-    return any(output is head.output for output in model.outputs)
 
 
 def _called(model, head):
@@ -103,3 +105,174 @@ def inputs_as_given(
         wanted = {id(x) for x in inputs}
         return {k: x for k, x in given.items() if id(x) in wanted}
     return inputs[0] if len(inputs) == 1 else inputs
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class HeadFeatures(keras.layers.Layer):
+    """The features that the head of a model reads.
+
+    It calls the model, which is built and has one head, and takes what the head
+    was given. The weights of the model but the head's are weights of this
+    layer.
+    """
+
+    def __init__(self, model: keras.Model, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
+        head = find_head(model)
+        # Untracked: the head of another model may read these features.
+        self.read = lambda: (model, head)
+        of_head = {id(x) for x in flat_layers(head)}
+        self.parts = [
+            x
+            for x in flat_layers(model)
+            if id(x) not in of_head and head not in flat_layers(x)
+        ]
+        known = {id(v) for x in [head, *self.parts] for v in x.variables}
+        self.own = [v for v in model.variables if id(v) not in known]
+        self.supports_jit = False
+        self.supports_masking = True
+        self.run = tf.function(self._features, autograph=False)
+
+    def build(self, input_shape: Shape) -> None:
+        self.built = True
+
+    def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
+        # In a graph the scores that nobody reads are pruned.
+        run = self.run if tf.executing_eagerly() else self._features
+        features, mask = run(inputs, bool(training))
+        if mask is not None:
+            set_mask(features, mask)
+        return features
+
+    def _features(self, inputs, training):
+        model, head = self.read()
+        with forward_lib.features_only():
+            outputs = model(inputs, training=training)
+        for output in tf.nest.flatten(outputs):
+            forward = forward_lib.of(output)
+            if forward is not None and forward.head is head:
+                # The same tensor may be an output of other layers, too.
+                features = tf.identity(forward.features)
+                return features, get_mask(forward.features)
+        raise ValueError(
+            f"The head must end the model: the output of {head.name!r} is "
+            f"none of the outputs of {model.name!r}. Fix: no layer behind the "
+            "head; return what it returns, as it is."
+        )
+
+    def get_config(self) -> Config:
+        model = keras.saving.serialize_keras_object(self.read()[0])
+        return {**super().get_config(), "model": model}
+
+    @classmethod
+    def from_config(cls, config: Config) -> "HeadFeatures":
+        model = keras.saving.deserialize_keras_object(config["model"])
+        config = {k: v for k, v in config.items() if k != "autocast"}
+        return cls(**{**config, "model": model})
+
+
+def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
+    """A `keras.Input` for each input of a subclassed model, in its structure.
+
+    Keras knows their shapes, but not their types. The first types that the
+    model takes are used, float32 before int64 before string. But where the
+    model casts a float input to integers, as an `Embedding` does, or to string,
+    the input is int64 or string.
+
+    Raises:
+        ValueError: the model was not called, or takes none of these types.
+    """
+    shapes = (model.get_build_config() or {}).get("input_shape")
+    if shapes is None:
+        raise ValueError(
+            f"The shapes of the inputs of {model.name!r} are not known. Call "
+            "it on a batch first, or begin it with a keras.Input. Received: "
+            f"{type(model).__name__}, built={model.built}"
+        )
+    code = type(model).call.__code__
+    argument = code.co_varnames[1] if code.co_argcount > 1 else "inputs"
+    names = list(_names(shapes, argument))
+    # With more than five inputs there are too many combinations to try.
+    trials = [(dtype,) * len(names) for dtype in _TYPES]
+    if len(names) <= 5:
+        trials = list(itertools.product(_TYPES, repeat=len(names)))
+    error = None
+    for types in sorted(trials, key=lambda x: -x.count(_TYPES[0])):
+        specs = [
+            tf.TensorSpec((None, *shape[1:]), dtype, name=name)
+            for (name, shape), dtype in zip(names, types, strict=True)
+        ]
+        try:
+            graph = _graph(layer, shapes, specs)
+        except Exception as e:
+            error = error or e
+            continue
+        specs = _as_cast(layer, shapes, specs, graph)
+        inputs = [
+            keras.Input(spec.shape[1:], dtype=spec.dtype.name, name=spec.name)
+            for spec in specs
+        ]
+        return _packed(shapes, iter(inputs))
+    raise ValueError(
+        f"{model.name!r} was called with inputs of types that are not known, "
+        f"and takes none of {_TYPES}. Fix: wrap it, with its types: x = "
+        "keras.Input(shape, dtype=...); keras.Model(x, model(x)). Received: "
+        f"inputs of shape {shapes}: {error}"
+    ) from error
+
+
+def _is_shape(thing):
+    return isinstance(thing, (list, tuple)) and all(
+        size is None or isinstance(size, int) for size in thing
+    )
+
+
+def _names(shapes, name) -> Iterator[tuple[str, tuple]]:
+    """`(name, shape)` of each input: its key, or a place in a list."""
+    if _is_shape(shapes):
+        yield name, tuple(shapes)
+    elif isinstance(shapes, dict):
+        for key, shape in shapes.items():
+            yield from _names(shape, key)
+    else:
+        for place, shape in enumerate(shapes):
+            yield from _names(shape, f"{name}_{place}")
+
+
+def _packed(shapes, leaves):
+    if _is_shape(shapes):
+        return next(leaves)
+    if isinstance(shapes, dict):
+        return {key: _packed(shapes[key], leaves) for key in shapes}
+    return [_packed(shape, leaves) for shape in shapes]
+
+
+def _graph(layer, shapes, specs):
+    given = _packed(shapes, iter(specs))
+    return layer.run.get_concrete_function(given, False).graph
+
+
+def _as_cast(layer, shapes, specs, graph):
+    """`specs` with the types that the model casts its float inputs to."""
+    # Flattened, a dict's are in the order of its sorted keys.
+    order = tf.nest.flatten(_packed(shapes, iter(range(len(specs)))))
+    types = dict(zip(order, map(_type_of, graph.inputs)))
+    changed = [
+        tf.TensorSpec(spec.shape, types[i], spec.name)
+        for i, spec in enumerate(specs)
+    ]
+    try:
+        _graph(layer, shapes, changed)
+    except Exception:
+        return specs
+    return changed
+
+
+def _type_of(x):
+    """The dtype of an input: int64 or string if a float is cast to it."""
+    casts = [op.outputs[0] for op in x.consumers() if op.type == "Cast"]
+    if not x.dtype.is_floating:
+        return x.dtype
+    if any(y.dtype == tf.string for y in casts):
+        return tf.string
+    return tf.int64 if any(y.dtype.is_integer for y in casts) else x.dtype

@@ -1,4 +1,4 @@
-"""A model that answers with the best classes instead of all of them."""
+"""Models that answer with the best classes, or with retain probabilities."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ from tfxclass.inference.graph import inputs_as_given
 from tfxclass.inference.thresholds import above
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
+from tfxclass.layers.dropmax import DropMax
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.types import Config
 from tfxclass.types import Shape
@@ -23,10 +24,6 @@ class HeadLayer(keras.layers.Layer):
     """Base class of layers that answer with the weights of a head.
 
     The head is a layer of this one: it is built and saved with it.
-
-    Args:
-        head: the head; may be built already.
-        **kwargs: `keras.layers.Layer`'s arguments.
     """
 
     def __init__(self, head: OutputHead, **kwargs: Any) -> None:
@@ -55,7 +52,8 @@ class HeadLayer(keras.layers.Layer):
 class TopK(HeadLayer):
     """The k best classes of a head, `(ids, scores)`; see `OutputHead.top_k`.
 
-    Scores below `threshold` are 0 and their ids -1.
+    Scores below `threshold` are 0 and their ids -1. With a filter, `kind`, it
+    is called with features and the filter's ids `[batch, p]`.
     """
 
     def __init__(
@@ -63,25 +61,41 @@ class TopK(HeadLayer):
         head: OutputHead,
         k: int,
         threshold: float | str | None = None,
+        kind: str | None = None,
+        max_excluded: int = filters.MAX_EXCLUDED,
+        boost: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(head, **kwargs)
-        self.k = k
-        self.threshold = threshold
+        self.k, self.threshold = k, threshold
+        self.kind, self.max_excluded = kind, max_excluded
+        self.boost = boost
 
-    def get_config(self) -> Config:
-        own = {"k": self.k, "threshold": self.threshold}
-        return {**super().get_config(), **own}
+    # Keras hands these methods as many inputs as `call` is given.
+    def build(
+        self, features_shape: Shape, ids_shape: Shape | None = None
+    ) -> None:
+        super().build(features_shape)
 
-    def call(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        least = threshold_of(self.threshold, self.head)
-        return above(least, *self.search(features))
-
-    def search(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self.head.top_k(features, self.k)
+    def call(
+        self, features: tf.Tensor, ids: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        if self.kind is None:
+            found = self.head.top_k(features, self.k)
+        else:
+            found = filters.filtered_top_k(
+                self.head,
+                features,
+                ids,
+                self.k,
+                self.kind,
+                most=self.max_excluded,
+                boost=self.boost,
+            )
+        return above(threshold_of(self.threshold, self.head), *found)
 
     def compute_output_spec(
-        self, features: keras.KerasTensor
+        self, features: keras.KerasTensor, ids: keras.KerasTensor | None = None
     ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
         shape = (*features.shape[:-1], self.k)
         return (
@@ -89,57 +103,15 @@ class TopK(HeadLayer):
             keras.KerasTensor(shape, dtype="float32"),
         )
 
-
-@keras.saving.register_keras_serializable("tfxclass")
-class FilteredTopK(TopK):
-    """`TopK` of features and ids `[batch, p]` of a filter."""
-
-    def __init__(
-        self,
-        head: OutputHead,
-        k: int,
-        threshold: float | str | None = None,
-        kind: str = filters.EXCLUDE,
-        max_excluded: int = filters.MAX_EXCLUDED,
-        boost: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(head, k, threshold, **kwargs)
-        self.kind, self.max_excluded = kind, max_excluded
-        self.boost = boost
-
-    # Keras hands these methods as many inputs as `call` has.
-    def build(  # type: ignore[override]
-        self, features_shape: Shape, ids_shape: Shape
-    ) -> None:
-        super().build(features_shape)
-
-    def call(  # type: ignore[override]
-        self, features: tf.Tensor, ids: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        found = filters.filtered_top_k(
-            self.head,
-            features,
-            ids,
-            self.k,
-            self.kind,
-            most=self.max_excluded,
-            boost=self.boost,
-        )
-        return above(threshold_of(self.threshold, self.head), *found)
-
-    def compute_output_spec(  # type: ignore[override]
-        self, features: keras.KerasTensor, ids: keras.KerasTensor
-    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        return super().compute_output_spec(features)
-
     def get_config(self) -> Config:
-        own = {
+        return {
+            **super().get_config(),
+            "k": self.k,
+            "threshold": self.threshold,
             "kind": self.kind,
             "max_excluded": self.max_excluded,
             "boost": self.boost,
         }
-        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -233,15 +205,68 @@ def top_k(
         return TopKModel(given, best)
     if isinstance(exclude, keras.KerasTensor):
         filters.check_excluded(exclude, inputs)
-        best = FilteredTopK(head, k, threshold, kind)(features, exclude)
+        best = TopK(head, k, threshold, kind)(features, exclude)
         return TopKModel(given, best)
     width = boost is not None or exclude or only
     width = None if width is True else check_positive_int(kind, width)
     name = filters.INPUTS[kind]
     ids = keras.Input([width], dtype="int64", name=name)
     most = filters.MAX_EXCLUDED if width is None else width
-    layer = FilteredTopK(head, k, threshold, kind, most, boost)
-    best = layer(features, ids)
+    best = TopK(head, k, threshold, kind, most, boost)(features, ids)
     if isinstance(given, dict):
         return TopKModel({**given, name: ids}, best)
     return TopKModel([*inputs, ids], best)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class RetainProbabilities(HeadLayer):
+    """`(output, rho)` of a head, each float32 `[batch, num_classes]`."""
+
+    def call(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        head = self.head
+        logits = head.logits(features)
+        output = head.activate(logits) if head.activation else logits
+        return output, head.retain_probabilities(features)
+
+    def compute_output_spec(
+        self, features: keras.KerasTensor
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        shape = (*features.shape[:-1], self.head.num_classes)
+        return tuple(keras.KerasTensor(shape, dtype="float32") for _ in "ab")
+
+
+def retain_probabilities(model: keras.Model) -> keras.Model:
+    """A model with the retain probabilities of `DropMax` as second output.
+
+    It has the inputs and weights of `model`. A class with a higher probability
+    is one that the example is easily confused with (figure 4 of the paper). At
+    the default weights of `DropMax` the differences are small.
+
+    Args:
+        model: a Sequential or functional model that ends in a `DropMax`.
+
+    Returns:
+        A `keras.Model` with outputs `(output, rho)`, each float32 `[batch,
+        num_classes]`.
+
+    Raises:
+        ValueError: if there is no single head, the head is of another kind, or
+            the model is not built.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.DropMax(10)
+    model = keras.Sequential([keras.Input([20]), head])
+    both = tfxclass.retain_probabilities(model)
+    output, rho = both.predict(np.ones([2, 20]), verbose=0)
+    ```
+    """
+    inputs, features, head = encoder_of(model)
+    if not isinstance(head, DropMax):
+        raise ValueError(
+            "Retain probabilities need a model that ends in a DropMax. "
+            f"Received: {type(head).__name__} {head.name!r}."
+        )
+    outputs = RetainProbabilities(head)(features)
+    return keras.Model(inputs_as_given(model, inputs), outputs)

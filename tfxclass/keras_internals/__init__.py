@@ -36,12 +36,10 @@ from tfxclass.keras_internals.optimizers import (
 )
 from tfxclass.keras_internals.optimizers import merge_call as merge_call
 from tfxclass.keras_internals.optimizers import num_applied as num_applied
-from tfxclass.keras_internals.training import RunningFit as RunningFit
 from tfxclass.keras_internals.training import (
     is_keras_building as is_keras_building,
 )
 from tfxclass.keras_internals.training import metrics_of as metrics_of
-from tfxclass.keras_internals.training import running_fit as running_fit
 
 
 def check_backend() -> None:

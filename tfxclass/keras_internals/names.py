@@ -7,7 +7,6 @@ name never stops the import. It disables the feature that needs it
 
 import functools
 import importlib
-import inspect
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -33,7 +32,6 @@ METHODS = (
 )
 STATE = ("_iterations", "_trainable_variables")
 HISTORY = "KerasTensor._keras_history, Operation._inbound_nodes"
-ARGUMENT_OF_FIT = "Model.fit(class_weight=...)"
 METRICS = (
     "Model._compile_metrics",
     "CompileMetrics._user_metrics, ._user_weighted_metrics",
@@ -179,9 +177,6 @@ USES: dict[str, Callable[[], bool]] = {
         in importlib.import_module(
             "keras.src.backend.tensorflow"
         ).compute_output_spec.__code__.co_consts
-    ),
-    ARGUMENT_OF_FIT: lambda: (
-        "class_weight" in inspect.signature(keras.Model.fit).parameters
     ),
     # What `compile` was given.
     **_attributes(keras.Model, "_compile_metrics"),

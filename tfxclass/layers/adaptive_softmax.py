@@ -13,11 +13,10 @@ from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
-from tfxclass.layers.block_head import BlockHead
+from tfxclass.layers.block_heads import BlockHead
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import search
-from tfxclass.rows.best import Best
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.loss import cross_entropy
 from tfxclass.types import Config
@@ -146,28 +145,31 @@ class AdaptiveSoftmax(BlockHead):
     ) -> tf.Tensor:
         # The log-sum-exp of each part needs all of its class vectors.
         parts = self.parts(features, weights)
-        found = self.adjust_best(
-            features,
-            [
-                best._replace(logits=search.logits_of([part], ids))
-                for part, best in zip(parts, search.best(parts, 1))
-            ],
-        )
+        found = [
+            best._replace(logits=search.logits_of([part], ids))
+            for part, best in zip(parts, search.best(parts, 1))
+        ]
+        found = self._log_probabilities(features, found)
         logits = tf.zeros(tf.shape(ids))
         for (_, rows), best in zip(parts, found):
             is_here = rows.local_ids(ids) >= 0
             logits = tf.where(is_here, tf.cast(best.logits, tf.float32), logits)
         return logits
 
-    def adjust_logits(
-        self, features: tf.Tensor, logits: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """Turns logits into log-probabilities, block by block."""
+    def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
+        logits = search.logits(self.parts(features, weights))
         sums = [tf.reduce_logsumexp(x, 1, keepdims=True) for x in logits]
         offsets = self._offsets(features, sums)
-        return [x + y for x, y in zip(logits, offsets)]
+        return tf.concat([x + y for x, y in zip(logits, offsets)], axis=1)
 
-    def adjust_best(self, features: tf.Tensor, found: list[Best]) -> list[Best]:
+    def best(
+        self, features: tf.Tensor, k: int, weights: Any = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        found = search.best(self.parts(features, weights), k)
+        return self.as_answers(self._log_probabilities(features, found), k)
+
+    def _log_probabilities(self, features, found):
+        """The `Best` of each part, with log-probabilities as logits."""
         offsets = self._offsets(features, [x.logsumexp for x in found])
         return [
             x._replace(

@@ -1,4 +1,4 @@
-"""How the weights of a head with a row a class follow its classes."""
+"""How the weights of a head follow its classes."""
 
 from typing import Any
 
@@ -6,20 +6,21 @@ import keras
 import numpy as np
 
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.layers.class_set import REMOVED_LOGIT
+from tfxclass.layers.head_config import REMOVED_LOGIT
 from tfxclass.rows import sharded_rows
+from tfxclass.trees import growing
 from tfxclass.trees.class_means import ClassMeans
+from tfxclass.trees.class_means import directions
 from tfxclass.trees.class_means import median_norm
 from tfxclass.trees.class_means import new_rows
+from tfxclass.trees.growing import rows_to_new
 
 
 class ClassGrowth:
     """Tells where the class vectors of new and kept classes come from.
 
-    `tfxclass.add_classes` and its like call it.
-
-    Args:
-        head: a built head that gives `class_weights`.
+    `tfxclass.add_classes` and its like call it, for a built head that gives
+    `class_weights`.
     """
 
     def __init__(self, head: keras.layers.Layer) -> None:
@@ -28,17 +29,11 @@ class ClassGrowth:
     def row_sources(
         self, old: Any, change: ClassUpdate
     ) -> dict[str, np.ndarray]:
-        """The positions of weights in the head that they come from.
+        """Where the rows of each weight come from, by the weight's name.
 
-        Args:
-            old: the head before `change`, of the same configuration but for
-                it.
-            change: `ClassUpdate`.
-
-        Returns:
-            int64 `[rows]` by name of a weight: rows of the old one, -1 for
-            rows that are new. Weights that are not named are taken as they
-            were.
+        Returns int64 `[rows]`: rows of the same weight in `old`, the head
+        before `change`, and -1 for new rows. Weights that are not named are
+        taken as they were.
         """
         before = {weight.name: weight for weight in old.class_weights()}
         sources = {}
@@ -66,14 +61,8 @@ class ClassGrowth:
 
         Rows of new classes are made of their features (`trees/class_means.py`),
         and their biases are the median; without data, as the initializer made
-        them.
-
-        Args:
-            name: str, of the weight.
-            values: its numbers, with the rows that `row_sources` names.
-            old: the head before `change`.
-            change: `ClassUpdate`.
-            means: `ClassMeans` of the new classes, or None.
+        them. `values` has the rows that `row_sources` names. `means` are of
+        the new classes, or None.
         """
         (weight,) = [x for x in self._head.class_weights() if x.name == name]
         classes = weight.first + np.arange(weight.size)
@@ -90,11 +79,9 @@ class ClassGrowth:
                 _set_rows(weight, values, change.added, means, rows)
 
     def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
-        """Sets the rows of classes to the mean directions of their features.
+        """Sets the rows of rising `ids` to the mean directions of features.
 
-        Args:
-            ids: int64 `[n]`, rising.
-            means: `ClassMeans` of them; classes without rows stay.
+        Classes without data stay.
         """
         for weight in self._head.class_weights():
             if weight.part is None:
@@ -120,3 +107,89 @@ def _set_rows(weight, values, ids, means, rows):
     is_here = (ids >= weight.first) & (ids < weight.first + weight.size)
     is_here &= means.counts > 0
     values[ids[is_here] - weight.first] = rows[is_here]
+
+
+class TreeGrowth:
+    """As `ClassGrowth`, for a tree, whose vectors belong to nodes."""
+
+    def __init__(self, head: keras.layers.Layer) -> None:
+        self._head = head
+
+    def places_near(self, means: ClassMeans | None, count: int) -> np.ndarray:
+        """The class that each mean is taken for, else those near the root."""
+        depths = self._head.tree.depths()
+        depths[self._head.tree.leaves < 0] = np.iinfo(np.int64).max
+        shallow = np.argsort(depths, kind="stable")[: self._head.num_answers]
+        places = np.resize(shallow, count)
+        if means is not None:
+            found, _ = self._head.top_k(means.of_parts[0], 1)
+            found = found.numpy()[:, 0]
+            places = np.where((means.counts > 0) & (found >= 0), found, places)
+        return places
+
+    def row_sources(
+        self, old: keras.layers.Layer, change: ClassUpdate
+    ) -> dict[str, np.ndarray]:
+        rows = growing.rows_of(
+            changed_tree(old, change), self._head.independent
+        )
+        # Optimizer state of a difference of vectors belongs to neither.
+        sources = {"kernel": np.where(rows.minus < 0, rows.plus, -1)}
+        for name in ("nodes", "leaves"):
+            sources[name] = np.full(
+                self._head.weights_by_name[name].shape[0], -1
+            )
+        return sources
+
+    def finish_rows(
+        self,
+        name: str,
+        values: np.ndarray,
+        old: keras.layers.Layer,
+        change: ClassUpdate,
+        means: ClassMeans | None,
+    ) -> None:
+        """Differences of rows, and those that lead to new classes."""
+        if name != "kernel":
+            return
+        changed = changed_tree(old, change)
+        rows = growing.rows_of(changed, self._head.independent)
+        was, turned = old.kernel.numpy(), rows.minus >= 0
+        values[turned] = was[rows.plus[turned]] - was[rows.minus[turned]]
+        if means is not None:
+            values[rows.plus < 0] = rows_to_new(
+                changed, rows, was, change.added, means, self._head.independent
+            )
+
+    def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
+        """Sets rows to the mean directions of the classes below children.
+
+        Where a node has one row, to their difference.
+        """
+        tree, values = self._head.tree, self._head.kernel.numpy()
+        below = np.zeros((tree.num_nodes, means.of_parts[0].shape[1]))
+        has_leaf = tree.leaves[ids] >= 0
+        below[tree.leaves[ids[has_leaf]]] = means.of_parts[0][has_leaf]
+        for node in range(tree.num_nodes - 1, 0, -1):
+            below[tree.parents[node]] += below[node]
+        same = growing.ChangedTree(tree, tree, *[np.arange(tree.num_nodes)] * 2)
+        children = growing.rows_of(same, self._head.independent).children
+        rows = growing.row_directions(
+            tree, directions(below), children, self._head.independent
+        )
+        is_known = np.any(rows != 0, axis=1)
+        dim = below.shape[1]
+        norm = median_norm(values[:, :dim])
+        values[is_known, :dim] = norm * rows[is_known]
+        self._head.kernel.assign(values)
+
+
+def changed_tree(
+    head: keras.layers.Layer, change: ClassUpdate
+) -> growing.ChangedTree:
+    """The tree of a `HierarchicalSoftmax` after `change`."""
+    if len(change.removed):
+        return growing.without_classes(head.tree, change.removed)
+    return growing.with_classes(
+        head.tree, change.added, change.places, head.independent
+    )

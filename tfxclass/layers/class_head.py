@@ -1,4 +1,4 @@
-"""A head with one row a class: the class matrix and its similarities."""
+"""Heads with one class vector a class, and the exact softmax."""
 
 import math
 from typing import Any
@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers import cosine
-from tfxclass.layers.class_set import ClassWeight
-from tfxclass.layers.class_set import offset_specs
+from tfxclass.layers.head_config import ClassWeight
+from tfxclass.layers.head_config import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.tied_rows import Tie
+from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import exact
 from tfxclass.rows import norms
@@ -101,10 +102,20 @@ class ClassHead(OutputHead):
                 "The class vectors of a head with `tied_to` are float32. "
                 f'Received: kernel_dtype="{self.kernel_dtype}"'
             )
-        self._check_bias()
         self._check_options()
 
     def _check_options(self):
+        is_zero = isinstance(self.bias_initializer, keras.initializers.Zeros)
+        if not self.use_bias and not is_zero:
+            raise ValueError(
+                "`bias_initializer` needs `use_bias=True`. Received: "
+                f"bias_initializer={self.bias_initializer!r}"
+            )
+        if self.use_bias and self.cosine is not None:
+            raise ValueError(
+                '`use_bias=True` needs similarity="dot". Received: '
+                'similarity="cosine".'
+            )
         used = [] if self.loss_options is None else self.loss_options.used
         if "temperature" in used and self.cosine is not None:
             raise ValueError(
@@ -154,19 +165,6 @@ class ClassHead(OutputHead):
     @thresholds.setter
     def thresholds(self, values: ArrayLike | None) -> None:
         self._thresholds = _checked_thresholds(values, self.num_classes)
-
-    def _check_bias(self):
-        is_zero = isinstance(self.bias_initializer, keras.initializers.Zeros)
-        if not self.use_bias and not is_zero:
-            raise ValueError(
-                "`bias_initializer` needs `use_bias=True`. Received: "
-                f"bias_initializer={self.bias_initializer!r}"
-            )
-        if self.use_bias and self.cosine is not None:
-            raise ValueError(
-                '`use_bias=True` needs similarity="dot". Received: '
-                'similarity="cosine".'
-            )
 
     def __call__(self, features: Any, *args: Any, **kwargs: Any) -> Any:
         if self.tie is not None and not self.tie.is_found:
@@ -312,3 +310,57 @@ def _checked_thresholds(given, num_classes):
             f"Received: shape {values.shape} with num_classes={num_classes}"
         )
     return values
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class FullSoftmax(ClassHead):
+    """Exact softmax that never holds the [batch, num_classes] matrix.
+
+    Use it up to some ten thousand classes, and as the baseline for the other
+    heads. With `loss="sigmoid"` or `"squared_hinge"` it learns independent
+    labels, also exactly.
+
+    Each training step computes four matrix products of [batch, dim] by [dim,
+    num_classes], and updates all class vectors. With an optimizer of
+    `tfxclass.optimizers` on a CPU, a step holds neither the logits nor the
+    gradient of `kernel`. Class vectors are updated as soon as their part of the
+    gradient is known.
+
+    In some cases the whole gradient is one tensor, with the same numbers up to
+    rounding. These are an optimizer of Keras, gradient clipping, gradient
+    accumulation, constraints, loss scaling, a distribution strategy,
+    `run_eagerly`, and loss options that change logits. Losses other than the
+    softmax hold a block of logits in addition to the gradient: 8 MiB, and 4 KiB
+    for each example if there are 2,048 or more.
+
+    Products are computed in float32. Under the policy `"mixed_bfloat16"`, on a
+    processor with AMX, features, class vectors and gradients of logits are
+    rounded to bfloat16 for them; their sums, logits and losses are float32 (see
+    `docs/exact.md`).
+
+    Args:
+        num_classes: int, number of classes.
+        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
+            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
+            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
+            `seed`).
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(num_classes=10_000)
+    model = keras.Sequential([keras.layers.Dense(64), head])
+    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
+    model.fit(np.ones([32, 20]), np.arange(32), verbose=0)
+    ```
+
+    References:
+        Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models,
+        2024 (computation in blocks, forward and backward).
+    """
+
+    loss_kinds = ALL_OBJECTIVES
+
+    @property
+    def steps_by_class(self) -> bool:
+        return self.is_exact_softmax

@@ -12,6 +12,7 @@ from tfxclass.checks import as_ids
 from tfxclass.checks import check_class_order
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.head_weights import constant
 from tfxclass.ops import placement
 
 #: Names of the weights of the table begin with it.
@@ -90,14 +91,8 @@ class Column:
 def columns_of(given: Any, num_rows: int, name: str) -> Any:
     """`given` as a structure of `Column`.
 
-    Args:
-        given: array or tensor `[num_rows, ...]`, or a tuple, list or dict of
-            them; or what `to_config` returned.
-        num_rows: int.
-        name: str, the argument that errors name.
-
-    Raises:
-        ValueError: another number of rows, text, or a ragged tensor.
+    `given` is a structure of arrays `[num_rows, ...]`, or what `to_config`
+    returned. Errors name the argument `name`.
     """
     # A file has no tuples.
     given = list(given) if isinstance(given, tuple) else given
@@ -143,7 +138,7 @@ def weight_specs(columns: Any, num_classes: int) -> list[WeightSpec]:
         WeightSpec(
             f"{PREFIX}{i}",
             (num_classes, *column.shape),
-            _initializer(column.values),
+            "zeros" if column.values is None else constant(column.values),
             column.dtype,
             trainable=False,
             is_rows=False,
@@ -152,20 +147,12 @@ def weight_specs(columns: Any, num_classes: int) -> list[WeightSpec]:
     ]
 
 
-def _initializer(values):
-    if values is None:
-        return "zeros"
-    return lambda shape, dtype=None: tf.constant(values)
-
-
 def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
     """int64 `[n]`; ValueError unless they are distinct classes."""
     given = as_ids("ids", ids)
-    is_right = given.ndim == 1
-    if is_right and len(given):
-        is_right = given.min() >= 0 and given.max() < num_classes
-        is_right = is_right and len(np.unique(given)) == len(given)
-    if not is_right:
+    is_class = (given >= 0) & (given < num_classes)
+    is_distinct = given.ndim == 1 and len(np.unique(given)) == len(given)
+    if not is_distinct or not np.all(is_class):
         raise ValueError(
             "`ids` must be distinct integers in [0, num_classes), of shape "
             f"[n]. Received: {given!r} with num_classes={num_classes}"
@@ -174,12 +161,7 @@ def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
 
 
 class Table:
-    """The class features of a head that is built.
-
-    Args:
-        columns: structure of `Column`.
-        weights_by_name: dict of the head's weights.
-    """
+    """The class features of a built head, in the structure of `columns`."""
 
     def __init__(
         self, columns: Any, weights_by_name: dict[str, keras.Variable]
@@ -205,15 +187,7 @@ class Table:
         )
 
     def set_rows(self, ids: np.ndarray, features: Any) -> None:
-        """Sets the features of some classes.
-
-        Args:
-            ids: int64 `[n]`.
-            features: structure of arrays `[n, ...]`, like the table's.
-
-        Raises:
-            ValueError: another number of arrays or rows, or other shapes.
-        """
+        """Sets the features `[n, ...]` of classes `ids` `[n]`."""
         columns = keras.tree.flatten(
             columns_of(features, len(ids), "class_features")
         )

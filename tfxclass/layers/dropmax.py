@@ -10,12 +10,11 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_options
 from tfxclass.checks import check_positive_int
-from tfxclass.core import first_order
 from tfxclass.core import softmax
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import Targets
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
@@ -191,7 +190,7 @@ class DropMax(SampledSoftmax):
         self.random = keras.random.SeedGenerator(self.seed)
 
     def _weight(self, name, options):
-        """The weight of a regularizer; None where the mode has none."""
+        """The weight of a regularizer; None for a mode without it."""
         defaults, given = _WEIGHTS[self.mode], options.get(name)
         if given is None:
             return defaults.get(name)
@@ -327,7 +326,7 @@ class DropMax(SampledSoftmax):
             logits = self.all_logits(features)
             return softmax.softmax_cross_entropy(logits, targets)
         losses = self.retained.losses(self.queries(features), targets)
-        return first_order.refuse(
+        return softmax.refuse_gradient(
             losses,
             f"The loss of {self.name!r} has a gradient with training=True, or "
             "without a sampler. Received: training=False.",
@@ -366,7 +365,10 @@ class DropMax(SampledSoftmax):
         if sample is not None:
             ids, class_weights = sample.ids, sample.inverse_counts
             targets = Targets(sample.positions, targets.weights)
-        retain = self._retain_logits(queries, ids)
+        if self.retain is None:
+            retain = tf.constant(self.retained.retain_logit)
+        else:
+            retain = self._affine(queries, self.retain, ids)
         ranked = self.retained.expected(logits, retain)
         residual = None
         if self.mode == "posterior":
@@ -382,12 +384,6 @@ class DropMax(SampledSoftmax):
             class_weights,
         )
         return losses, ranked
-
-    def _retain_logits(self, queries, ids):
-        """Logits of rho, float32 `[rows, n]`; a scalar where rho is given."""
-        if self.retain is None:
-            return tf.constant(self.retained.retain_logit)
-        return self._affine(queries, self.retain, ids)
 
     def _affine(self, queries, matrix, ids):
         """Logits of the classes `ids`, or of all."""

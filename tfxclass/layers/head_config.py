@@ -1,14 +1,138 @@
-"""The arguments of an output layer: their checks, and the configuration."""
+"""The arguments of a head: their checks, its classes, and its configuration."""
 
+import base64
+import numbers
+import zlib
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import keras
+import numpy as np
+import tensorflow as tf
 
+from tfxclass.checks import as_ids
+from tfxclass.checks import as_list
+from tfxclass.checks import as_names
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_distinct_names
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.layers import class_set
+from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.head_weights import constant
 from tfxclass.losses.objectives import OBJECTIVES
+from tfxclass.text_files import is_one_line
 from tfxclass.types import Config
+
+#: Logit of a class that was removed: its probability is 0, and sums of such
+#: numbers are still finite.
+REMOVED_LOGIT = -1e9
+
+
+class ClassWeight(NamedTuple):
+    """A weight with a row for each of some consecutive classes.
+
+    Attributes:
+        name: str.
+        first: int, the class of its first row.
+        size: int, number of classes.
+        part: int, which of `part_queries` its rows are multiplied with; None
+            where they are no such rows.
+    """
+
+    name: str
+    first: int
+    size: int
+    part: int | None = None
+
+
+def live_ids(ids: tf.Tensor, removed: Sequence[int]) -> tf.Tensor:
+    """Ids, int64 of any shape, with -1 for rising `removed` ones."""
+    if not removed:
+        return ids
+    gone = tf.constant(list(removed), tf.int64)
+    flat = tf.reshape(ids, [-1])
+    places = tf.minimum(tf.searchsorted(gone, flat), len(removed) - 1)
+    is_gone = tf.equal(tf.gather(gone, places), flat)
+    is_gone = tf.reshape(is_gone, tf.shape(ids))
+    return tf.where(is_gone, tf.constant(-1, tf.int64), ids)
+
+
+def offset_specs(
+    removed: Sequence[int], sizes: Sequence[int], names: Sequence[str]
+) -> list[WeightSpec]:
+    """Constant biases that keep removed classes out; none without them.
+
+    `sizes` are of consecutive ranges of all classes, each with a weight of one
+    of the `names`.
+    """
+    if not removed:
+        return []
+    offsets = np.zeros(sum(sizes), np.float32)
+    offsets[list(removed)] = REMOVED_LOGIT
+    ends = np.cumsum(sizes)
+    return [
+        WeightSpec(
+            name, (size,), constant(offsets[end - size : end]), trainable=False
+        )
+        for name, size, end in zip(names, sizes, ends, strict=True)
+    ]
+
+
+def packed_names(names: Sequence[str] | None) -> dict[str, str] | None:
+    """Names as a configuration has them; None without names."""
+    if names is None:
+        return None
+    data = zlib.compress("\n".join(names).encode("utf-8"), 6)
+    return {"packed": base64.b64encode(data).decode("ascii")}
+
+
+def checked_names(
+    given: Any, num_classes: int, removed: Iterable[int] = ()
+) -> list[str] | None:
+    """List of str, one for each class; or None.
+
+    `given` is a sequence of str, or a configuration with them. Other classes
+    may have the names of `removed` ones.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping) and set(given) == {"packed"}:
+        data = zlib.decompress(base64.b64decode(given["packed"]))
+        given = data.decode("utf-8").split("\n")
+    names = as_names("class_names", given)
+    if len(names) != num_classes:
+        raise ValueError(
+            "`class_names` must have a name for each class. Received: "
+            f"{len(names)} names with num_classes={num_classes}"
+        )
+    bad = [x for x in names if not isinstance(x, str) or not is_one_line(x)]
+    if bad:
+        raise ValueError(
+            "`class_names` must be of one line each, without NULs, lone "
+            f"surrogates and byte order marks. Received: {bad[0]!r}"
+        )
+    check_distinct_names("class_names", names, removed)
+    return names
+
+
+def checked_removed(given: Iterable[int], num_classes: int) -> list[int]:
+    """Rising list of int."""
+    given = as_list("removed", given, "class ids", numbers.Integral)
+    removed = np.unique(as_ids("removed", given)).tolist()
+    if removed and not 0 <= removed[0] <= removed[-1] < num_classes:
+        raise ValueError(
+            "`removed` must be class ids in [0, num_classes). Received: "
+            f"{[x for x in removed if not 0 <= x < num_classes][:5]} with "
+            f"num_classes={num_classes}"
+        )
+    if len(removed) == num_classes:
+        raise ValueError(
+            "`removed` must leave a class. Received: all of num_classes="
+            f"{num_classes}"
+        )
+    return removed
 
 
 def check_loss(head: keras.layers.Layer, loss: str) -> None:
@@ -34,14 +158,6 @@ def check_kernel_dtype(head: keras.layers.Layer, kernel_dtype: str) -> None:
         )
 
 
-def check_num_negatives(num_negatives: Any) -> None:
-    """Raises ValueError unless it is an int >= 0."""
-    if not isinstance(num_negatives, int) or num_negatives < 0:
-        raise ValueError(
-            f"`num_negatives` must be an int >= 0. Received: {num_negatives}"
-        )
-
-
 def config_of(head: keras.layers.Layer) -> Config:
     """The configuration of an `OutputHead`, without what Keras adds."""
     return {
@@ -55,7 +171,7 @@ def config_of(head: keras.layers.Layer) -> Config:
         "kernel_dtype": head.kernel_dtype,
         "loss": head.objective.name,
         "num_negatives": head.num_negatives,
-        "class_names": class_set.packed_names(head.class_names),
+        "class_names": packed_names(head.class_names),
         "removed": [int(x) for x in head.removed],
     }
 
@@ -90,3 +206,44 @@ def described(head: keras.layers.Layer) -> str:
         of = f"{sampler.num_sampled:,}{more} a step"
         parts.append(f"{type(sampler).__name__} of {of}")
     return f"<{type(head).__name__} {', '.join(parts)}>"
+
+
+#: Others are for subclasses and for other modules of tfxclass.
+PUBLIC = frozenset(
+    {
+        "answer_temperature",
+        "class_names",
+        "class_features",
+        "compute_loss",
+        "encode",
+        "is_sampled",
+        "logits",
+        "loss",
+        "num_answers",
+        "predict_samples",
+        "refresh",
+        "retain_probabilities",
+        "set_class_features",
+        "similarity",
+        "thresholds",
+        "top_k",
+    }
+)
+
+
+def without_internals(
+    head: keras.layers.Layer, names: Iterable[str]
+) -> list[str]:
+    """Leaves out what classes of tfxclass define, unless it is public.
+
+    Attributes of the instance stay: Keras finds the parts of a layer that it
+    saves by `dir`.
+    """
+    own = {
+        name
+        for cls in type(head).__mro__
+        if cls.__module__.startswith("tfxclass.")
+        for name in vars(cls)
+    }
+    hidden = own - PUBLIC - {*dir(keras.layers.Layer)} - vars(head).keys()
+    return [name for name in names if name not in hidden]

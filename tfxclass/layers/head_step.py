@@ -8,12 +8,13 @@ import keras
 import tensorflow as tf
 
 from tfxclass.core import targets as targets_lib
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Step
+from tfxclass.core.forward import flatten
 from tfxclass.core.forward import mask_of
-from tfxclass.layers import class_set
-from tfxclass.losses import negatives as negatives_lib
+from tfxclass.core.forward import unflatten
+from tfxclass.core.targets import as_tensor
+from tfxclass.core.targets import require
+from tfxclass.layers import head_config
 from tfxclass.losses import teacher
 from tfxclass.types import Labels
 
@@ -26,14 +27,8 @@ def compute_step(
 ) -> Step:
     """The losses of a batch, and in training what metrics rank by.
 
-    Args:
-        head: a built `OutputHead`.
-        features: float tensor `[batch, ..., dim]`.
-        labels: integers `[batch, ...]`, or `[batch, ..., p]`, padded with -1.
-        training: bool. False computes the exact loss over all classes.
-
-    Returns:
-        `Step` with losses float32 `[batch, ...]`.
+    Features are `[batch, ..., dim]`, and losses float32 `[batch, ...]`. Labels
+    are as in `OutputHead.compute_loss`.
     """
     found = targets(head, features, labels)
     flat = flatten(features)
@@ -101,16 +96,7 @@ def _labelled_step(head, flat, found):
 def targets(
     head: keras.layers.Layer, features: tf.Tensor, labels: Labels
 ) -> targets_lib.Targets:
-    """The labels of a batch, for flattened features.
-
-    Args:
-        head: an `OutputHead`.
-        features: float `[batch, ..., dim]`.
-        labels: as for `compute_step`.
-
-    Returns:
-        `Targets` of as many rows as there are positions.
-    """
+    """The `Targets` of a batch, with a row for each position of features."""
     labels, _ = _split(head, features, labels)
     if head.teacher_weight:
         labels = teacher.labels_alone(labels)
@@ -121,7 +107,7 @@ def _split(head, features, labels):
     """`(labels, negatives)`, or None for these."""
     if not head.num_negatives:
         return labels, None
-    return negatives_lib.split(labels, head.num_negatives, len(features.shape))
+    return split_negatives(labels, head.num_negatives, len(features.shape))
 
 
 def _as_targets(head, features, ids):
@@ -133,5 +119,38 @@ def _as_targets(head, features, ids):
     )
     if not head.removed:
         return found
-    ids = class_set.live_ids(found.ids, head.removed)
+    ids = head_config.live_ids(found.ids, head.removed)
     return targets_lib.uniform_targets(ids)
+
+
+def split_negatives(
+    labels: Labels, count: int, rank: int | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(labels, negatives)` of integers whose last `count` columns are these.
+
+    `rank` is the rank of the features, and so of the labels.
+    """
+    if isinstance(labels, tf.RaggedTensor):
+        raise ValueError(
+            "`labels` of a head with `num_negatives` must be padded: the "
+            "negatives are the last columns. Received: a RaggedTensor"
+        )
+    labels = as_tensor(labels)
+    width = labels.shape[-1] if labels.shape.rank else None
+    is_wrong = labels.shape.rank not in (None, rank)
+    if is_wrong or (width is not None and width <= count):
+        raise ValueError(
+            f"`labels` of a head with num_negatives={count} must have the "
+            f"negatives in their last columns: [batch, p + {count}]. "
+            f"Received: shape {labels.shape}"
+        )
+    check = require(
+        tf.shape(labels)[-1] > count,
+        "labels_must_have_columns_before_negatives",
+        f"`labels` must have columns before their num_negatives={count}. "
+        "Received: shape",
+        tf.shape(labels),
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        labels = tf.identity(labels)
+    return labels[..., :-count], labels[..., -count:]

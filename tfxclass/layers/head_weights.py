@@ -1,6 +1,7 @@
 """The weights of an output layer: what is declared, and how they are made."""
 
 import contextlib
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -76,16 +77,10 @@ def add_weights(
     specs: Sequence[WeightSpec],
     shared: dict[str, keras.Variable],
 ) -> tuple[dict[str, keras.Variable], dict[str, ClassMatrix]]:
-    """Makes the weights of a head.
+    """Makes the weights of a head; `shared` ones belong to another layer.
 
-    Args:
-        head: an `OutputHead` that is being built.
-        specs: list of `WeightSpec`.
-        shared: weights by name that belong to another layer.
-
-    Returns:
-        `(variables, matrices)`, both by name. The matrices are of the class
-        vectors among the variables.
+    Returns `(variables, matrices)`, both by name. The matrices are of the class
+    vectors among the variables.
     """
     servers = tf.distribute.ParameterServerStrategy
     is_own = any(spec.is_rows and spec.name not in shared for spec in specs)
@@ -121,6 +116,11 @@ def add_weights(
         if spec.is_class_matrix
     }
     return found, matrices
+
+
+def constant(values: np.ndarray) -> Callable[..., tf.Tensor]:
+    """An initializer that gives these numbers, in their own type."""
+    return lambda shape, dtype=None: tf.constant(values)
 
 
 def random_projection(

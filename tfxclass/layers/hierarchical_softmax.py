@@ -9,30 +9,23 @@ from numpy.typing import ArrayLike
 
 from tfxclass import trees
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Step
-from tfxclass.core.forward import mask_of
-from tfxclass.layers import head_step
-from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.class_growth import TreeGrowth
+from tfxclass.layers.class_growth import changed_tree
+from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.head_weights import constant
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.output_head import do_not_convert
-from tfxclass.layers.tree_growth import TreeGrowth
-from tfxclass.layers.tree_growth import changed_tree
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.ops import class_tree
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows.best import mask_missing
 from tfxclass.trees import servable_search
-from tfxclass.types import Array
 from tfxclass.types import Config
-from tfxclass.types import Labels
 from tfxclass.types import Margin
 
 _MULTI_LABEL = ("all", "pick_one", "plt")
@@ -67,12 +60,6 @@ class HierarchicalSoftmax(OutputHead):
             `tree="huffman"`.
         multi_label: `"all"`, `"pick_one"` or `"plt"`, how examples with several
             labels are trained. See the list below.
-        has_root: bool, only for `"plt"`: whether the root is a binary decision
-            as any other node. Use it if examples without labels mean something.
-            They are then trained on, with only `-1` as labels (positions left
-            out by a Keras mask are not). The probability of each label is
-            multiplied by `root_probability(features)`, the probability that
-            there is any label. Defaults to False.
         use_bias: bool, whether each node vector has a bias.
         beam_width: int, number of nodes that an export keeps at each level.
             `num_classes` of them miss nothing. At least `k` are kept.
@@ -123,7 +110,6 @@ class HierarchicalSoftmax(OutputHead):
         tree: str | trees.Tree = "huffman",
         counts: ArrayLike | None = None,
         multi_label: str = "all",
-        has_root: bool = False,
         use_bias: bool = False,
         beam_width: int = 32,
         **kwargs: Any,
@@ -142,17 +128,10 @@ class HierarchicalSoftmax(OutputHead):
                 "which trains on one label. Received: "
                 f"teacher_weight={self.teacher_weight}"
             )
-        if has_root and multi_label != "plt":
-            raise ValueError(
-                '`has_root=True` needs multi_label="plt": in the others each '
-                "row has a label for certain. Received: multi_label="
-                f"{multi_label!r}."
-            )
         self.tree = _tree(tree, counts, self.num_classes)
         self.max_depth = max(1, int(self.tree.depths().max()))
         self.multi_label = multi_label
         self.independent = multi_label == "plt"
-        self.has_root = has_root
         self.use_bias = use_bias
         self.beam_width = int(beam_width)
         self.random = keras.random.SeedGenerator(self.seed)
@@ -162,24 +141,17 @@ class HierarchicalSoftmax(OutputHead):
         num_node_rows = self.tree.num_rows(self.independent)
         shape = (num_node_rows, dim + int(self.use_bias))
         nodes = self.tree.nodes(self.independent)
-        specs = [
+        return [
             WeightSpec("kernel", shape, self._initial_node_rows),
             _constant("nodes", nodes),
             _constant("leaves", self.tree.leaves[self.tree.live]),
         ]
-        if self.has_root:
-            root = WeightSpec("root", shape[1:], "zeros", is_rows=False)
-            specs.append(root)
-        return specs
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         self.kernel = weights_by_name["kernel"]
         self.class_matrix = self.class_matrices["kernel"]
-        self.nodes, self.leaves = (
-            weights_by_name["nodes"],
-            weights_by_name["leaves"],
-        )
-        self.root = weights_by_name.get("root")
+        self.nodes = weights_by_name["nodes"]
+        self.leaves = weights_by_name["leaves"]
 
     def _initial_node_rows(self, shape, dtype=None):
         if not self.use_bias:
@@ -199,58 +171,6 @@ class HierarchicalSoftmax(OutputHead):
         if self.multi_label == "pick_one":
             targets = targets_lib.pick_one(targets, self.next_seed())
         return super().training_step(features, targets)
-
-    @do_not_convert
-    def compute_step(
-        self, features: Array, labels: Labels, training: bool | None = None
-    ) -> Step:
-        step = super().compute_step(features, labels, training)
-        if self.root is None:
-            return step
-        features = self.as_features(features)
-        is_labelled = head_step.targets(self, features, labels).is_labelled
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(
-            is_labelled, self._root_logits(flatten(features), self.root)
-        )
-        losses = unflatten(losses, features)
-        mask = mask_of(features)
-        if mask is not None:
-            losses = tf.where(mask, losses, 0.0)
-        return step._replace(losses=step.losses + losses)
-
-    def _root_logits(self, features, root):
-        """float32 `[rows]`."""
-        return tf.linalg.matvec(self.queries(features), root)
-
-    def _times_root(self, logs, features, root):
-        """Adds the log-probability of the root, if any, to `[rows, n]`."""
-        if root is None:
-            return logs
-        log_root = tf.math.log_sigmoid(self._root_logits(features, root))
-        return logs + log_root[:, tf.newaxis]
-
-    @do_not_convert
-    def root_probability(self, features: Array) -> tf.Tensor:
-        """Probability that an example has any label, for `has_root=True`.
-
-        Args:
-            features: float `[..., dim]`.
-
-        Returns:
-            float32 `[...]`.
-
-        Raises:
-            ValueError: if the head has `has_root=False`.
-        """
-        features = self.as_features(features)
-        if self.root is None:
-            raise ValueError(
-                "`root_probability` needs a head with has_root=True. Received: "
-                f"{self.name!r} with multi_label={self.multi_label!r} and "
-                "has_root=False."
-            )
-        logits = self._root_logits(flatten(features), self.root)
-        return unflatten(tf.sigmoid(logits), features)
 
     def exact_loss(
         self,
@@ -286,8 +206,7 @@ class HierarchicalSoftmax(OutputHead):
                 self.num_answers,
                 self.independent,
             )
-            logs = self._of_all_classes(logs, float("-inf"))
-        return self._times_root(logs, features, self.root)
+            return self._of_all_classes(logs, float("-inf"))
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return tf.exp(logits)
@@ -298,49 +217,14 @@ class HierarchicalSoftmax(OutputHead):
         logits = self.all_logits(features)
         return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
 
-    @do_not_convert
-    def top_k(
-        self,
-        features: Array,
-        k: int,
-        threshold: float = 0.0,
-        weights: Any = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The exact best classes of each example, by best-first search.
-
-        Args:
-            features: float `[..., dim]`.
-            k: int, at most `num_answers`.
-            threshold: float in [0, 1], lowest probability of a class.
-            weights: the result of `export_weights`, for an exported graph of
-                TensorFlow's own ops, which searches by beam. It misses classes
-                whose path is not among the best `beam_width` nodes of a level.
-
-        Returns:
-            `(ids, scores)`, int64 and float32 `[..., k]`, best first. Scores
-            are probabilities, or log-probabilities with `activation=None`. If
-            fewer than `k` classes reach `threshold`, or features are NaN, the
-            remaining ids are -1 and probabilities 0.
-        """
-        if not 0 <= threshold <= 1:
-            raise ValueError(
-                f"`threshold` must be in [0, 1]. Received: {threshold}"
-            )
-        k = check_k(k, self.num_answers)
-        features = self.as_features(features)
-        found = self.best(flatten(features), k, weights, threshold)
-        return tuple(unflatten(x, features) for x in found)
-
     def best(
         self,
         features: tf.Tensor,
         k: int,
         weights: Any = None,
-        threshold: float = 0.0,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         queries = self.queries(features)
         if weights is None:
-            root = self.root
             with placement.on(self.rows_device):
                 ids, logs = class_tree.top_k(
                     queries,
@@ -348,11 +232,9 @@ class HierarchicalSoftmax(OutputHead):
                     tf.convert_to_tensor(self.nodes),
                     k,
                     self.independent,
-                    threshold,
                 )
         else:
-            kernel, nodes, *root = (tf.convert_to_tensor(x) for x in weights)
-            root = root[0] if root else None
+            kernel, nodes = (tf.convert_to_tensor(x) for x in weights)
             ids, logs = servable_search.top_k(
                 queries,
                 kernel,
@@ -360,23 +242,11 @@ class HierarchicalSoftmax(OutputHead):
                 k,
                 self.independent,
                 max(self.beam_width, k),
-                threshold,
             )
-        return self._answers(ids, logs, features, root, threshold)
-
-    def _answers(self, ids, logs, features, root, threshold):
-        """`(ids, scores)` of a search, which knows nothing of the root.
-
-        Nor of removed classes: to it the others are numbered through.
-        """
         if self.removed:
+            # The search numbers the other classes through.
             live = tf.constant(self.tree.live)
             ids = tf.where(ids >= 0, tf.gather(live, tf.maximum(ids, 0)), ids)
-        if root is not None:
-            logs = self._times_root(logs, features, root)
-            least = tf.math.log(tf.constant(threshold, tf.float32))
-            ids = tf.where(logs >= least, ids, -1)
-            logs = tf.where(logs >= least, logs, float("-inf"))
         if self.activation is not None:
             return mask_missing(ids, tf.exp(logs))
         ids, logs = mask_missing(ids, logs)
@@ -384,8 +254,7 @@ class HierarchicalSoftmax(OutputHead):
         return ids, tf.where(ids >= 0, logs, float("-inf"))
 
     def export_weights(self) -> tuple[tf.Variable, ...]:
-        weights = self.kernel, self.nodes, self.root
-        return tuple(x.value for x in weights if x is not None)
+        return self.kernel.value, self.nodes.value
 
     def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         ids, scores = self.best(features, self.num_answers, weights)
@@ -434,7 +303,6 @@ class HierarchicalSoftmax(OutputHead):
             **super().get_config(),
             "tree": keras.saving.serialize_keras_object(self.tree),
             "multi_label": self.multi_label,
-            "has_root": self.has_root,
             "use_bias": self.use_bias,
             "beam_width": self.beam_width,
         }
@@ -442,6 +310,8 @@ class HierarchicalSoftmax(OutputHead):
     @classmethod
     def from_config(cls, config: Config) -> "HierarchicalSoftmax":
         tree = keras.saving.deserialize_keras_object(config["tree"])
+        # Older files say that no decision at the root was learned.
+        config = {k: v for k, v in config.items() if k != "has_root"}
         return super().from_config({**config, "tree": tree})
 
 
@@ -450,7 +320,7 @@ def _constant(name, array):
     return WeightSpec(
         name,
         array.shape,
-        lambda shape, dtype: tf.constant(array),
+        constant(array),
         dtype="int64",
         trainable=False,
         is_rows=False,

@@ -12,26 +12,23 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import suggesting_arguments
-from tfxclass.core import flat_features
 from tfxclass.core import forward as forward_lib
 from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import unflatten
 from tfxclass.core.forward import Step
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import unflatten
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
-from tfxclass.layers import class_set
 from tfxclass.layers import head_config
 from tfxclass.layers import head_step
 from tfxclass.layers import head_weights
-from tfxclass.layers import public_names
 from tfxclass.layers.class_growth import ClassGrowth
-from tfxclass.layers.class_set import ClassWeight
+from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.losses.head_loss import HeadLoss
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.losses.objectives import SOFTMAX_ALONE
+from tfxclass.losses.objectives import HeadLoss
 from tfxclass.losses.options import ALL_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import as_loss_options
@@ -193,9 +190,13 @@ class OutputHead(keras.layers.Layer):
             activation = known
         check_choice("activation", activation, (known, None))
         self.num_classes = num_classes
-        head_config.check_num_negatives(num_negatives)
+        if not isinstance(num_negatives, int) or num_negatives < 0:
+            raise ValueError(
+                "`num_negatives` must be an int >= 0. Received: "
+                f"{num_negatives}"
+            )
         self.num_negatives = num_negatives
-        self.removed = class_set.checked_removed(removed, num_classes)
+        self.removed = head_config.checked_removed(removed, num_classes)
         self.class_names = class_names
         self.activation = activation
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -208,14 +209,14 @@ class OutputHead(keras.layers.Layer):
         self.teacher_weight = options.teacher_weight
         head_config.check_kernel_dtype(self, kernel_dtype)
         self.kernel_dtype = kernel_dtype
-        #: Whether `fit` has warned of what makes a step of this head slow.
+        #: Whether a loss has warned of weights of rows with several labels.
         self.has_warned = False
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
 
     def __dir__(self) -> list[str]:
-        return public_names.without_internals(self, super().__dir__())
+        return head_config.without_internals(self, super().__dir__())
 
     @property
     def class_names(self) -> list[str] | None:
@@ -224,7 +225,7 @@ class OutputHead(keras.layers.Layer):
 
     @class_names.setter
     def class_names(self, names: Sequence[str] | None) -> None:
-        self._class_names = class_set.checked_names(
+        self._class_names = head_config.checked_names(
             names, self.num_classes, self.removed
         )
 
@@ -234,11 +235,7 @@ class OutputHead(keras.layers.Layer):
         return self.objective.activation
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
-        """The weights of the head for features of width `dim`.
-
-        Returns:
-            List of `WeightSpec`; weights are made in this order.
-        """
+        """The weights for features of width `dim`, made in this order."""
         raise NotImplementedError
 
     def device_specs(self, dim: int) -> list[WeightSpec]:
@@ -303,7 +300,7 @@ class OutputHead(keras.layers.Layer):
         if labels is not None:
             losses = self.compute_loss(features, labels, training)
             self.add_loss(
-                flat_features.mean(losses, forward_lib.mask_of(features))
+                forward_lib.mean(losses, forward_lib.mask_of(features))
             )
         logits = self.logits(features)
         if training:
@@ -333,12 +330,9 @@ class OutputHead(keras.layers.Layer):
         """Loss of each example: the training loss, or the exact loss.
 
         Args:
-            features: float `[batch, dim]`, or with more dimensions, such as
-                `[batch, time, dim]`.
-            labels: integers of the shape of the features without their last
-                dimension, `[batch]`, or with one more, `[batch, p]`, padded
-                with -1. The loss of an example is against the mean of its
-                labels.
+            features: as in a call of the head.
+            labels: as in a call of the head. The loss of an example is against
+                the mean of its labels.
             training: bool. False computes the exact loss over all classes.
 
         Returns:
@@ -400,10 +394,7 @@ class OutputHead(keras.layers.Layer):
 
         A subclass adds the values that its configuration has for each class.
         """
-        return {
-            **self.get_config(),
-            **head_config.changed(self, change),
-        }
+        return {**self.get_config(), **head_config.changed(self, change)}
 
     @do_not_convert
     def logits(self, features: Array) -> tf.Tensor:
@@ -461,9 +452,7 @@ class OutputHead(keras.layers.Layer):
     def parts(self, features: tf.Tensor, weights: Any = None) -> Parts:
         """Lists `(queries, ClassRows)`, which together give all logits.
 
-        Args:
-            features: float `[..., dim]`.
-            weights: list of `ClassRows`; None for `class_rows`.
+        `weights` are a list of `ClassRows`; None for `class_rows`.
         """
         rows = self.class_rows() if weights is None else weights
         queries = self.part_queries(flatten(features))
@@ -508,9 +497,8 @@ class OutputHead(keras.layers.Layer):
     ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
         """Weighs labels by `loss_options`.
 
-        Returns:
-            `(targets, finish)`: `Targets` with their weights, and a function
-            that is applied to the losses `[rows]`, without penalties.
+        Returns `(targets, finish)`: `Targets` with their weights, and a
+        function that is applied to the losses `[rows]`, without penalties.
         """
         options = self.loss_options
         if options is None:
@@ -549,8 +537,7 @@ class OutputHead(keras.layers.Layer):
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         """Logits of all classes, float32 `[rows, num_classes]`."""
         parts, exchange = self._read(features, weights)
-        logits = search.logits(parts, exchange)
-        return tf.concat(self.adjust_logits(features, logits), axis=1)
+        return tf.concat(search.logits(parts, exchange), axis=1)
 
     def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         """Scores of all classes, float32 `[rows, num_classes]`."""
@@ -574,7 +561,7 @@ class OutputHead(keras.layers.Layer):
         if self.answer_scale != 1.0:
             parts = search.scaled(parts, self.answer_scale)
         found = search.best(parts, k, self.needs_logsumexp, exchange)
-        return self.as_answers(self.adjust_best(features, found), k)
+        return self.as_answers(found, k)
 
     def _read(self, features, weights):
         """`(parts, exchange)` of an answer; an export has no replicas."""
@@ -600,16 +587,6 @@ class OutputHead(keras.layers.Layer):
     def needs_logsumexp(self) -> bool:
         """Whether the best classes need the log-sum-exp of all logits."""
         return self.activation is not None and self.objective.needs_logsumexp
-
-    def adjust_logits(
-        self, features: tf.Tensor, logits: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        """Computes the logits of the parts, a list, from their products."""
-        return logits
-
-    def adjust_best(self, features: tf.Tensor, found: list[Best]) -> list[Best]:
-        """The same as `adjust_logits`, for the `Best` of each part."""
-        return found
 
     # What estimates of memory and the optimizer ask.
 
@@ -652,16 +629,7 @@ class OutputHead(keras.layers.Layer):
 def sorted_scores(
     head: OutputHead, features: tf.Tensor, weights: Any
 ) -> tf.Tensor:
-    """Scores of all classes of a head that can only search for the best.
-
-    Args:
-        head: a built head.
-        features: float32 `[rows, dim]`.
-        weights: the result of `export_weights`, or None.
-
-    Returns:
-        float32 `[rows, num_classes]`.
-    """
+    """`all_scores` of a head that can only search for the best classes."""
     ids, scores = head.best(features, head.num_classes, weights)
     places = tf.argsort(ids, axis=1)
     return tf.gather(scores, places, axis=1, batch_dims=1)

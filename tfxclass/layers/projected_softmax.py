@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.core.flat_features import flatten
 from tfxclass.core.forward import Step
+from tfxclass.core.forward import flatten
 from tfxclass.core.targets import Targets
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import random_projection

@@ -84,12 +84,16 @@ class Retained(NamedTuple):
         if self.predict_samples is not None:
             logits = self.all_logits(queries)
             return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
-        here = self.here()
         with placement.on(self.rows.device):
-            logits = logits_at(queries, here.rows, ids)
-            if here.retain is None:
-                return logits
-            return self.expected(logits, logits_at(queries, here.retain, ids))
+            return self._expected_at(queries, ids)
+
+    def _expected_at(self, queries, ids):
+        """Logits of equation 18 of classes `[batch, q]`."""
+        here = self.here()
+        logits = logits_at(queries, here.rows, ids)
+        if here.retain is None:
+            return logits
+        return self.expected(logits, logits_at(queries, here.retain, ids))
 
     def best(
         self, queries: tf.Tensor, k: int, with_logsumexp: bool = True
@@ -115,22 +119,9 @@ class Retained(NamedTuple):
             return search.best_of_blocks(blocks, k, with_logsumexp)
 
     def losses(self, queries: tf.Tensor, targets: Targets) -> tf.Tensor:
-        """Cross-entropy of the expected mask, streamed, without gradient.
-
-        Args:
-            queries: float32 `[batch, dim]`.
-            targets: `Targets`.
-
-        Returns:
-            float32 `[batch]`.
-        """
-        here = self.here()
+        """Cross-entropy of the expected mask, streamed, without gradient."""
         with placement.on(self.rows.device):
-            logits = logits_at(queries, here.rows, targets.ids)
-            if self.retain is not None:
-                logits = self.expected(
-                    logits, logits_at(queries, here.retain, targets.ids)
-                )
+            logits = self._expected_at(queries, targets.ids)
             logsumexp = self.best(queries, 1).logsumexp[:, 0]
         target = softmax.TargetTerms(logits, targets, None).weighted()
         losses = softmax.log_ratio(logsumexp, target)

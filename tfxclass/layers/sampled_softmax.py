@@ -6,10 +6,10 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.core import first_order
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
+from tfxclass.core.softmax import refuse_gradient
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import take_columns
 from tfxclass.core.targets import with_negatives
@@ -187,7 +187,7 @@ class SampledSoftmax(ClassHead):
     def guard(self, output: tf.Tensor, training: bool | None) -> tf.Tensor:
         if training and self.sampler is not None:
             # A loss on it would cost, silently, the full softmax.
-            return first_order.refuse(
+            return refuse_gradient(
                 output,
                 f"Compile with loss=head.loss: {self.name!r}, a "
                 f"{type(self).__name__}, has a training loss of its own, and "
@@ -244,12 +244,8 @@ class SampledSoftmax(ClassHead):
     ) -> tf.Tensor:
         """Logits of the classes of a step, float32 `[rows, num_sampled]`.
 
-        They are -inf where the sample's mask leaves a class out.
-
-        Args:
-            queries: float32 `[rows, dim]`.
-            sample: `tfxclass.samplers.Sample`.
-            rows: the `sampled_rows` of `sample`.
+        They are -inf where the sample's mask leaves a class out. `rows` is the
+        `sampled_rows` of `sample`.
         """
         kernel, bias = rows
         logits = tf.matmul(queries, kernel, transpose_b=True)
@@ -288,9 +284,7 @@ class SampledSoftmax(ClassHead):
     ) -> tf.Tensor | float:
         """Penalty that is added to each loss, a float or `[rows]`.
 
-        Args:
-            kernel: float32 `[num_sampled, dim]`, class vectors of the step.
-            sample: `tfxclass.samplers.Sample`.
+        `kernel` has the class vectors of the step, `[num_sampled, dim]`.
         """
         return 0.0
 
@@ -314,13 +308,11 @@ class SampledSoftmax(ClassHead):
             return 0
         return self.sampler.index_bytes(*self.weight_specs(dim)[0].shape)
 
-    def _given_num_sampled(self):
-        return self.sampler and self.sampler.get_config()["num_sampled"]
-
     def get_config(self) -> Config:
         return {
             **super().get_config(),
-            "num_sampled": self._given_num_sampled(),
+            "num_sampled": self.sampler
+            and self.sampler.get_config()["num_sampled"],
             "placement": self.placement,
             "sampler": keras.saving.serialize_keras_object(self.sampler),
         }

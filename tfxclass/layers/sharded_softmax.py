@@ -159,19 +159,16 @@ class ShardedSoftmax(ClassHead):
         is_estimate = self.correct_fill and (
             sampler is None or sampler.estimates_sums
         )
-        options = self.loss_options
-        if options is not None and options.label_smoothing and not is_estimate:
+        options, name = self.loss_options, None
+        if options is not None and options.label_smoothing:
+            name = "label_smoothing"
+        if self.objective.is_sum:
+            name = f'loss="{self.objective.name}"'
+        if name is not None and not is_estimate:
             raise ValueError(
-                "`label_smoothing` of a sample is a sum over all classes and "
-                "needs `correct_fill=True`, of the sampler, too. Received: "
+                f"`{name}` of a sample is a sum over all classes and needs "
+                "`correct_fill=True`, of the sampler, too. Received: "
                 f"correct_fill={self.correct_fill} with sampler={sampler!r}"
-            )
-        if self.objective.is_sum and not is_estimate:
-            raise ValueError(
-                f'`loss="{self.objective.name}"` of a sample is a sum over all '
-                "classes and needs `correct_fill=True`, of the sampler, too. "
-                f"Received: correct_fill={self.correct_fill} with "
-                f"sampler={sampler!r}"
             )
 
     @property
@@ -339,16 +336,14 @@ class ShardedSoftmax(ClassHead):
             config["sampler"] = by_name.changed(self.sampler, change)
         return config
 
-    def _given_num_sampled(self):
-        if self.sampler is None:
-            return self.num_sampled
-        return self.sampler.get_config()["num_sampled"]
-
     def get_config(self) -> Config:
+        num_sampled = self.num_sampled
+        if self.sampler is not None:
+            num_sampled = self.sampler.get_config()["num_sampled"]
         return {
             **super().get_config(),
             "sample_rate": self.sample_rate,
             "sampler": keras.saving.serialize_keras_object(self.sampler),
-            "num_sampled": self._given_num_sampled(),
+            "num_sampled": num_sampled,
             "correct_fill": self.correct_fill,
         }

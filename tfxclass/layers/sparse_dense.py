@@ -102,7 +102,12 @@ class SparseDense(keras.layers.Layer):
             )
 
     def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        _check_integers(ids)
+        dtype = tf.as_dtype(ids.dtype)
+        if not dtype.is_integer:
+            raise ValueError(
+                f"`ids` must be integers. Received: dtype={dtype.name}. Fix: "
+                'give its keras.Input a dtype="int64".'
+            )
         values = tf.cast(values, tf.float32)
         where = tf.where(values != 0)
         present, columns = tf.unique(tf.gather_nd(ids, where), tf.int64)
@@ -136,15 +141,6 @@ class SparseDense(keras.layers.Layer):
             "kernel_initializer": serialize(self.kernel_initializer),
             "bias_initializer": serialize(self.bias_initializer),
         }
-
-
-def _check_integers(ids):
-    if not tf.as_dtype(ids.dtype).is_integer:
-        raise ValueError(
-            "`ids` must be integers. Received: dtype="
-            f"{tf.as_dtype(ids.dtype).name}. Give its keras.Input a "
-            'dtype="int64".'
-        )
 
 
 def sparse_product(

@@ -11,8 +11,8 @@ from tfxclass.core.forward import is_features_only
 from tfxclass.core.targets import Targets
 from tfxclass.layers import class_tower as table_lib
 from tfxclass.layers.class_growth import ClassGrowth
-from tfxclass.layers.class_set import ClassWeight
 from tfxclass.layers.class_tower import ClassTower
+from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.sampled_softmax import SampledSoftmax

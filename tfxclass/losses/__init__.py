@@ -5,11 +5,10 @@ from tfxclass.core.targets import Targets
 from tfxclass.core.targets import arcface
 from tfxclass.core.targets import as_targets
 from tfxclass.core.targets import cosface
-from tfxclass.losses.binary import negative_sampling_loss
-from tfxclass.losses.binary import noise_contrastive_loss
-from tfxclass.losses.head_loss import HeadLoss
-from tfxclass.losses.linear import block_cross_entropy
-from tfxclass.losses.linear import linear_cross_entropy
+from tfxclass.losses.functions import linear_cross_entropy
+from tfxclass.losses.functions import negative_sampling_loss
+from tfxclass.losses.functions import noise_contrastive_loss
+from tfxclass.losses.objectives import HeadLoss
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
@@ -21,7 +20,6 @@ __all__ = [
     "Targets",
     "arcface",
     "as_targets",
-    "block_cross_entropy",
     "cosface",
     "linear_cross_entropy",
     "negative_sampling_loss",

@@ -41,10 +41,8 @@ class Masking(NamedTuple):
     """How classes are dropped, and what that costs: see `DropMax`.
 
     Attributes:
-        mode: str.
-        num_samples: int, masks of a row.
-        temperature: float, of the concrete relaxation.
-        weights: dict, the weights of the mode's regularisers by name.
+        mode, num_samples, temperature: of `DropMax`.
+        weights: dict, the weights of the mode's regularizers by name.
         margin: function of the target logits, or None.
         draw: function of a block's first row, an int64 scalar, and a shape
             `[num_samples, rows, n]`; returns uniform samples, float32.
@@ -83,14 +81,13 @@ def training_loss(
     row_weights: tf.Tensor,
     class_weights: tf.Tensor,
 ) -> tf.Tensor:
-    """Cross-entropy of the masked softmax and the regularisers.
+    """Cross-entropy of the masked softmax and the regularizers.
 
-    Holds no matrix of the shape of the logits but the matrices of `rows` and
+    It holds no matrix of the shape of the logits but the matrices of `rows` and
     their gradients.
 
     Args:
-        masking: `Masking`.
-        rows: `Rows`.
+        masking, rows: as their classes say.
         targets: `Targets` whose ids are columns.
         row_weights: float32 `[batch, 1]`, of the rows' cross-entropies.
         class_weights: float32 `[n]` or `[batch, n]`, of the regularisers of
@@ -99,7 +96,12 @@ def training_loss(
     Returns:
         float32 `[batch]`, 0 for rows without labels.
     """
-    names = [k for k, x in rows._asdict().items() if _is_matrix(x)]
+    # Not what a mode has not, nor a given rho, which is a scalar.
+    names = [
+        name
+        for name, x in rows._asdict().items()
+        if x is not None and x.shape.rank == 2
+    ]
 
     def loss_of(start, *given):
         matrices, given = given[: len(names)], given[len(names) :]
@@ -116,10 +118,6 @@ def training_loss(
         [targets.ids, targets.weights, row_weights, class_weights],
         masking.num_samples,
     )
-
-
-def _is_matrix(x):
-    return x is not None and x.shape.rank == 2
 
 
 def _block_loss(masking, start, rows, targets, row_weights, class_weights):
@@ -145,10 +143,8 @@ def _block_loss(masking, start, rows, targets, row_weights, class_weights):
 
 def _adaptive_terms(masking, start, rows, target):
     """z follows rho: equation 15."""
-    return _concrete_masks(masking, start, rows.retain, target), {
-        "kl_weight": lambda: target_penalty(rows.retain, target),
-        "entropy_weight": lambda: _other_entropy(rows.retain, target),
-    }
+    log_masks = _concrete_masks(masking, start, rows.retain, target)
+    return log_masks, _penalties_of_rho(rows, target)
 
 
 def _posterior_terms(masking, start, rows, target):
@@ -170,9 +166,17 @@ def _random_terms(masking, start, rows, target):
 
 def _attention_terms(masking, start, rows, target):
     """z is rho itself in equation 15, for targets, too: nothing is random."""
-    return tf.math.log_sigmoid(rows.retain)[tf.newaxis], {
+    log_masks = tf.math.log_sigmoid(rows.retain)[tf.newaxis]
+    return log_masks, _penalties_of_rho(rows, target)
+
+
+def _penalties_of_rho(rows, target):
+    """-log rho of the targets, and the entropy of the other classes."""
+    return {
         "kl_weight": lambda: target_penalty(rows.retain, target),
-        "entropy_weight": lambda: _other_entropy(rows.retain, target),
+        "entropy_weight": lambda: tf.where(
+            target, 0.0, negative_entropy(rows.retain)
+        ),
     }
 
 
@@ -189,11 +193,6 @@ def _concrete_masks(masking, start, logits, target):
     samples = masking.draw(start, _mask_shape(masking, logits))
     log_masks = concrete_log_mask(logits, samples, masking.temperature)
     return tf.where(target, 0.0, log_masks)
-
-
-def _other_entropy(retain_logits, target):
-    """`negative_entropy` of the classes that are not targets."""
-    return tf.where(target, 0.0, negative_entropy(retain_logits))
 
 
 def _mask_shape(masking, logits):
@@ -218,16 +217,8 @@ def concrete_log_mask(
 ) -> tf.Tensor:
     """log z of the concrete relaxation, differentiable by `retain_logits`.
 
-    z = sigmoid((logit(rho) + logit(u)) / temperature): above a half with
-    probability rho, and nearly 0 or 1 at a low temperature.
-
-    Args:
-        retain_logits: float32 `[..., n]`, of rho.
-        draws: float32, u in (0, 1), a shape that broadcasts with them.
-        temperature: float > 0.
-
-    Returns:
-        float32, log z.
+    z = sigmoid((logit(rho) + logit(u)) / temperature), for samples u in (0, 1):
+    above a half with probability rho, and nearly 0 or 1 at a low temperature.
 
     References:
         Maddison et al., The Concrete Distribution, ICLR 2017.
@@ -259,16 +250,8 @@ def masked_cross_entropy(
     """Cross-entropy of the masked softmax, the mean over samples of masks.
 
     The first term of equation 15: p(c | z) is z_c exp(o_c) + epsilon, over the
-    sum of these numbers of all classes (equation 5).
-
-    Args:
-        logits: float32 `[batch, n]`, o.
-        log_masks: float32 `[num_samples, batch, n]`, log z.
-        targets: `Targets` whose ids are columns of `logits`.
-        margin: function of the target logits, or None.
-
-    Returns:
-        float32 `[batch]`.
+    sum of these numbers of all classes (equation 5). `logits` are o `[batch,
+    n]`, and `log_masks` are log z `[num_samples, batch, n]`.
     """
     num_samples, batch, width = tf.unstack(tf.shape(log_masks))
     masked = add_epsilon(logits + log_masks)
@@ -284,15 +267,8 @@ def masked_cross_entropy(
 def target_penalty(retain_logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
     """-log rho of each target, 0 elsewhere: equation 10.
 
-    The KL divergence of a posterior that keeps the target for certain and is
-    the prior elsewhere.
-
-    Args:
-        retain_logits: float32 `[batch, n]`.
-        target: bool `[batch, n]`.
-
-    Returns:
-        float32 `[batch, n]`.
+    It is the KL divergence of a posterior that keeps the target for certain
+    and is the prior elsewhere. All tensors have the shape `[batch, n]`.
     """
     return tf.where(target, tf.math.softplus(-retain_logits), 0.0)
 
@@ -302,13 +278,8 @@ def bernoulli_kl(
 ) -> tf.Tensor:
     """KL(q || rho) of each class, where q of a target is 1.
 
-    Args:
-        posterior_logits: float32 `[batch, n]`, of q; not read at targets.
-        retain_logits: float32 `[batch, n]`, of rho.
-        target: bool `[batch, n]`.
-
-    Returns:
-        float32 `[batch, n]`; `target_penalty` where q is rho.
+    All tensors have the shape `[batch, n]`. Where q is rho, the result is
+    `target_penalty`.
     """
     kept, dropped = (
         tf.sigmoid(sign * posterior_logits)
@@ -350,9 +321,6 @@ def stationary_logits(
     from zeros, the greatest in p and in r: with p and r on the left sides,
     either right side rises with the other unknown, and short steps only fall.
 
-    Args:
-        kl_weight, auxiliary_weight, entropy_weight: floats >= 0.
-
     Returns:
         `(p, r)`, floats from -10 to 0; -10 where the weights have no greater
         solution.
@@ -373,15 +341,7 @@ def stationary_logits(
 
 
 def expected_logits(logits: tf.Tensor, retain_logits: tf.Tensor) -> tf.Tensor:
-    """log(rho exp(o) + epsilon), whose softmax is equation 18.
-
-    Args:
-        logits: float32 `[batch, n]`, o.
-        retain_logits: float32 `[batch, n]`, of rho.
-
-    Returns:
-        float32 `[batch, n]`.
-    """
+    """log(rho exp(o) + epsilon), `[batch, n]`; its softmax is equation 18."""
     return add_epsilon(logits + tf.math.log_sigmoid(retain_logits))
 
 
@@ -390,17 +350,9 @@ def mixture_log_probabilities(
 ) -> tf.Tensor:
     """Equation 17: log of the mean softmax over samples of Bernoulli masks.
 
-    All rows share the draws, so that the answer for one does not depend on
-    its batch. Ops are TensorFlow's own.
-
-    Args:
-        logits: float32 `[batch, n]`, o.
-        retain_logits: float32 `[batch, n]` or scalar, of rho.
-        num_samples: int.
-        seed: int.
-
-    Returns:
-        float32 `[batch, n]`, whose exponentials sum up to 1.
+    All rows share the samples, so that the answer for one does not depend on
+    its batch. Ops are TensorFlow's own. `logits` are o `[batch, n]`, and
+    `retain_logits` of rho, `[batch, n]` or a scalar.
     """
     width = tf.shape(logits)[1]
 

@@ -1,27 +1,37 @@
 """What a head's `loss` is: one softmax over the classes, or one vs. rest.
 
 All in which the two differ: the mass of a row's labels, the loss of all
-classes and of a sample, and how logits become probabilities.
+classes and of a sample, and how logits become probabilities. `HeadLoss` is
+what Keras calls.
 """
 
+import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from tfxclass.core import forward as forward_lib
 from tfxclass.core import one_vs_rest
 from tfxclass.core.one_vs_rest import one_vs_rest_loss
 from tfxclass.core.softmax import probabilities
 from tfxclass.core.softmax import softmax_cross_entropy
 from tfxclass.core.targets import Targets
+from tfxclass.keras_internals import is_keras_building
+from tfxclass.keras_internals import set_mask
 from tfxclass.losses.options import ALL_OPTIONS
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
+from tfxclass.losses.options import finished
 from tfxclass.rows import loss
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
+from tfxclass.types import Array
+from tfxclass.types import Config
+from tfxclass.types import Labels
 from tfxclass.types import Margin
 
 # A list of `(queries, ClassRows)`.
@@ -55,18 +65,12 @@ class Softmax:
     ) -> tuple[Targets, Finish]:
         """Applies `options` to labels and to their losses.
 
-        Args:
-            options: `LossOptions`.
-            targets: what `targets` gave.
-            num_classes: int.
-
-        Returns:
-            `(targets, finish)`: `Targets` with their masses, and a function
-            of the rows' losses `[rows]`, without penalties.
+        Returns `(targets, finish)`: `Targets` with their weights, and a
+        function of the rows' losses `[rows]`, without penalties.
         """
         targets, row_weights = options.normalized_targets(targets, num_classes)
-        return targets, lambda losses: options.weight_losses(
-            losses, row_weights
+        return targets, lambda losses: finished(
+            losses, row_weights, options.focal_gamma
         )
 
     def streamed(
@@ -81,11 +85,7 @@ class Softmax:
     ) -> tf.Tensor:
         """The loss over parts, as `tfxclass.rows.loss.streamed_loss`.
 
-        Args:
-            parts, targets, columns, exchange, margin: of `streamed_loss`.
-            options: `LossOptions` whose `shape_parts` the parts have been
-                through, or None.
-            num_classes: int, with `options`.
+        With `options`, the parts are what their `shape_parts` returned.
         """
         share = 0.0
         if options is not None and num_classes is not None:
@@ -112,10 +112,8 @@ class Softmax:
         Args:
             logits: float32 `[rows, n]`, -inf where the mask leaves one out.
             sample: `tfxclass.samplers.Sample`.
-            targets: what `weighted_targets` gave.
-            margin: function of the target logits, or None.
-            options: `LossOptions`, or None.
-            num_classes: int.
+            targets: what `weighted_targets` returned.
+            margin, options, num_classes: of the head.
 
         Returns:
             `(losses, ranked)`: float32 `[rows]`, before `finish`, and
@@ -251,3 +249,101 @@ OBJECTIVES: dict[str, Softmax | OneVsRest] = {
 }
 SOFTMAX_ALONE = ("softmax",)
 ALL_OBJECTIVES = tuple(OBJECTIVES)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class HeadLoss(keras.losses.Loss):
+    """The training loss of a head, for `compile`.
+
+    Get it as `head.loss`. The values of `y_pred` are not read. The loss uses
+    the forward pass that comes with `y_pred`, so a `tf.function` never computes
+    the [batch, num_classes] output. Labels keep their integer dtype (Keras' own
+    losses cast them to float32, where id 16,777,217 becomes 16,777,216).
+    Positions that a Keras mask leaves out have loss 0 and do not count in the
+    mean.
+
+    Args:
+        head_name: str, name of the head.
+        reduction: as in `keras.losses.Loss`.
+        name: str, name of the loss.
+        dtype: as in `keras.losses.Loss`.
+
+    Raises:
+        ValueError: if it is called without a `y_pred`, or with one that is not
+            the output of the head, or with a `sample_weight` of another shape.
+    """
+
+    def __init__(
+        self,
+        head_name: str,
+        reduction: str | None = "sum_over_batch_size",
+        name: str = "head_loss",
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self.head_name = head_name
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(
+        self,
+        y_true: Labels = None,
+        y_pred: tf.Tensor = None,
+        sample_weight: Array | None = None,
+    ) -> tf.Tensor:
+        """Reduced loss. Keras calls it with labels and outputs.
+
+        Args:
+            y_true: integers `[batch, ...]` like the features without their
+                last dimension, or one dimension more, padded with -1.
+            y_pred: float32 `[batch, ..., num_classes]`, of the head.
+            sample_weight: float, `[batch, ...]`, or None.
+        """
+        if y_true is None and y_pred is None:
+            raise ValueError(
+                f"The loss of {self.head_name!r} was called without labels and "
+                "outputs. Fix: pass it to compile as loss=head.loss, without "
+                "parentheses"
+            )
+        if is_keras_building():
+            return tf.zeros([])
+        forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
+        if sample_weight is not None:
+            forward_lib.check_weight_shape(sample_weight, y_pred.shape[:-1])
+            if forward.training:
+                _warn_of_class_weight(forward.head, y_true, sample_weight)
+        # By its name TensorBoard draws all of the head's loss as one box.
+        with tf.name_scope(forward.head.name):
+            losses, forward.ranking = forward.head.compute_step(
+                forward.features, y_true, forward.training
+            )
+        forward.losses = losses
+        set_mask(losses, forward_lib.mask_of(forward.features))
+        return super().__call__(losses, losses, sample_weight)
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        return y_pred
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "head_name": self.head_name}
+
+
+def _warn_of_class_weight(head, labels, weights):
+    """Warns once of weights that Keras may have made of `class_weight`.
+
+    Keras turns `class_weight` into a weight for each row before it calls a
+    loss, and the loss sees these weights alone.
+    """
+    shape = tf.TensorShape(getattr(labels, "shape", None))
+    has_several = shape.rank is not None and shape.rank > 1 and shape[-1] != 1
+    is_of_rows = tf.TensorShape(weights.shape).rank in (None, 1)
+    if head.has_warned or not has_several or not is_of_rows:
+        return
+    head.has_warned = True
+    warnings.warn(
+        f"{head.name!r} trains with sample weights on labels of shape {shape}. "
+        "If they come from `class_weight` of `fit`, they are wrong: of several "
+        "labels Keras takes the place of the greatest id as the class. Fix: "
+        "loss_options=tfxclass.losses.LossOptions(class_weight=...). Weights "
+        "from `sample_weight` are right.",
+        stacklevel=2,
+    )

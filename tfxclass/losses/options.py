@@ -221,13 +221,15 @@ class LossOptions:
                     f"{len(value)} numbers with num_classes="
                     f"{head.num_classes}."
                 )
-        if head.objective.is_sum and self.teacher_weight:
-            self._check_soft()
-        spread = {
-            "label_smoothing": self.label_smoothing,
-            "teacher_weight": self.teacher_weight,
-        }
-        for name, value in spread.items():
+        weights = {"class_weight", "propensities"} & set(self.used)
+        if head.objective.is_sum and self.teacher_weight and weights:
+            raise ValueError(
+                f"`{min(weights)}` and `teacher_weight` exclude each other for "
+                "independent labels. Received: "
+                f"teacher_weight={self.teacher_weight}"
+            )
+        for name in ("label_smoothing", "teacher_weight"):
+            value = getattr(self, name)
             if value and head.removed:
                 raise ValueError(
                     f"`{name}` gives mass to classes that are no labels, "
@@ -242,27 +244,13 @@ class LossOptions:
                     f"{head.num_classes}. Received: {unknown[:5]}"
                 )
 
-    def _check_soft(self):
-        used = [x for x in ("class_weight", "propensities") if x in self.used]
-        if used:
-            raise ValueError(
-                f"`{used[0]}` and `teacher_weight` exclude each other for "
-                "independent labels. Received: "
-                f"teacher_weight={self.teacher_weight}"
-            )
-
     def normalized_targets(
         self, targets: Targets, num_classes: int
     ) -> tuple[Targets, tf.Tensor]:
         """Applies class weights to labels and to the losses of examples.
 
-        Args:
-            targets: `Targets` whose ids are classes.
-            num_classes: int.
-
-        Returns:
-            `(targets, row_weights)`: `Targets` whose weights sum to 1 -
-            `label_smoothing`, and float32 `[batch, 1]`, for `finish`.
+        Returns `(targets, row_weights)`: `Targets` whose weights sum to 1 -
+        `label_smoothing`, and float32 `[batch, 1]`, for `finished`.
         """
         weights = self.label_weights(targets, num_classes)
         of_rows = tf.ones_like(weights[:, :1])
@@ -279,12 +267,6 @@ class LossOptions:
         if table is None:
             return weights
         return weights * tf.gather(table, tf.maximum(ids, 0))
-
-    def weight_losses(
-        self, losses: tf.Tensor, row_weights: tf.Tensor
-    ) -> tf.Tensor:
-        """Losses `[batch]` from cross-entropies and weights `[batch, 1]`."""
-        return finished(losses, row_weights, self.focal_gamma)
 
     def adjust_logits(
         self, logits: tf.Tensor, ids: tf.Tensor | None, num_classes: int
@@ -306,13 +288,10 @@ class LossOptions:
         num_classes: int,
         ids: Sequence[tf.Tensor] | None = None,
     ) -> list[tuple[tf.Tensor, ClassRows]]:
-        """Adjusts parts so that their logits are the logits of `shape`.
+        """Adjusts `(queries, ClassRows)` so that they give adjusted logits.
 
-        Args:
-            parts: list of `(queries, ClassRows)`.
-            num_classes: int.
-            ids: for sampled parts, the classes of their rows, each int64 `[n]`.
-                The ids of padding do not matter.
+        `ids` has the classes of each part of a sample, int64 `[n]`. The ids of
+        padding do not matter.
         """
         table = self._of_classes("shares", num_classes)
         shaped = []
@@ -377,11 +356,9 @@ class LossOptions:
                 weights[c] = weight
         elif self.class_weight is not None:
             weights *= self.class_weight
-        return (
-            weights
-            if self.propensities is None
-            else (weights / self.propensities)
-        )
+        if self.propensities is not None:
+            weights /= self.propensities
+        return weights
 
     def _log_shares(self, num_classes):
         """The numbers that are added to the logits, or None."""

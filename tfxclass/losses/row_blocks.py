@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfxclass.core import first_order
+from tfxclass.core.softmax import first_order_gradients
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops import library
 
@@ -24,7 +24,7 @@ def in_row_blocks(
     name: str,
     loss_of: Callable[..., tf.Tensor],
     matrices: Sequence[tf.Tensor],
-    beside: Sequence[tf.Tensor] = (),
+    others: Sequence[tf.Tensor] = (),
     copies: int = 1,
 ) -> tf.Tensor:
     """`loss_of` of all rows, in blocks; gradients are of first order.
@@ -32,16 +32,13 @@ def in_row_blocks(
     Args:
         name: str, the loss, for the message of second-order gradients.
         loss_of: function of a block: int64 scalar, its first row; then the
-            block's rows of `matrices` and of `beside`; returns float32
+            block's rows of `matrices` and of `others`; returns float32
             `[rows]`. Its variables, and what else it reads, get no gradient.
         matrices: float32 tensors `[batch, n]`, which get gradients.
-        beside: tensors without gradients; of a matrix the block's rows are
-            taken, others are given as they are.
+        others: tensors without gradients. Blocks get rows of the matrices
+            among them, and vectors as they are.
         copies: int, how often `loss_of` repeats a matrix; blocks are smaller by
             as much.
-
-    Returns:
-        float32 `[batch]`.
     """
     batch, width = tf.unstack(tf.shape(matrices[0], tf.int64))
     numbers = tf.constant(BLOCK_NUMBERS // copies, tf.int64)
@@ -64,7 +61,7 @@ def in_row_blocks(
         unseen = [tf.stop_gradient(x) for x in matrices]
 
         def losses_at(start, taken):
-            return loss_of(start, *taken, *[rows(x, start) for x in beside])
+            return loss_of(start, *taken, *[rows(x, start) for x in others])
 
         def forward(start, losses):
             taken = [rows(x, start) for x in unseen]
@@ -86,7 +83,7 @@ def in_row_blocks(
 
             empty = [library.ops.tfxclass_empty_like(x) for x in unseen]
             grads = fold(backward, empty)
-            return first_order.gradients(name, grads, matrices)
+            return first_order_gradients(name, grads, matrices)
 
         return fold(forward, [tf.zeros([batch])])[0], grad
 

@@ -75,7 +75,8 @@ def with_teacher(
     labels, ids = as_ids("labels", labels), as_ids("ids", ids)
     probabilities = as_numbers("probabilities", probabilities)
     labels = _labels_like(labels, ids, probabilities)
-    _check_ids(ids)
+    if ids.size and ids.max() > _MOST_ID:
+        raise ValueError(f"`ids` must be below 2^31. Received: {ids.max()}")
     good = (probabilities >= 0) & (probabilities <= 1)
     if not np.all(good):
         raise ValueError(
@@ -125,11 +126,6 @@ def _labels_like(labels, ids, probabilities):
     return labels if len(labels.shape) == rank else labels[..., None]
 
 
-def _check_ids(ids):
-    if ids.size and ids.max() > _MOST_ID:
-        raise ValueError(f"`ids` must be below 2^31. Received: {ids.max()}")
-
-
 def labels_alone(labels: Labels) -> tf.Tensor:
     """The labels of `with_teacher`, -1 in place of the teacher's classes."""
     labels = as_tensor(labels)
@@ -150,18 +146,12 @@ def add_distillation_targets(
     """The targets of a row: its labels' and its teacher's.
 
     Args:
-        labels: what `with_teacher` gave.
-        own: `Targets` of `labels_alone(labels)`.
-        share: float in (0, 1], mass of the teacher in a row that has one.
+        labels: what `with_teacher` returned.
+        own: `Targets` of `labels_alone(labels)`. Labels keep their columns.
+        share: float in (0, 1], weight of the teacher in a row that has one.
         num_classes, leading_shape, mask: of `as_targets`.
         is_distribution: bool, whether a row's probabilities are divided by
             their sum.
-
-    Returns:
-        `Targets`, a label in the column that it has in `own`.
-
-    Raises:
-        InvalidArgumentError: the teacher's ids are not below `num_classes`.
     """
     labels = as_tensor(labels)
     if labels.dtype != tf.int64:

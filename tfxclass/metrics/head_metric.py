@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.core import forward as forward_lib
-from tfxclass.core.flat_features import row_weights
+from tfxclass.core.forward import row_weights
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import take_columns
 from tfxclass.keras_internals import is_keras_building

@@ -10,8 +10,8 @@ from tfxclass.checks import check_choice
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.layers.adaptive_projected_softmax import AdaptiveProjectedSoftmax
-from tfxclass.layers.full_softmax import FullSoftmax
+from tfxclass.layers.block_heads import AdaptiveProjectedSoftmax
+from tfxclass.layers.class_head import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
 from tfxclass.recovery.step import lifted_blocks
 from tfxclass.recovery.step import recovered_by_step

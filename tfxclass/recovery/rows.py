@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.core.flat_features import flatten
-from tfxclass.core.flat_features import row_weights
+from tfxclass.core.forward import check_weight_shape
+from tfxclass.core.forward import flatten
 from tfxclass.core.forward import mask_of
+from tfxclass.core.forward import row_weights
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import uniform_targets
 from tfxclass.layers import head_step
-from tfxclass.losses.fit_checks import check_weight_shape
 from tfxclass.types import Array
 from tfxclass.types import Labels
 

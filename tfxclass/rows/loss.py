@@ -16,8 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.core import first_order
 from tfxclass.core.one_vs_rest import Binary
+from tfxclass.core.softmax import first_order_gradients
 from tfxclass.core.targets import Targets
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
@@ -179,7 +179,7 @@ def streamed_loss(
             of_biases = [x for x in of_biases if x is not None]
             grads = [*of_queries, *of_kernels, *of_biases]
             first_rows = _on_rows_device(lambda x: x[:1], inputs, given)
-            grads = first_order.gradients(
+            grads = first_order_gradients(
                 "The streamed loss", grads, first_rows
             )
             # Kept by this function, which lives as long as its graph.

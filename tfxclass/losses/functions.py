@@ -1,10 +1,13 @@
-"""Binary losses of a row's labels against the other classes of a step."""
+"""Losses as functions: NCE, negative sampling, and cross-entropy in blocks."""
 
 import tensorflow as tf
 
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
+from tfxclass.rows import loss
+from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.types import Margin
 from tfxclass.types import Scalar
 
 
@@ -93,3 +96,29 @@ def _without_labels(logits, columns):
     _, at = places_of(columns)
     infinite = tf.fill([tf.shape(at)[0]], float("-inf"))
     return tf.tensor_scatter_nd_update(logits, at, infinite)
+
+
+def linear_cross_entropy(
+    queries: tf.Tensor,
+    kernel: tf.Tensor,
+    targets: Targets,
+    bias: tf.Tensor | None = None,
+    normalize: bool = False,
+    margin: Margin | None = None,
+) -> tf.Tensor:
+    """Cross-entropy over all classes in O(batch x block) memory.
+
+    Args:
+        queries: float32 `[batch, dim]`.
+        kernel: float32 tensor `[num_classes, dim]`.
+        targets: `Targets`.
+        bias: float32 `[num_classes]` or None.
+        normalize: bool, whether rows of `kernel` are normalized (cosine).
+        margin: function of the target logits, or None.
+
+    Returns:
+        float32 `[batch]`, 0 for examples without labels. It has first-order
+        gradients only.
+    """
+    rows = ClassRows(kernel, bias, normalize)
+    return loss.cross_entropy([(queries, rows)], targets, margin=margin)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfxclass.core.flat_features import row_weights
+from tfxclass.core.forward import row_weights
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 4)])

@@ -1,4 +1,4 @@
-"""Selective softmax: the classes nearest to the batch, by a hashing forest."""
+"""Heads that sample near classes: a hashing forest, and hash tables (LSH)."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import keras
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.samplers import by_name
 from tfxclass.samplers.forest import HashingForestSampler
+from tfxclass.samplers.lsh import LSHSampler
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -77,3 +78,76 @@ class SelectiveSoftmax(SampledSoftmax):
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         by_name.check_kind(self.sampler, HashingForestSampler, self)
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class LSHSoftmax(SampledSoftmax):
+    """Softmax over the labels and classes that hash tables find (LSH).
+
+    Use it for 100,000 classes and more, when random negatives are too easy. It
+    is a `SampledSoftmax` with a `tfxclass.samplers.LSHSampler`. The negatives
+    are the classes whose hash codes are near the codes of the features ("LSH
+    Embedding") or of the labels ("LSH Label"). They are hard negatives, and
+    they change as the weights change.
+
+    Sampling costs hash codes and bucket look-ups, whatever `num_classes` is.
+    The rest of a training step is a product of [batch, dim] by [dim,
+    num_sampled], and an update of `num_sampled` class vectors. The tables are
+    refreshed in the background. They take about 8 * num_tables bytes for each
+    class, and a copy of the class vectors takes 4 * dim bytes.
+
+    The head works with plain `fit`. Its tables are saved with the model, and a
+    resumed training continues bit for bit.
+
+    Args:
+        num_classes: int, number of classes.
+        num_sampled: int, number of classes in a training step, labels included.
+            Defaults to 1 % of the classes, and at least twice the labels of
+            each batch. `SampledSoftmax` describes batches with more labels.
+        sampler: a `tfxclass.samplers.LSHSampler`, which has its own
+            `num_sampled`, or `"lsh"`, one with default arguments. Defaults to
+            `"lsh"`.
+        **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
+            `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
+            `loss_options`, `class_names`, `activation`, `kernel_initializer`,
+            `kernel_dtype`, `num_negatives`, `seed`).
+
+    Raises:
+        ValueError: if `sampler` is of another kind.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.LSHSoftmax(670_091, num_sampled=6_700)
+    model = keras.Sequential([keras.layers.Dense(128), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    ```
+
+    The method of the paper, where no bucket is cut and a step has room for all
+    classes that are found:
+
+    ```python
+    sampler = tfxclass.samplers.LSHSampler(
+        670_091,
+        tfxclass.samplers.LSHTables(bucket_size=None),
+        negatives="sample",
+        neighbor_fraction=1.0,
+        correction="none",
+    )
+    head = tfxclass.layers.LSHSoftmax(670_091, sampler=sampler)
+    ```
+
+    References:
+        Daghaghi et al., A Tale of Two Efficient and Informative Negative
+        Sampling Distributions, ICML 2021.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        num_sampled: int | None = None,
+        sampler: str | LSHSampler = "lsh",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, num_sampled, sampler, **kwargs)
+        by_name.check_kind(self.sampler, LSHSampler, self)
