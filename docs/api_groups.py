@@ -130,9 +130,8 @@ GROUPS = {
         "Tagging": ["Tagger", "TaggerClassifier", "Field", "TextFile"],
         "Parts of a tagger": [
             "SparseLinear",
-            "NeighborVotes",
-            "KernelScores",
             "MixedScores",
+            "NeighborVotes",
             "SparseRows",
             "TextFeatures",
             "train_linear",

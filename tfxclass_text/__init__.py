@@ -4,20 +4,18 @@
 """
 
 from tfxclass_text.fields import Field
-from tfxclass_text.kernel_scores import KernelScores
 from tfxclass_text.linear_tree import train_linear
-from tfxclass_text.mixed_scores import MixedScores
 from tfxclass_text.neighbors import NeighborVotes
 from tfxclass_text.readers import TextFile
 from tfxclass_text.sparse_linear import SparseLinear
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.tagger import Tagger
 from tfxclass_text.tagger_classifier import TaggerClassifier
+from tfxclass_text.tagger_model import MixedScores
 from tfxclass_text.text_features import TextFeatures
 
 __all__ = [
     "Field",
-    "KernelScores",
     "MixedScores",
     "NeighborVotes",
     "SparseLinear",

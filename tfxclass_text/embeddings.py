@@ -1,143 +1,193 @@
 """Embeddings of a text's terms and of the tags, compared by cosine."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.layers.class_head import FullSoftmax
-from tfxclass.layers.cosine import Cosine
-from tfxclass.layers.sampled_softmax import SampledSoftmax
-from tfxclass.layers.sparse_dense import SparseDense
-from tfxclass.optimizers import HeadAdam
-from tfxclass.samplers.batch import BatchSampler
+from tfxclass.layers.sparse_dense import sparse_product
+from tfxclass.ops import row_update
+from tfxclass.types import Config
+from tfxclass.types import Shape
+from tfxclass_text.linear_tree import PROCESS
 from tfxclass_text.sparse_rows import LabeledRows
-from tfxclass_text.sparse_rows import SparseRows
 
-#: Length of an embedding, at most and at least.
-UNITS, _MIN_UNITS = 256, 64
+# Length of an embedding, at most and at least.
+_UNITS, _MIN_UNITS = 256, 64
 # A small scale acts like label smoothing.
 _SCALE = 8.0
 _DROPOUT = 0.2
-_RATE, _EMBEDDING_RATE = 1e-3, 50.0
+# Adagrad's rates, and its offsets relative to the mean square of gradients.
+_TERM_RATE, _CLASS_RATE = 0.05, 0.3
+_TERM_OFFSET, _CLASS_OFFSET = 4.0, 10.0
 _BATCH = 256
 # Labels up to which a step computes all of them; labels of a step otherwise.
 _MAX_FULL, _NUM_SAMPLED = 1024, 512
-#: Terms of a text that are learned from: the heaviest.
-MAX_TERMS = 128
+# Terms of a text that are learned from: the heaviest.
+_MAX_TERMS = 128
 # Passes over the texts; fewer than the least are not worth their time.
-_MAX_EPOCHS, MIN_EPOCHS = 6, 2
+_MAX_EPOCHS, _MIN_EPOCHS = 6, 2
 # CPU seconds of a pass for a number of an embedding: of a term of a text, and
 # of a sampled class for a text (measured). What all passes may take.
 _TERM_SECONDS, _CLASS_SECONDS = 3e-9, 1.2e-10
 _MAX_SECONDS = 120.0
 # Of the terms' embeddings: a model stays well below 500 MB.
 _MAX_WEIGHTS = 50_000_000
-_ANSWERED = 256
+# Matrices of terms by units, in training.
+_STATES = 3
 
 
-class TextEmbedding(NamedTuple):
-    """Trained layers: the sum of the embeddings of terms, and class vectors.
+@keras.saving.register_keras_serializable("tfxclass")
+class TextEmbedding(keras.layers.Layer):
+    """Log of the softmax of a text's cosines with all tags, times a scale.
+
+    A text is the sum of the vectors of its terms. Stock TensorFlow ops;
+    `Tagger` makes it.
+
+    Args:
+        num_terms: int, terms that have vectors.
+        num_labels: int.
+        units: int, length of a vector.
+        first: int, id of the first term that has a vector. Other terms are
+            ignored.
+        **kwargs: `keras.layers.Layer`'s arguments.
+
+    Call arguments:
+        ids: int64 `[batch, n]`.
+        values: float32 `[batch, n]`; where they are 0 there is no feature.
+
+    Output shape:
+        `[batch, num_labels]`.
+    """
+
+    def __init__(
+        self,
+        num_terms: int,
+        num_labels: int,
+        units: int,
+        first: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_terms, self.num_labels = int(num_terms), int(num_labels)
+        self.units, self.first = int(units), int(first)
+        self.supports_jit = False
+        self.terms = self._vectors("terms", self.num_terms)
+        self.tags = self._vectors("tags", self.num_labels)
+        self.built = True
+
+    def _vectors(self, name, count):
+        return self.add_weight(
+            name=name,
+            shape=(count, self.units),
+            initializer="zeros",
+            dtype="float32",
+            autocast=False,
+            trainable=False,
+        )
+
+    def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        places = tf.cast(ids, tf.int64) - self.first
+        is_own = (values != 0) & (places >= 0) & (places < self.num_terms)
+        where = tf.where(is_own)
+        terms, columns = tf.unique(tf.gather_nd(places, where), tf.int64)
+        size = tf.shape(ids, tf.int64)[0]
+        sums = sparse_product(
+            tf.stack([where[:, 0], columns], axis=1),
+            tf.gather_nd(tf.cast(values, tf.float32), where),
+            # TensorFlow's sparse product divides by the number of rows.
+            tf.maximum(size, 1),
+            tf.gather(tf.convert_to_tensor(self.terms), terms),
+        )
+        return log_cosines(sums[:size], tf.convert_to_tensor(self.tags))
+
+    def compute_output_shape(
+        self, ids_shape: Shape, values_shape: Shape
+    ) -> Shape:
+        return (ids_shape[0], self.num_labels)
+
+    def get_config(self) -> Config:
+        return {
+            **super().get_config(),
+            "num_terms": self.num_terms,
+            "num_labels": self.num_labels,
+            "units": self.units,
+            "first": self.first,
+        }
+
+
+def log_cosines(sums: tf.Tensor, tags: tf.Tensor) -> tf.Tensor:
+    """The output of a `TextEmbedding`, float32 `[batch, num_labels]`.
+
+    Args:
+        sums: float32 `[batch, units]`, of the vectors of a text's terms.
+        tags: float32 `[num_labels, units]`, vectors with the norm of the scale.
+    """
+    squares = tf.reduce_sum(sums**2, axis=1, keepdims=True)
+    unit = sums / tf.sqrt(tf.maximum(squares, 1e-12))
+    return tf.nn.log_softmax(tf.matmul(unit, tags, transpose_b=True))
+
+
+class Plan(NamedTuple):
+    """What there is time and room for.
 
     Attributes:
-        terms: `tfxclass.layers.SparseDense`.
-        tags: `keras.layers.Dense`, of class vectors with norm `_SCALE`.
+        units: int, length of an embedding, 0 for none.
+        passes: int, over the texts.
+        seconds: float, of CPU, that the passes take, roughly.
+        gigabytes: float, of the process at its peak, roughly.
     """
 
-    terms: SparseDense
-    tags: keras.layers.Dense
-
-    def log_probabilities(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        """Log of the softmax over all labels, float32 `[batch, num_labels]`.
-
-        Args:
-            ids: int64 `[batch, n]`.
-            values: float32 `[batch, n]`; where they are 0 there is no feature.
-        """
-        unit = keras.ops.normalize(self.terms(ids, values), axis=1)
-        return keras.ops.log_softmax(self.tags(unit))
-
-    def log_probabilities_of(
-        self, rows: SparseRows, labels: np.ndarray
-    ) -> np.ndarray:
-        """float32 `[rows, labels]`, for some labels."""
-        found = []
-        for begin in range(0, len(rows), _ANSWERED):
-            part = np.arange(begin, min(begin + _ANSWERED, len(rows)))
-            scores = self.log_probabilities(*rows.take(part).padded())
-            found.append(scores.numpy()[:, labels])
-        return np.concatenate(found)
+    units: int
+    passes: int
+    seconds: float
+    gigabytes: float
 
 
-def num_units(data: LabeledRows) -> int:
-    """Length of an embedding, 0 where there are too many terms for any.
+def plan(data: LabeledRows, units: int | None = None) -> Plan:
+    """The `Plan` of embeddings of some texts.
 
     Args:
         data: `LabeledRows`, of the texts.
+        units: int, that is wanted anyway; by default as many as are affordable.
     """
-    units = min(UNITS, _MAX_WEIGHTS // data.num_features)
-    return units if units >= _MIN_UNITS else 0
-
-
-def num_epochs(data: LabeledRows, units: int) -> int:
-    """Passes that there is time for, 0 where they would be too few.
-
-    Args:
-        data: `LabeledRows`, of the texts.
-        units: int, length of an embedding.
-    """
-    seconds = seconds_of_epoch(data, units)
-    epochs = int(min(_MAX_SECONDS / max(seconds, 1e-9), _MAX_EPOCHS))
-    return epochs if epochs >= MIN_EPOCHS else 0
-
-
-def seconds_of_epoch(data: LabeledRows, units: int) -> float:
-    """CPU seconds of a pass over the texts, roughly.
-
-    Args:
-        data: `LabeledRows`, of the texts.
-        units: int, length of an embedding.
-    """
-    rows = data.rows
-    terms = np.minimum(np.diff(rows.splits), MAX_TERMS).sum()
+    rows, least = data.rows, 0 if units is None else _MIN_EPOCHS
+    if units is None:
+        units = min(_UNITS, _MAX_WEIGHTS // data.num_features)
+        units = units if units >= _MIN_UNITS else 0
+    terms = np.minimum(np.diff(rows.splits), _MAX_TERMS).sum()
     sampled = max(_labels_of_batch(data), _NUM_SAMPLED)
     classes = len(rows) * min(sampled, data.num_labels)
-    return units * (_TERM_SECONDS * terms + _CLASS_SECONDS * classes)
+    seconds = units * (_TERM_SECONDS * terms + _CLASS_SECONDS * classes)
+    passes = int(min(_MAX_SECONDS / max(seconds, 1e-9), _MAX_EPOCHS))
+    passes = max(passes if passes >= _MIN_EPOCHS else 0, least)
+    gigabytes = 4 * _STATES * units * data.num_features / 1e9 + PROCESS
+    return Plan(units if passes else 0, passes, passes * seconds, gigabytes)
 
 
 def _labels_of_batch(data):
     return int(_BATCH * len(data.labels.ids) / max(len(data.labels), 1))
 
 
-def _head(data, seed, **options):
-    """A head that computes all labels if they are few, or some of them."""
-    if data.num_labels <= _MAX_FULL:
-        return FullSoftmax(data.num_labels, **options)
-    sampler, num_sampled = "uniform", _NUM_SAMPLED
-    if 2 * _labels_of_batch(data) > _NUM_SAMPLED:
-        # Texts have several labels: a batch has enough of them. Frequent ones
-        # are pushed down, but the linear scores know them well.
-        sampler = BatchSampler(correct_negatives=False, seed=seed)
-        num_sampled = None
-    return SampledSoftmax(
-        data.num_labels, num_sampled, sampler, seed=seed, **options
-    )
-
-
 def train(
     data: LabeledRows,
-    units: int = UNITS,
+    units: int = _UNITS,
     epochs: int = _MAX_EPOCHS,
     seed: int = 0,
     say: Callable[[str], None] | None = None,
+    first: int = 0,
+    among: np.ndarray | None = None,
 ) -> TextEmbedding:
     """A trained `TextEmbedding`, by a softmax of cosines.
 
-    With over 1,024 labels, a step computes a sample.
-
-    A text with several labels has each of them with the same probability.
+    With over 1,024 labels, a step computes the labels of its texts. If these
+    are few, labels that are drawn at random fill up a sample of 512. A text
+    with several labels has each of them with the same probability. Adagrad
+    updates the vectors that a step reads.
 
     Args:
         data: `LabeledRows`, of the texts.
@@ -145,92 +195,166 @@ def train(
         epochs: int, passes over the texts.
         seed: int.
         say: what is told how far it is.
+        first: int, of the layer.
+        among: int array, the texts that are learned from; by default all.
 
     References:
         Joulin et al., Bag of Tricks for Efficient Text Classification, EACL
         2017, of sums of embeddings. Here classes are compared by cosine.
+        Duchi, Hazan and Singer, Adaptive Subgradient Methods, JMLR 2011.
     """
-    rows, labels, num_features, num_labels = data
-    rows = rows.heaviest(MAX_TERMS)
+    data = data._replace(rows=data.rows.heaviest(_MAX_TERMS))
     random = np.random.default_rng(seed)
-    seeds = [int(x) for x in random.integers(1 << 31, size=5)]
-    ids = keras.Input((None,), dtype="int64", name="ids")
-    values = keras.Input((None,), name="values")
-    kept = keras.layers.Dropout(_DROPOUT, seed=seeds[0])(values)
-    terms = SparseDense(
-        num_features, units, use_bias=False, name="embedded_terms",
-        kernel_initializer=_normal(units, seeds[1]),
-    )  # fmt: skip
-    options = {
-        "similarity": Cosine(scale=_SCALE),
-        "kernel_initializer": _normal(units, seeds[2]),
-    }
-    head = _head(data, seeds[3], **options)
-    model = keras.Model([ids, values], head(terms(ids, kept)))
-    steps = -(-len(rows) // _BATCH) * epochs
-    rate = keras.optimizers.schedules.CosineDecay(_RATE, steps)
-    optimizer = HeadAdam(rate, embedding_rate=_EMBEDDING_RATE)
-    model.compile(optimizer, loss=head.loss)
-    batches = training_batches(rows, labels, _BATCH, seeds[4])
-    model.fit(
-        batches, epochs=epochs, verbose=0,
-        callbacks=[_told(say)], shuffle=False,
-    )  # fmt: skip
-    return _trained(terms, head)
-
-
-def _normal(units, seed):
-    return keras.initializers.RandomNormal(stddev=units**-0.5, seed=seed)
-
-
-def _told(say):
-    def tell(epoch, logs):
+    vectors = _Vectors(data.num_features, data.num_labels, units, random)
+    labeled = np.flatnonzero(np.diff(data.labels.splits))
+    if among is not None:
+        labeled = np.intersect1d(labeled, among)
+    num_steps, done = -(-len(labeled) // _BATCH) * epochs, 0
+    step = tf.function(vectors.step, input_signature=_STEP)
+    for epoch in range(epochs):
+        losses = []
+        for batch in _batches(data, random.permutation(labeled), random):
+            rate = (1 + np.cos(np.pi * done / num_steps)) / 2
+            losses.append(step(rate, *batch))
+            done += 1
         if say is not None:
-            say(f"embeddings: loss {logs['loss']:.4f}, epoch {epoch + 1}")
-
-    return keras.callbacks.LambdaCallback(on_epoch_end=tell)
-
-
-def _trained(terms, head):
-    """Layers for answers, without the layers that trained them."""
-    terms.trainable = False
-    tags = keras.layers.Dense(
-        head.num_classes, use_bias=False, name="embedded_tags", trainable=False
+            loss = np.mean(losses) if losses else 0.0
+            say(f"embeddings: loss {loss:.4f}, epoch {epoch + 1}")
+    layer = TextEmbedding(
+        data.num_features, data.num_labels, units, first, name="embeddings"
     )
-    tags.build((None, terms.units))
-    vectors = tf.math.l2_normalize(tf.convert_to_tensor(head.kernel), axis=1)
-    tags.set_weights([_SCALE * tf.transpose(vectors).numpy()])
-    return TextEmbedding(terms, tags)
+    layer.terms.assign(vectors.terms)
+    layer.tags.assign(_SCALE * tf.math.l2_normalize(vectors.classes, axis=1))
+    return layer
 
 
-def training_batches(
-    rows: SparseRows, labels: SparseRows, batch_size: int, seed: int
-) -> tf.data.Dataset:
-    """Shuffled batches `((ids, values), labels)`.
+class _Batch(NamedTuple):
+    """What a step reads.
 
-    Args:
-        rows: `SparseRows`, the terms of each text.
-        labels: `SparseRows`, ids of the labels of each text.
-        batch_size: int, texts of a batch.
-        seed: int, of the order.
-
-    Returns:
-        A dataset. `ids` int64 and `values` float32 are `[batch, n]`, padded
-        with value 0; `labels` are int64 `[batch, m]`, padded with -1.
+    Attributes:
+        terms: int64 `[terms]`, distinct.
+        places: int64 `[entries, 2]`, row and place in `terms`.
+        values: float32 `[entries]`.
+        classes: int64 `[classes]`, distinct.
+        offsets: float32 `[classes]`, added to the logits: a class that was
+            drawn stands for others that were not.
+        targets: float32 `[rows, classes]`.
     """
-    lists = [
-        tf.RaggedTensor.from_row_splits(flat, splits)
-        for splits, flat in (
-            (rows.splits, rows.ids),
-            (rows.splits, rows.values),
-            (labels.splits, labels.ids),
+
+    terms: np.ndarray
+    places: np.ndarray
+    values: np.ndarray
+    classes: np.ndarray
+    offsets: np.ndarray
+    targets: np.ndarray
+
+
+def _batches(data: LabeledRows, order, random) -> Iterator[_Batch]:
+    """The texts of `order`, which have labels."""
+    # Texts of several labels: a batch has enough of them. Frequent ones are
+    # pushed down, but the linear scores know them well.
+    is_enough = 2 * _labels_of_batch(data) > _NUM_SAMPLED
+    for begin in range(0, len(order), _BATCH):
+        part = data.take(order[begin : begin + _BATCH])
+        kept = random.random(len(part.rows.ids), np.float32) >= _DROPOUT
+        terms, columns = np.unique(part.rows.ids[kept], return_inverse=True)
+        owners, ids = part.labels.row_ids(), part.labels.ids
+        classes = np.unique(ids)
+        offsets = np.zeros(len(classes), np.float32)
+        if data.num_labels <= _MAX_FULL:
+            classes = np.arange(data.num_labels)
+            offsets = np.zeros(len(classes), np.float32)
+        elif not is_enough and len(classes) < _NUM_SAMPLED:
+            count, others = len(classes), data.num_labels - len(classes)
+            drawn = random.integers(
+                data.num_labels, size=_NUM_SAMPLED - len(classes)
+            )
+            drawn = np.setdiff1d(drawn, classes)
+            log_weight = np.log(others / max(len(drawn), 1))
+            offsets = np.repeat([0, log_weight], [count, len(drawn)])
+            classes = np.concatenate([classes, drawn])
+            ascending = np.argsort(classes)
+            classes = classes[ascending]
+            offsets = offsets[ascending].astype(np.float32)
+        targets = np.zeros((len(part.rows), len(classes)), np.float32)
+        counts = np.diff(part.labels.splits)
+        targets[owners, np.searchsorted(classes, ids)] = 1 / counts[owners]
+        places = np.stack([part.rows.row_ids()[kept], columns], axis=1)
+        yield _Batch(
+            terms, places, part.rows.values[kept], classes, offsets, targets
         )
-    ]
 
-    def padded(ids, values, labels):
-        given = ids.to_tensor(), values.to_tensor()
-        return given, labels.to_tensor(default_value=-1)
 
-    data = tf.data.Dataset.from_tensor_slices(tuple(lists))
-    data = data.shuffle(len(rows), seed=seed).batch(batch_size)
-    return data.map(padded).prefetch(2)
+_STEP = (
+    tf.TensorSpec([], tf.float64),
+    tf.TensorSpec([None], tf.int64),
+    tf.TensorSpec([None, 2], tf.int64),
+    tf.TensorSpec([None], tf.float32),
+    tf.TensorSpec([None], tf.int64),
+    tf.TensorSpec([None], tf.float32),
+    tf.TensorSpec([None, None], tf.float32),
+)
+
+
+class _Vectors:
+    """Vectors of terms and classes in training."""
+
+    def __init__(self, num_terms, num_classes, units, random):
+        self.terms, self.classes = (
+            tf.Variable(
+                units**-0.5 * random.standard_normal((n, units), np.float32),
+                trainable=False,
+            )
+            for n in (num_terms, num_classes)
+        )
+        # Adagrad's sums of squares.
+        self._term_sums, self._class_sums = (
+            tf.Variable(tf.zeros_like(x), trainable=False)
+            for x in (self.terms, self.classes)
+        )
+        # Of the mean squares of the classes' gradients: their sum and number.
+        self._class_squares = tf.Variable(tf.zeros(2), trainable=False)
+
+    def step(self, rate, terms, places, values, classes, offsets, targets):
+        """One step of Adagrad; the loss. Arguments are of `_Batch`."""
+        of_terms = tf.gather(self.terms, terms)
+        of_classes = tf.gather(self.classes, classes)
+        with tf.GradientTape() as tape:
+            tape.watch([of_terms, of_classes])
+            size = tf.shape(targets, tf.int64)[0]
+            sums = sparse_product(places, values, size, of_terms)
+            cosines = tf.matmul(
+                tf.math.l2_normalize(sums, axis=1),
+                tf.math.l2_normalize(of_classes, axis=1),
+                transpose_b=True,
+            )
+            losses = tf.nn.softmax_cross_entropy_with_logits(
+                targets, _SCALE * cosines + offsets
+            )
+            loss = tf.reduce_mean(losses)
+        term_grads, class_grads = tape.gradient(loss, [of_terms, of_classes])
+        square = tf.reduce_mean(class_grads**2)
+        self._class_squares.assign_add(tf.stack([square, 1.0]))
+        square = self._class_squares[0] / self._class_squares[1]
+        _adagrad(
+            self.classes, self._class_sums, classes, class_grads,
+            _CLASS_RATE * rate, _CLASS_OFFSET * square,
+        )  # fmt: skip
+        _adagrad(
+            self.terms, self._term_sums, terms, term_grads,
+            _TERM_RATE * rate, _TERM_OFFSET * tf.reduce_mean(term_grads**2),
+        )  # fmt: skip
+        return loss
+
+
+def _adagrad(variable, sums, ids, grads, rate, offset):
+    row_update.adagrad_update(
+        variable.handle,
+        sums.handle,
+        ids,
+        grads,
+        learning_rate=rate,
+        decay=tf.constant(0.0, tf.float64),
+        # A gradient of 0 moves nothing.
+        offset=tf.maximum(offset, 1e-30),
+    )

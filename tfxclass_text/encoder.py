@@ -1,7 +1,6 @@
 """A dense encoder of texts, added to linear scores: training and logits."""
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -13,6 +12,7 @@ from tfxclass.optimizers import LazyAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.types import Columns
 from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.tagger_model import inputs_of
 
 _BATCH = 64
 # Of the class rows; the encoder's own is the tagger's `learning_rate`.
@@ -42,11 +42,6 @@ def _input_names(encoder):
     """Names of a functional model's inputs; None for other layers."""
     inputs = getattr(encoder, "inputs", None)
     return None if not inputs else [x.name for x in inputs]
-
-
-def inputs_of(names: Iterable[str]) -> dict[str, keras.KerasTensor]:
-    """A model's inputs, the columns."""
-    return {name: keras.Input((), dtype="string", name=name) for name in names}
 
 
 def features(

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,12 +12,12 @@ from tfxclass.checks import check_positive_int
 from tfxclass.types import Columns
 from tfxclass_text import terms
 from tfxclass_text.sparse_rows import SparseRows
-from tfxclass_text.text_terms import MOST_TERMS
-from tfxclass_text.text_terms import count_terms
+from tfxclass_text.sparse_rows import from_pairs
+from tfxclass_text.terms import MOST_TERMS
+from tfxclass_text.terms import count_terms
 
 #: `(rows, hashes or ids, counts or values)`, an entry a pair of both.
 Terms = tuple[np.ndarray, np.ndarray, np.ndarray]
-_BATCH = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Vocabulary:
 
 
 def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
-    """The terms of all texts, counted in each, by field.
+    """The terms of some texts, counted in each, by field.
 
     Args:
         columns: dict of lists of bytes, a text each, by name.
@@ -115,17 +114,10 @@ def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
         A list of `(rows, hashes, counts)`, one a field: int64, int64 and
         float32 arrays `[pairs]`, ascending by row.
     """
-    size = len(next(iter(columns.values())))
-    parts = [list[Any]() for _ in fields]
-    for begin in range(0, size, _BATCH):
-        batch = {
-            name: texts[begin : begin + _BATCH]
-            for name, texts in columns.items()
-        }
-        for part, field, texts in zip(parts, fields, texts_of(batch, fields)):
-            part.append(_counted(field, texts, begin))
-    joined = [map(np.concatenate, zip(*part)) for part in parts]
-    return [(rows, hashes, counts) for rows, hashes, counts in joined]
+    return [
+        _counted(field, texts)
+        for field, texts in zip(fields, texts_of(columns, fields))
+    ]
 
 
 def texts_of(columns: Columns, fields: list[Field]) -> list[list[bytes]]:
@@ -154,53 +146,26 @@ def _ready(texts):
     return texts
 
 
-def _counted(field, texts, begin):
+def _counted(field, texts):
     if field.kind == "values":
         found = terms.values_of(tf.constant(texts))
         rows, hashes, values = (x.numpy() for x in found)
-        return rows + begin, hashes, values
+        return rows, hashes, values
     splits, hashes, counts = (
         x.numpy()
         for x in count_terms(texts, field.kind, field.shortest, field.longest)
     )
-    rows = np.repeat(np.arange(begin, begin + len(texts)), np.diff(splits))
-    return rows, hashes, counts
+    return np.repeat(np.arange(len(texts)), np.diff(splits)), hashes, counts
 
 
 def learn(
-    field: Field,
-    size: int,
-    hashes: np.ndarray,
-    counts: np.ndarray | None = None,
-) -> Vocabulary:
-    """The vocabulary of a field.
-
-    Args:
-        field: `Field`.
-        size: int, number of texts.
-        hashes: int64 `[pairs]`, each text's distinct terms.
-        counts: float32 `[pairs]`; only read for the kind `"values"`.
-
-    Returns:
-        A `Vocabulary`; idf is log((texts + 1) / (texts with the term + 1)) + 1,
-        as scikit-learn's. For the kind `"values"` it is the same number for all
-        terms, which makes the mean squared norm of the texts 1.
-    """
-    distinct, texts = np.unique(hashes, return_counts=True)
-    squares = 0.0
-    if field.kind == "values" and counts is not None:
-        squares = float(np.sum(np.square(counts, dtype=np.float64)))
-    return learn_counted(field, size, distinct, texts, squares)
-
-
-def learn_counted(
     field: Field,
     size: int,
     distinct: np.ndarray,
     texts: np.ndarray,
     squares: float = 0.0,
 ) -> Vocabulary:
-    """`learn` of terms that are counted already.
+    """The vocabulary of a field.
 
     Args:
         field: `Field`.
@@ -209,6 +174,11 @@ def learn_counted(
         texts: int64 `[terms]`, how many texts have each.
         squares: float, sum of the squares of all values; only read for the kind
             `"values"`.
+
+    Returns:
+        A `Vocabulary`; idf is log((texts + 1) / (texts with the term + 1)) + 1,
+        as scikit-learn's. For the kind `"values"` it is the same number for all
+        terms, which makes the mean squared norm of the texts 1.
     """
     # Of few texts, a term may be in most of them and tell nothing yet.
     most = max(field.max_share * size, field.min_count)
@@ -223,43 +193,32 @@ def learn_counted(
 
 
 def weigh(
-    field: Field,
-    vocabulary: Vocabulary,
-    rows: np.ndarray,
-    hashes: np.ndarray,
-    counts: np.ndarray,
-    size: int,
-) -> Terms:
+    field: Field, vocabulary: Vocabulary, counted: Terms, size: int
+) -> SparseRows:
     """TF-IDF of counted terms.
 
+    Args:
+        field: `Field`.
+        vocabulary: `Vocabulary`; other terms are left out.
+        counted: of `read_terms`.
+        size: int, number of texts.
+
     Returns:
-        `(rows, ids, values)`: values (1 + log count) idf, each row's of norm
-        `field.weight`; terms outside the vocabulary are left out. For the kind
-        `"values"`, they are value * idf * `field.weight`.
+        `SparseRows` of values (1 + log count) idf, each row's of norm
+        `field.weight`. For the kind `"values"`, they are value * idf *
+        `field.weight`.
     """
+    rows, hashes, counts = counted
     if not len(vocabulary.hashes):
-        return rows[:0], hashes[:0], counts[:0]
+        return from_pairs(size, rows[:0], hashes[:0], counts[:0])
     ids = np.searchsorted(vocabulary.hashes, hashes)
     ids = np.minimum(ids, len(vocabulary.hashes) - 1)
     known = vocabulary.hashes[ids] == hashes
     rows, ids, counts = rows[known], ids[known], counts[known]
     if field.kind == "values":
-        return (
-            rows,
-            ids,
-            counts * vocabulary.idf[ids] * np.float32(field.weight),
-        )
+        values = counts * vocabulary.idf[ids] * np.float32(field.weight)
+        return from_pairs(size, rows, ids, values)
     values = (1 + np.log(counts)) * vocabulary.idf[ids]
     norms = np.sqrt(np.bincount(rows, values**2, minlength=size))
     values *= field.weight / np.maximum(norms[rows], 1e-12)
-    return rows, ids, values.astype(np.float32)
-
-
-def sparse_rows(
-    field: Field, vocabulary: Vocabulary, counted: Terms, size: int
-) -> SparseRows:
-    """`weigh` as `SparseRows`; `counted` ascends by row."""
-    rows, ids, values = weigh(field, vocabulary, *counted, size)
-    counts = np.bincount(rows, minlength=size)
-    splits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return SparseRows(splits, ids, values)
+    return from_pairs(size, rows, ids, values)

@@ -10,15 +10,15 @@ from tfxclass_text import columns as columns_lib
 from tfxclass_text import corpus as corpus_lib
 from tfxclass_text import fields as fields_lib
 from tfxclass_text import linear_tree
+from tfxclass_text import recipes
+from tfxclass_text import scoring
 from tfxclass_text import sparse_linear
-from tfxclass_text import term_counts
-from tfxclass_text import trials
-from tfxclass_text.centroids import prune
-from tfxclass_text.centroids import sum_weights
+from tfxclass_text import term_table
 from tfxclass_text.corpus import Corpus
 from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
 from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.linear_ops import take_columns
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import side_by_side
@@ -26,9 +26,6 @@ from tfxclass_text.sparse_rows import stack
 
 # Earlier texts that are learned again with new ones, and their entries.
 _MOST_TEXTS, _MOST_ENTRIES = 20_000, 2_000_000
-# Changes of less than this part of the least weight are dropped: there are
-# millions, of rows that were visited before the others.
-_LEAST_CHANGE = 0.1
 
 
 class Memory(NamedTuple):
@@ -79,15 +76,30 @@ def remember(
     return Memory(keys[order], rows.take(order), labels.take(order), pending)
 
 
+def first_memory(tagger: Any, learned: Any) -> Memory:
+    """The sample of the texts of a first `fit`.
+
+    Args:
+        tagger: `Tagger`.
+        learned: `selection.Learned`.
+    """
+    none = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    pending = [none] * len(learned.fields)
+    return remember(None, learned.data, tagger.seed, 0, pending)
+
+
 def linear_fields(model: keras.Model) -> list[Field]:
     """The fields that the classifiers of a tagger's model read.
 
     Embeddings may have fields of their own, which follow.
     """
     features = model.get_layer("text_features")
+    names = [layer.name for layer in model.layers]
+    first = model.get_layer("embeddings").first if "embeddings" in names else 0
     ends = np.cumsum(features.vocabulary_sizes)
-    is_linear = ends <= model.get_layer("tags").num_features
-    return [field for field, own in zip(features.fields, is_linear) if own]
+    if not first:
+        return list(features.fields)
+    return [field for field, end in zip(features.fields, ends) if end <= first]
 
 
 class Grown(NamedTuple):
@@ -122,7 +134,7 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     )
     num_features = max(sum(len(v.hashes) for v in vocabularies), 1)
     sizes = [len(v.hashes) for v in vocabularies]
-    parts = term_counts.rows_of(
+    parts = term_table.rows_of(
         corpus.batches(), fields, vocabularies, corpus.is_streamed
     )
     rows = side_by_side(parts, sizes)
@@ -131,27 +143,37 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
         stack(memory.rows, rows), stack(memory.labels, labels),
         num_features, len(tags),
     )  # fmt: skip
-    weights = _Weights(old_layer, feature_place, num_features, place, len(tags))
     counts = np.zeros(len(tags), np.int64)
     counts[place] = tagger._counts
     counts += np.bincount(labels.ids, minlength=len(tags))
-    weights.begin_new(place, counts, size, summary["loss"])
-    options = {
-        **trials.loss_options(summary["loss"], summary["c"]),
-        "num_epochs": summary["passes"],
-        "seed": tagger.seed + size,
-    }
-    weights.train(data, options, tagger.weight_threshold)
+    # Biases of new labels, as if they had been trained for long.
+    odds = np.full(len(tags), -1.0)
+    if summary["loss"] == "logistic":
+        odds = np.log((counts + 0.5) / (max(size, 1) - counts + 0.5))
+    weights, groups = _moved_weights(
+        old_layer, feature_place, num_features, place, odds
+    )
+    if groups is not None:
+        groups = _choose_groups(groups, weights, data)
+    weights, groups = linear_tree.train_linear(
+        *data, max(old_layer.num_groups, 1),
+        **recipes.loss_options(summary["loss"], summary["c"]),
+        num_epochs=summary["passes"], threshold=tagger.weight_threshold,
+        seed=tagger.seed + size, groups=groups, start=weights,
+    )  # fmt: skip
     single_label = summary["one_tag_a_text"] and bool(
         np.all(np.diff(labels.splits) == 1)
     )
-    layer = weights.layer(single_label)
+    layer = sparse_linear.from_weights(
+        weights, len(tags), "softmax" if single_label else "sigmoid", groups,
+        name="tags", group_slope=old_layer.group_slope,
+    )  # fmt: skip
     _calibrate(layer, old_layer, single_label, summary)
     thresholds = np.full(len(tags), summary["threshold"], np.float32)
     thresholds[place] = tagger.thresholds
     new = LabeledRows(rows, labels, num_features, len(tags))
     summary |= {"texts": size, "one_tag_a_text": single_label}
-    summary["weights"] = len(weights.all.values)
+    summary["weights"] = len(weights.values)
     return Grown(
         tags, vocabularies, layer, thresholds, counts,
         remember(memory, new, tagger.seed, size - corpus.size, pending),
@@ -161,20 +183,18 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
 
 def _vocabularies(features, fields, corpus, num_before, memory):
     """Vocabularies with the new terms, places of the old, terms that wait."""
-    counted, _ = term_counts.count(corpus.batches(), fields)
+    counted = term_table.count(corpus.batches(), fields)
     size = num_before + corpus.size
     found, places, pending, first = [], [], [], 0
     for number, (field, counts) in enumerate(zip(fields, counted)):
         known = features.vocabulary(number)
         waiting = memory.pending[number]
-        every, texts = term_counts.sum_by_key(
+        every, texts = term_table.sum_by_key(
             np.concatenate([known.hashes, waiting[0], counts.hashes]),
             np.concatenate([_texts(known, num_before), waiting[1],
                             counts.texts]),
         )  # fmt: skip
-        new = fields_lib.learn_counted(
-            field, size, every, texts, counts.squares
-        )
+        new = fields_lib.learn(field, size, every, texts, counts.squares)
         # No term is forgotten.
         is_kept = np.isin(every, new.hashes) | np.isin(every, known.hashes)
         hashes = every[is_kept]
@@ -211,150 +231,55 @@ def _calibrate(layer, old, single_label, summary):
         layer.slope.assign(old.slope)
         layer.intercept.assign(old.intercept)
     elif summary["loss"] == "squared_hinge":
-        layer.slope.assign(trials.SLOPE)
+        layer.slope.assign(scoring.SLOPE)
 
 
-class _Weights:
-    """The linear weights of a tagger, by the new features and labels.
+def _moved_weights(layer, feature_place, num_features, label_place, odds):
+    """A layer's weights by the new numbers of features and labels.
 
-    Columns are the labels, the groups of a label tree, and beginnings of names
-    (`code_levels`), which are not trained again.
+    Args:
+        layer: `SparseLinear`.
+        feature_place: int array, the new number of each feature.
+        num_features: int.
+        label_place: int array, the new number of each label.
+        odds: float `[new labels]`, biases of labels that are not in the layer.
+
+    Returns:
+        `(weights, groups)`: columns are the labels, then the groups of a label
+        tree; the group of a new label is -1.
     """
-
-    def __init__(self, layer, feature_place, num_features, place, num_labels):
-        self.num_labels, self.num_groups = num_labels, layer.num_groups
-        self.group_slope = layer.group_slope
-        found = sparse_linear.weights_of(layer)
-        lengths = np.zeros(num_features, np.int64)
-        old_lengths = np.diff(found.splits)
-        # Their order is the same, and so is the order of the entries.
-        lengths[feature_place] = old_lengths[: len(feature_place)]
-        splits = np.concatenate([[0], np.cumsum(lengths)])
-        added = num_labels - layer.num_labels
-        others = np.arange(layer.num_labels, layer.width) + added
-        columns = np.concatenate([place, others]).astype(np.int32)
-        biases = np.zeros(layer.width + added, np.float32)
-        biases[columns] = found.biases
-        self.groups = self.parents = None
-        if layer.groups is not None:
-            # -1 is no group yet.
-            self.groups = np.full(num_labels, -1, np.int32)
-            self.groups[place] = layer.groups.numpy()
-        if layer.parents is not None:
-            before = layer.parents.numpy()
-            # A column without weights for labels that have no beginnings.
-            self.parents = np.full(
-                (len(before), num_labels), before.max() + 1, np.int32
-            )
-            self.parents[:, place] = before
-            biases = np.append(biases, np.float32(0))
-        self.all = SparseWeights(
-            splits, columns[found.columns], found.values, biases
-        )
-
-    def begin_new(self, place, counts, size, loss):
-        """Biases of the new labels, as if they had been trained for long."""
-        new = np.setdiff1d(np.arange(self.num_labels), place)
-        if loss == "logistic":
-            own = counts[new]
-            odds = np.log((own + 0.5) / (max(size, 1) - own + 0.5))
-        else:
-            odds = -1.0
-        self.all.biases[new] = odds
-
-    def train(self, data, options, threshold):
-        every = np.arange(len(data.rows))
-        width = self.num_labels
-        if self.groups is None:
-            members = [np.arange(width)]
-            self._add(data, data.labels, members, [every], options, threshold)
-            self._prune(threshold)
-            return
-        self._choose_groups(data)
-        members = [
-            np.flatnonzero(self.groups == g) for g in range(self.num_groups)
-        ]
-        of_groups = linear_tree.groups_of_rows(data.labels, self.groups)
-        tree_labels = of_groups.with_ids(of_groups.ids + width)
-        tree = [np.arange(width, width + self.num_groups)]
-        self._add(data, tree_labels, tree, [every], options, threshold)
-        negatives = linear_tree.hard_negatives(data.rows, self._first())
-        own = linear_tree.members_of(of_groups, self.num_groups)
-        group_rows = [np.union1d(*pair) for pair in zip(own, negatives)]
-        self._add(data, data.labels, members, group_rows, options, threshold)
-        self._prune(threshold)
-
-    def _prune(self, threshold):
-        self.all = prune(self.all, self.num_labels, threshold)
-
-    def _first(self):
-        """The weights of the groups alone."""
-        first = self.num_labels
-        return select_columns(self.all, first, first + self.num_groups)
-
-    def _choose_groups(self, data):
-        """New labels join the group that takes their texts for its own."""
-        new = np.flatnonzero(self.groups < 0)
-        if not len(new):
-            return
-        is_new = np.isin(data.labels.ids, new)
-        pairs = data.labels.row_ids()[is_new], data.labels.ids[is_new]
-        rows, at = np.unique(pairs[0], return_inverse=True)
-        margins = linear_tree.margins(data.rows.take(rows), self._first())
-        sums = np.zeros((self.num_labels, self.num_groups), np.float32)
-        np.add.at(sums, pairs[1], margins[at])
-        self.groups[new] = np.argmax(sums[new], axis=1)
-
-    def _add(self, data, labels, members, rows, options, threshold):
-        """Trains columns further."""
-        order = np.concatenate(members)
-        used = np.zeros(data.num_features, bool)
-        used[data.rows.ids] = True
-        start = _start(self.all, order, used)
-        changes = linear_tree.train_groups(
-            data.rows, labels, members, rows, data.num_features,
-            _LEAST_CHANGE * threshold, options, start,
-        )  # fmt: skip
-        biases = np.zeros_like(self.all.biases)
-        biases[order] = changes.biases
-        changes = changes._replace(
-            columns=order[changes.columns].astype(np.int32), biases=biases
-        )
-        self.all = sum_weights(self.all, changes)
-
-    def layer(self, single_label):
-        return sparse_linear.from_weights(
-            self.all, self.num_labels,
-            "softmax" if single_label else "sigmoid", self.groups,
-            self.parents, name="tags", group_slope=self.group_slope,
-        )  # fmt: skip
-
-
-def _start(weights, order, used):
-    """The columns `order` of the features in use, numbered by their order."""
-    place = np.full(len(weights.biases), -1, np.int64)
-    place[order] = np.arange(len(order))
-    columns = place[weights.columns]
-    features = np.repeat(np.arange(len(used)), np.diff(weights.splits))
-    kept = (columns >= 0) & used[features]
-    columns, features = columns[kept], features[kept]
-    by_place = np.argsort(features * len(order) + columns, kind="stable")
-    counts = np.bincount(features, minlength=len(used))
-    return SparseWeights(
-        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        columns[by_place].astype(np.int32),
-        weights.values[kept][by_place],
-        weights.biases[order],
+    found = sparse_linear.weights_of(layer)
+    lengths = np.zeros(num_features, np.int64)
+    # Their order is the same, and so is the order of the entries.
+    lengths[feature_place] = np.diff(found.splits)[: len(feature_place)]
+    splits = np.concatenate([[0], np.cumsum(lengths)])
+    added = len(odds) - layer.num_labels
+    others = np.arange(layer.num_labels, layer.width) + added
+    columns = np.concatenate([label_place, others]).astype(np.int32)
+    biases = np.concatenate([odds, np.zeros(layer.num_groups)])
+    biases = biases.astype(np.float32)
+    biases[columns] = found.biases
+    groups = None
+    if layer.groups is not None:
+        groups = np.full(len(odds), -1, np.int32)
+        groups[label_place] = layer.groups.numpy()
+    weights = SparseWeights(
+        splits, columns[found.columns], found.values, biases
     )
+    return weights, groups
 
 
-def select_columns(weights: SparseWeights, begin: int, end: int) -> Any:
-    """`SparseWeights` of the columns `begin` to `end`."""
-    kept = (weights.columns >= begin) & (weights.columns < end)
-    ends = np.concatenate([[0], np.cumsum(kept)])[weights.splits]
-    return SparseWeights(
-        ends,
-        weights.columns[kept] - np.int32(begin),
-        weights.values[kept],
-        weights.biases[begin:end],
-    )
+def _choose_groups(groups, weights, data):
+    """New labels join the group that takes their texts for its own."""
+    new, num_labels = np.flatnonzero(groups < 0), len(groups)
+    if not len(new):
+        return groups
+    is_new = np.isin(data.labels.ids, new)
+    rows, at = np.unique(data.labels.row_ids()[is_new], return_inverse=True)
+    first = take_columns(weights, np.arange(num_labels, len(weights.biases)))
+    margins = linear_tree.margins(data.rows.take(rows), first)
+    sums = np.zeros((num_labels, margins.shape[1]), np.float32)
+    np.add.at(sums, data.labels.ids[is_new], margins[at])
+    found = groups.copy()
+    found[new] = np.argmax(sums[new], axis=1)
+    return found

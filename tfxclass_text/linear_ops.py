@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 from tfxclass.types import Array
+from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.sparse_rows import side_by_side
 
 tf.no_gradient("Tfxclass>LinearOneVsRest")
 tf.no_gradient("Tfxclass>SparseScores")
@@ -186,3 +188,106 @@ def sparse_scores(
         activation=activation or "none",
         group_slope=group_slope,
     )
+
+
+def sum_weights(one: SparseWeights, other: SparseWeights) -> SparseWeights:
+    """`one + other`, of the same columns; quick if `other` has few features."""
+    is_changed = np.diff(other.splits) > 0
+    before = np.repeat(is_changed, np.diff(one.splits))
+    size, width = len(is_changed), len(one.biases)
+    changed = from_entries(
+        np.concatenate(
+            [
+                np.repeat(np.arange(size), np.diff(one.splits))[before],
+                np.repeat(np.arange(size), np.diff(other.splits)),
+            ]
+        ),
+        np.concatenate([one.columns[before], other.columns]),
+        np.concatenate([one.values[before], other.values]),
+        size,
+        width,
+    )
+    lengths = np.where(is_changed, np.diff(changed.splits), np.diff(one.splits))
+    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    after = np.repeat(is_changed, lengths)
+    columns = np.empty(splits[-1], np.int32)
+    values = np.empty(splits[-1], np.float32)
+    columns[after], values[after] = changed.columns, changed.values
+    columns[~after], values[~after] = one.columns[~before], one.values[~before]
+    return SparseWeights(splits, columns, values, one.biases + other.biases)
+
+
+def prune(weights: SparseWeights, threshold: float) -> SparseWeights:
+    """Without weights of less than `threshold`."""
+    return _kept(weights, np.abs(weights.values) >= threshold)
+
+
+def _kept(weights, kept):
+    ends = np.concatenate([[0], np.cumsum(kept)])[weights.splits]
+    return weights._replace(
+        splits=ends, columns=weights.columns[kept], values=weights.values[kept]
+    )
+
+
+def take_columns(
+    weights: SparseWeights, order: np.ndarray, used: np.ndarray | None = None
+) -> SparseWeights:
+    """The columns `order`, numbered by their order.
+
+    Args:
+        weights: `SparseWeights` of arrays.
+        order: int array of distinct columns.
+        used: bool `[num_features]`, features whose weights are kept; by default
+            all.
+    """
+    place = np.full(len(weights.biases), -1, np.int32)
+    place[order] = np.arange(len(order))
+    lengths = np.diff(weights.splits)
+    kept = place[weights.columns] >= 0
+    if used is not None:
+        kept &= np.repeat(used, lengths)
+    found = _kept(weights, kept)
+    columns, values = place[found.columns], found.values
+    if np.any(np.diff(order) < 0):
+        features = np.repeat(np.arange(len(lengths)), np.diff(found.splits))
+        by_place = np.argsort(features * len(order) + columns, kind="stable")
+        columns, values = columns[by_place], values[by_place]
+    return SparseWeights(found.splits, columns, values, weights.biases[order])
+
+
+def from_entries(
+    features: np.ndarray,
+    columns: np.ndarray,
+    values: np.ndarray,
+    num_features: int,
+    num_labels: int,
+) -> SparseWeights:
+    """`SparseWeights` of entries in any order; equal places are added up."""
+    keys, places = np.unique(
+        features.astype(np.int64) * num_labels + columns, return_inverse=True
+    )
+    summed = np.bincount(places, values, minlength=len(keys))
+    counts = np.bincount(keys // num_labels, minlength=num_features)
+    return SparseWeights(
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        (keys % num_labels).astype(np.int32),
+        summed.astype(np.float32),
+        np.zeros(num_labels, np.float32),
+    )
+
+
+def reorder(weights: SparseWeights, order: np.ndarray) -> SparseWeights:
+    """Weights whose column i is of label `order[i]`, by label."""
+    biases = np.zeros(len(order), np.float32)
+    biases[order] = weights.biases
+    return weights._replace(columns=order[weights.columns], biases=biases)
+
+
+def join(one: SparseWeights, other: SparseWeights) -> SparseWeights:
+    """The columns of `one`, then the columns of `other`."""
+    rows = [SparseRows(x.splits, x.columns, x.values) for x in (one, other)]
+    splits, columns, values = side_by_side(
+        rows, [len(one.biases), len(other.biases)]
+    )
+    biases = np.concatenate([one.biases, other.biases])
+    return SparseWeights(splits, columns, values, biases)

@@ -1,7 +1,6 @@
 """Training of linear one-vs-rest classifiers, flat or along a label tree."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +9,12 @@ from tfxclass.layers.sparse_dense import sparse_product
 from tfxclass.trees import clustered
 from tfxclass.types import Array
 from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.linear_ops import join
 from tfxclass_text.linear_ops import linear_one_vs_rest
+from tfxclass_text.linear_ops import prune
+from tfxclass_text.linear_ops import reorder
+from tfxclass_text.linear_ops import sum_weights
+from tfxclass_text.linear_ops import take_columns
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import ragged
@@ -18,13 +22,11 @@ from tfxclass_text.sparse_rows import ragged
 # CPU seconds for a nonzero, label and epoch: 4 flops at 15 GFLOP/s, what a
 # core of a server does, rows of 166 features (measured).
 _SECONDS = 2.5e-10
-# Labels that are trained side by side; seconds of a visit to a row, and for
-# each of its terms, in the cache and from memory; size of a cache (measured).
-_TILE, _VISIT, _CACHED_TERM, _TERM, _CACHE = 64, 3e-7, 1.2e-8, 3e-8, 1 << 26
-# Seconds for a nonzero and group, of finding hard negatives.
-_PRODUCT = 5e-9
-# Weights that are kept for each nonzero, and bytes of each at the peak.
-_WEIGHTS, _WEIGHT_BYTES = 8, 26
+# A visit to a row costs as much as so many of its terms. The logistic loss
+# computes exponentials (measured).
+_VISIT, _LOGISTIC = 20, 2.0
+# Bytes at the peak for a nonzero, of about eight weights for each.
+_ENTRY_BYTES = 230
 #: GB of a process that has imported TensorFlow.
 PROCESS = 0.7
 # Labels of a group at most. Larger groups take longer to train: more rows that
@@ -33,9 +35,10 @@ _MAX_GROUP = 320
 _MIN_GROUPS = 8
 # Rows whose margin for a group is above are its hard negatives.
 _HARD_MARGIN = -0.5
+# With weights to begin with, changes of less than this part of the threshold
+# are dropped: there are millions, of rows that were visited before the others.
+_LEAST_CHANGE = 0.1
 _BATCH = 4096
-# Features whose weights are moved at a time.
-_FEATURES = 1 << 14
 # Columns that are made dense at a time, and numbers.
 _COLUMNS = 256
 _DENSE = 1 << 25
@@ -45,22 +48,19 @@ _MAX_KEPT = 1 << 25
 _FIRST_PART = 0.25
 
 
-def seconds(rows: SparseRows, num_labels: int, num_epochs: int) -> float:
-    """CPU seconds that training all labels on all rows takes, roughly."""
-    return seconds_of(len(rows.ids), num_labels, num_epochs)
+def seconds(num_entries: float, num_labels: float, num_epochs: int) -> float:
+    """CPU seconds that training all labels on all rows takes, roughly.
 
-
-def seconds_of(num_entries: int, num_labels: int, num_epochs: int) -> float:
-    """`seconds` of rows with so many nonzeros."""
+    Args:
+        num_entries: int, nonzeros of the rows.
+        num_labels: int.
+        num_epochs: int.
+    """
     return _SECONDS * num_entries * num_labels * num_epochs
 
 
-def choose_groups(
-    rows: SparseRows, num_labels: int, num_epochs: int, max_seconds: float
-) -> int:
-    """Number of groups of a label tree, 1 where none is needed."""
-    if seconds(rows, num_labels, num_epochs) <= max_seconds:
-        return 1
+def num_groups(num_labels: int) -> int:
+    """Number of groups of a label tree, 1 where labels are too few to part."""
     groups = _MIN_GROUPS
     while groups * _MAX_GROUP < num_labels:
         groups *= 2
@@ -68,7 +68,7 @@ def choose_groups(
 
 
 def cost(
-    data: LabeledRows, num_groups: int, num_epochs: int
+    data: LabeledRows, num_groups: int, num_epochs: int, loss: str
 ) -> tuple[float, float]:
     """CPU seconds and gigabytes that training takes, within a factor of two.
 
@@ -76,27 +76,17 @@ def cost(
         data: `LabeledRows`.
         num_groups: int, as in `train_linear`.
         num_epochs: int.
+        loss: as in `train_linear`.
     """
-    rows, labels, num_features, num_labels = data
-    visited, features, spent = float(len(rows)), float(num_features), 0.0
-    tiles = -(-num_labels // (_TILE * num_groups)) * num_groups
+    rows, labels, _, num_labels = data
+    entries, columns = len(rows.ids) + _VISIT * len(rows), float(num_labels)
     if num_groups > 1:
-        spent = _visits(rows, -(-num_groups // _TILE) * len(rows), num_features)
-        spent = num_epochs * spent + _PRODUCT * len(rows.ids) * num_groups
         # The rows of a group, and about as many hard negatives.
-        visited = min(2 * len(labels.ids) / num_groups, len(rows))
-        features = min(4 * num_features / num_groups, num_features)
-    spent += num_epochs * _visits(rows, visited * tiles, features)
-    memory = 8 * _TILE * (features + visited)
-    memory += _WEIGHT_BYTES * _WEIGHTS * len(rows.ids) + 20 * len(rows.ids)
-    return spent, memory / 1e9 + PROCESS
-
-
-def _visits(rows, count, num_features):
-    """Seconds of so many visits of a row, by a tile of labels."""
-    terms = len(rows.ids) / max(len(rows), 1)
-    from_memory = min(4 * _TILE * num_features / _CACHE, 1.0)
-    return count * (_VISIT + terms * (_CACHED_TERM + _TERM * from_memory))
+        share = 2 * len(labels.ids) / num_groups / max(len(rows), 1)
+        columns = num_groups + min(share, 1.0) * num_labels
+    factor = _LOGISTIC if loss == "logistic" else 1.0
+    memory = _ENTRY_BYTES * len(rows.ids) / 1e9 + PROCESS
+    return factor * seconds(entries, columns, num_epochs), memory
 
 
 def train_linear(
@@ -111,6 +101,8 @@ def train_linear(
     threshold: float = 0.05,
     seed: int = 0,
     among: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    start: SparseWeights | None = None,
 ) -> tuple[SparseWeights, np.ndarray | None]:
     """Trains a linear classifier for each label.
 
@@ -131,8 +123,13 @@ def train_linear(
         num_epochs: int, passes over the rows.
         threshold: float, weights of less than this are dropped.
         seed: int.
-        among: int array, the rows that are learned from, with one group; by
-            default all.
+        among: int array, ascending, the rows that are learned from; by default
+            all.
+        groups: int32 `[num_labels]`, the group of each label; by default it is
+            chosen.
+        start: `SparseWeights` to begin with, in the form of the result, or None
+            for zeros. With it, the penalty is on the distance from these
+            weights.
 
     Returns:
         `(weights, groups)`: `SparseWeights` of arrays, whose columns are the
@@ -148,71 +145,70 @@ def train_linear(
     }  # fmt: skip
     # The labels of a pandas.Series are no places.
     rows, labels = (SparseRows(*map(np.asarray, x)) for x in (rows, labels))
+    data = LabeledRows(rows, labels, num_features, num_labels)
     every = np.arange(len(rows)) if among is None else np.asarray(among)
     if num_groups == 1:
         members = [np.arange(num_labels)]
-        flat = train_groups(
-            rows, labels, members, [every], num_features, threshold, options
-        )
-        return flat, None
-    data = LabeledRows(rows, labels, num_features, num_labels)
-    members = part_labels(data, num_groups)
-    groups = np.zeros(num_labels, np.int32)
-    for group, ids in enumerate(members):
-        groups[ids] = group
-    of_groups = groups_of_rows(labels, groups)
-    is_large = num_features * len(members) > _MAX_KEPT
-    first = train_groups(
-        rows, of_groups, [np.arange(len(members))], [every], num_features,
-        _FIRST_PART * threshold * is_large, options,
+        return _train(data, members, [every], threshold, options, start), None
+    if groups is None:
+        groups = choose_members(data, num_groups, among=every)
+    of_groups = LabeledRows(
+        rows, groups_of_rows(labels, groups), num_features, num_groups
+    )
+    of_labels = of_first = None
+    if start is not None:
+        of_labels = take_columns(start, np.arange(num_labels))
+        of_first = take_columns(start, num_labels + np.arange(num_groups))
+    is_large = num_features * num_groups > _MAX_KEPT
+    first = _train(
+        of_groups, [np.arange(num_groups)], [every],
+        _FIRST_PART * threshold * is_large, options, of_first,
     )  # fmt: skip
     negatives = hard_negatives(rows, first)
+    is_learned = np.zeros(len(rows), bool)
+    is_learned[every] = True
     group_rows = [
-        np.union1d(*pair)
-        for pair in zip(members_of(of_groups, len(members)), negatives)
+        both[is_learned[both]]
+        for own, others in zip(
+            members_of(of_groups.labels, num_groups), negatives
+        )
+        for both in [np.union1d(own, others)]
     ]
-    second = train_groups(
-        rows, labels, members, group_rows, num_features, threshold, options
-    )
+    members = [np.flatnonzero(groups == group) for group in range(num_groups)]
+    second = _train(data, members, group_rows, threshold, options, of_labels)
     del group_rows, negatives
-    order = np.concatenate(members).astype(np.int32)
-    return join(reorder(second, order), first), groups
+    return join(second, first), groups
 
 
-def train_groups(
-    rows: SparseRows,
-    labels: SparseRows,
-    members: list[np.ndarray],
-    group_rows: list[np.ndarray],
-    num_features: int,
-    threshold: float,
-    options: dict[str, Any],
-    start: SparseWeights | None = None,
-) -> SparseWeights:
-    """`linear_one_vs_rest` of lists, as arrays.
+def _train(data, members, group_rows, threshold, options, start):
+    """Weights of the labels of all groups, arrays by label.
 
     Args:
-        rows: `SparseRows`.
-        labels: `SparseRows`.
-        members: int arrays, the labels of each group.
-        group_rows: int arrays, the rows of each group.
-        num_features: int.
-        threshold: float.
-        options: other options of the op.
-        start: `SparseWeights` to begin with.
+        data: `LabeledRows`.
+        members: list of int arrays, the labels of each group.
+        group_rows: list of int arrays, the rows of each group.
+        threshold: float, weights of less than this are dropped.
+        options: dict, other options of the op.
+        start: `SparseWeights` to begin with, by label, or None.
     """
-    weights = linear_one_vs_rest(
-        rows,
-        labels[:2],
-        ragged(members),
-        ragged(group_rows),
-        num_features,
-        1 + int(max(x.max(initial=0) for x in [labels.ids, *members])),
-        threshold=threshold,
-        start=start,
+    order = np.concatenate(members).astype(np.int32)
+    least, begin = threshold, None
+    if start is not None:
+        used = np.zeros(data.num_features, bool)
+        used[data.rows.ids] = True
+        least, begin = (
+            _LEAST_CHANGE * threshold,
+            take_columns(start, order, used),
+        )
+    found = linear_one_vs_rest(
+        data.rows, data.labels[:2], ragged(members), ragged(group_rows),
+        data.num_features, data.num_labels, threshold=least, start=begin,
         **options,
-    )
-    return SparseWeights(*map(array_of, weights))
+    )  # fmt: skip
+    found = reorder(SparseWeights(*map(array_of, found)), order)
+    if start is None:
+        return found
+    return prune(sum_weights(start, found), threshold)
 
 
 def array_of(tensor: tf.Tensor) -> np.ndarray:
@@ -220,8 +216,15 @@ def array_of(tensor: tf.Tensor) -> np.ndarray:
     return np.asarray(memoryview(tensor))
 
 
-def label_vectors(data: LabeledRows, seed: int = 0) -> np.ndarray:
+def label_vectors(
+    data: LabeledRows, seed: int = 0, among: np.ndarray | None = None
+) -> np.ndarray:
     """A random projection of the sum of each label's rows.
+
+    Args:
+        data: `LabeledRows`.
+        seed: int.
+        among: int array, the rows that count; by default all.
 
     Returns:
         float32 `[num_labels, 64]`.
@@ -236,8 +239,9 @@ def label_vectors(data: LabeledRows, seed: int = 0) -> np.ndarray:
     axes = random.standard_normal((size, 64), np.float32)
     axes = tf.constant(axes)  # once, not for each batch
     vectors = np.zeros((num_labels, 64), np.float32)
-    for begin in range(0, len(rows), _BATCH):
-        part = np.arange(begin, min(begin + _BATCH, len(rows)))
+    every = np.arange(len(rows)) if among is None else among
+    for begin in range(0, len(every), _BATCH):
+        part = every[begin : begin + _BATCH]
         some = rows.take(part).renumbered(place)
         own = labels.take(part)
         projected = products(some, axes)[own.row_ids()]
@@ -248,24 +252,30 @@ def label_vectors(data: LabeledRows, seed: int = 0) -> np.ndarray:
     return vectors
 
 
-def part_labels(
-    data: LabeledRows, num_groups: int, seed: int = 0
-) -> list[np.ndarray]:
-    """Groups of like labels, int arrays: by the sum of a label's rows.
+def choose_members(
+    data: LabeledRows,
+    num_groups: int,
+    seed: int = 0,
+    among: np.ndarray | None = None,
+) -> np.ndarray:
+    """The group of each label, int32 `[num_labels]`: like labels together.
 
     `label_vectors` are halved by spherical 2-means
     (`tfxclass.trees.clustered`).
+
+    Args:
+        data: `LabeledRows`.
+        num_groups: int.
+        seed: int.
+        among: int array, the rows that count; by default all.
     """
-    vectors, num_labels = label_vectors(data, seed), data.num_labels
+    vectors = label_vectors(data, seed, among)
     # A label without rows has no direction.
     vectors[~vectors.any(axis=1), 0] = 1.0
-    leaf_size = -(-num_labels // num_groups)
+    leaf_size = -(-data.num_labels // num_groups)
     tree = clustered(vectors, num_groups, leaf_size, seed=seed)
     # Node 0 is the root, and its children follow.
-    groups = tree.parents[tree.leaves] - 1
-    order = np.argsort(groups, kind="stable")
-    sizes = np.bincount(groups, minlength=num_groups)
-    return np.split(order, np.cumsum(sizes)[:-1])
+    return np.asarray(tree.parents[tree.leaves] - 1, np.int32)
 
 
 def hard_negatives(
@@ -352,31 +362,3 @@ def members_of(labels: SparseRows, size: int) -> list[np.ndarray]:
     order = np.argsort(labels.ids, kind="stable")
     ends = np.cumsum(np.bincount(labels.ids, minlength=size))
     return np.split(rows[order], ends[:-1])
-
-
-def reorder(weights: SparseWeights, order: np.ndarray) -> SparseWeights:
-    """Weights whose column i is of label `order[i]`, by label."""
-    biases = np.zeros(len(order), np.float32)
-    biases[order] = weights.biases
-    return weights._replace(columns=order[weights.columns], biases=biases)
-
-
-def join(one: SparseWeights, other: SparseWeights) -> SparseWeights:
-    """The columns of `one`, then the columns of `other`."""
-    splits = one.splits + other.splits
-    columns = np.empty(splits[-1], np.int32)
-    values = np.empty(splits[-1], np.float32)
-    for first in range(0, len(splits) - 1, _FEATURES):
-        last = min(first + _FEATURES, len(splits) - 1)
-        # A feature's entries of `one`, then the ones of `other`.
-        before = other.splits[first:last], one.splits[first + 1 : last + 1]
-        for part, offset, added in zip(
-            (one, other), before, (0, len(one.biases)), strict=True
-        ):
-            ends = part.splits[first : last + 1]
-            at = np.arange(ends[0], ends[-1])
-            to = at + np.repeat(offset, np.diff(ends))
-            columns[to] = part.columns[at] + added
-            values[to] = part.values[at]
-    biases = np.concatenate([one.biases, other.biases])
-    return SparseWeights(splits, columns, values, biases)

@@ -3,25 +3,27 @@
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.types import Config
-from tfxclass_text.near_texts import NearTexts
-from tfxclass_text.near_texts import cosines_with
-from tfxclass_text.near_texts import directions
+from tfxclass.types import Shape
+from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.sparse_linear import from_weights
 from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.sparse_rows import from_pairs
 
-#: Texts that vote, and what their votes weigh next to a probability of 1.
-NEIGHBORS, WEIGHT = 30, 0.1
-#: Shares of the votes to choose from.
-SHARES = tuple(w / (1 + w) for w in (0.05, WEIGHT, 0.2, 0.4, 0.8))
+#: Texts that vote, and shares of the votes to choose from.
+NEIGHBORS, SHARES = 30, tuple(w / (1 + w) for w in (0.05, 0.1, 0.2, 0.4, 0.8))
 # Cosines are raised to this: the nearest count for most.
 _POWER = 8
+# Heaviest terms of a text that it is found by: lists stay short.
+_TERMS = 64
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class NeighborVotes(NearTexts):
+class NeighborVotes(keras.layers.Layer):
     """Probabilities, mixed with the tags of the nearest texts.
 
     The result is `(1 - share) probability + share vote`. The
@@ -31,14 +33,20 @@ class NeighborVotes(NearTexts):
 
     Args:
         similarity: `tfxclass.text.SparseLinear` whose outputs are the cosines
-            with each text.
+            of a unit vector with each text.
         num_labels: int.
         num_pairs: int, labels of all texts.
         num_neighbors: int.
         share: float in [0, 1].
         **kwargs: `keras.layers.Layer`'s arguments.
 
-    Call it like `NearTexts`; the output has the same shape.
+    Call arguments:
+        ids: int64 `[batch, n]`.
+        values: float32 `[batch, n]`; where they are 0 there is no feature.
+        probabilities: float32 `[batch, num_labels]`.
+
+    Output shape:
+        `[batch, num_labels]`.
     """
 
     def __init__(
@@ -47,35 +55,40 @@ class NeighborVotes(NearTexts):
         num_labels: int,
         num_pairs: int,
         num_neighbors: int = NEIGHBORS,
-        share: float = WEIGHT / (1 + WEIGHT),
+        share: float = SHARES[1],
         **kwargs: Any,
     ) -> None:
-        super().__init__(similarity, num_labels, share, **kwargs)
+        super().__init__(**kwargs)
+        check_positive_int("num_labels", num_labels)
         check_positive_int("num_neighbors", num_neighbors)
-        self.num_pairs = int(num_pairs)
-        self.num_neighbors = int(num_neighbors)
+        if isinstance(similarity, dict):
+            similarity = keras.saving.deserialize_keras_object(similarity)
+        self.similarity = similarity
+        self.num_labels, self.num_pairs = int(num_labels), int(num_pairs)
+        self.num_neighbors, self.share = int(num_neighbors), share
+        self.supports_jit = False
         texts = self.similarity.num_labels
-        self.splits = self._weight("splits", (texts + 1,), "int64")
-        self.labels = self._weight("labels", (self.num_pairs,), "int64")
+        self.splits, self.labels = (
+            self.add_weight(
+                name=name,
+                shape=(size,),
+                initializer="zeros",
+                dtype="int64",
+                trainable=False,
+            )
+            for name, size in (("splits", texts + 1), ("labels", num_pairs))
+        )
         self.built = True
 
-    def of_cosines(self, cosines: tf.Tensor) -> tf.Tensor:
-        return self._summed(*self.nearest(cosines))
+    def call(
+        self, ids: tf.Tensor, values: tf.Tensor, probabilities: tf.Tensor
+    ) -> tf.Tensor:
+        votes = self.votes(ids, values)
+        return (1 - self.share) * probabilities + self.share * votes
 
-    def nearest(self, cosines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(texts, weights)` of those that vote, int64 and float32 [batch, n].
-
-        Args:
-            cosines: float32 `[batch, texts]`.
-        """
-        count = min(self.num_neighbors, self.similarity.num_labels)
-        cosines, texts = tf.math.top_k(cosines, count)
-        weights = tf.nn.relu(cosines) ** _POWER
-        total = tf.reduce_sum(weights, axis=1, keepdims=True)
-        weights = tf.math.divide_no_nan(weights, total)
-        return tf.cast(texts, tf.int64), weights
-
-    def _summed(self, texts, weights):
+    def votes(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """float32 `[batch, num_labels]`."""
+        texts, weights = self.nearest(self.similarity(ids, values))
         size, count = tf.unstack(tf.shape(texts, tf.int64))
         texts, weights = tf.reshape(texts, [-1]), tf.reshape(weights, [-1])
         splits = tf.convert_to_tensor(self.splits)
@@ -92,18 +105,41 @@ class NeighborVotes(NearTexts):
         )
         return tf.reshape(votes, [size, self.num_labels])
 
+    def nearest(self, cosines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(texts, weights)` of those that vote, int64 and float32 [batch, n].
+
+        Args:
+            cosines: float32 `[batch, texts]`, or their multiples: a text's
+                length does not count.
+        """
+        count = min(self.num_neighbors, self.similarity.num_labels)
+        cosines, texts = tf.math.top_k(cosines, count)
+        best = tf.maximum(cosines[:, :1], 0.0)
+        weights = tf.nn.relu(tf.math.divide_no_nan(cosines, best)) ** _POWER
+        total = tf.reduce_sum(weights, axis=1, keepdims=True)
+        weights = tf.math.divide_no_nan(weights, total)
+        return tf.cast(texts, tf.int64), weights
+
+    def compute_output_shape(
+        self, ids_shape: Shape, values_shape: Shape, probabilities_shape: Shape
+    ) -> Shape:
+        return probabilities_shape
+
     def get_config(self) -> Config:
         return {
             **super().get_config(),
+            "similarity": keras.saving.serialize_keras_object(self.similarity),
+            "num_labels": self.num_labels,
             "num_pairs": self.num_pairs,
             "num_neighbors": self.num_neighbors,
+            "share": self.share,
         }
 
 
 def build_neighbor_votes(
     data: LabeledRows,
     num_neighbors: int = NEIGHBORS,
-    share: float = WEIGHT / (1 + WEIGHT),
+    share: float = SHARES[1],
     name: str | None = None,
 ) -> NeighborVotes:
     """A `NeighborVotes` of texts and their labels.
@@ -115,10 +151,19 @@ def build_neighbor_votes(
         name: of the layer.
     """
     rows, labels, num_features, num_labels = data
-    similarity = cosines_with(directions(rows, num_features))
-    layer = NeighborVotes(
-        similarity, num_labels, len(labels.ids), num_neighbors, share, name=name
+    rows = rows.heaviest(_TERMS)
+    owner = rows.row_ids()
+    squares = np.bincount(owner, rows.values**2, minlength=len(rows))
+    values = rows.values / np.sqrt(np.maximum(squares, 1e-12))[owner]
+    # By feature, the texts that have it.
+    splits, texts, values = from_pairs(num_features, rows.ids, owner, values)
+    directions = SparseWeights(
+        splits, texts.astype(np.int32), values, np.zeros(len(rows), np.float32)
     )
+    layer = NeighborVotes(
+        from_weights(directions, len(rows), name="similarity"), num_labels,
+        len(labels.ids), num_neighbors, share, name=name,
+    )  # fmt: skip
     layer.splits.assign(labels.splits)
     layer.labels.assign(labels.ids)
     return layer

@@ -13,7 +13,6 @@ from tfxclass.paths import local_path
 from tfxclass.types import Path
 from tfxclass_text import file_rows
 from tfxclass_text import separators
-from tfxclass_text import xc_texts
 from tfxclass_text.fields import Field
 
 #: `(texts, tags)`: texts by column, and the tags of each, or None.
@@ -201,7 +200,7 @@ def fields_of(path: Path, columns: Sequence[str]) -> list[Field] | None:
     path = local_path(path)
     if not _is_xc(path):
         return None
-    kind = "words" if xc_texts.has_counts(path) else "values"
+    kind = "words" if file_rows.has_counts(path) else "values"
     return [Field(columns, kind, min_count=1, max_share=1.0)]
 
 
@@ -235,7 +234,7 @@ def _rows(path, columns, tags, encoding):
             "A file of the XC format has one column of texts. Received: "
             f"{columns} for {path!r}"
         )
-    return xc_texts.rows(path, wanted)
+    return file_rows.xc_rows(path, wanted)
 
 
 def _text(path, place, row, column):

@@ -13,7 +13,6 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.types import Config
 from tfxclass.types import Shape
-from tfxclass_text import code_levels
 from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import sparse_scores
@@ -48,9 +47,6 @@ class SparseLinear(keras.layers.Layer):
         num_groups: int, columns that tell the group of the labels, the first
             level of a label tree; a label's probability is multiplied by its
             group's. 0 without.
-        levels: int, of columns above the labels, whose margins are added to
-            the margins of the labels below them.
-        num_above: int, such columns; they follow the columns of the groups.
         group_slope: float, factor of a group's margin in the logit of its
             probability.
         initial: dict of arrays by name of the weight, which is emptied, or
@@ -73,8 +69,6 @@ class SparseLinear(keras.layers.Layer):
         num_entries: int,
         activation: str | None = None,
         num_groups: int = 0,
-        levels: int = 0,
-        num_above: int = 0,
         group_slope: float = _GROUP_SLOPE,
         initial: dict[str, np.ndarray] | None = None,
         **kwargs: Any,
@@ -94,9 +88,8 @@ class SparseLinear(keras.layers.Layer):
         self.activation = activation
         self.num_groups = int(num_groups)
         self.group_slope = float(group_slope)
-        self.levels, self.num_above = int(levels), int(num_above)
         self.supports_jit = False
-        width = self.width = self.num_labels + self.num_groups + self.num_above
+        width = self.width = self.num_labels + self.num_groups
         self.places = self._weight("places", (self.num_features,), "int32")
         self.dense = self._weight(
             "dense", (max(self.num_dense, 1), width), initial=initial
@@ -114,10 +107,6 @@ class SparseLinear(keras.layers.Layer):
         self.groups: Any = None
         if self.num_groups:
             self.groups = self._weight("groups", (self.num_labels,), "int32")
-        self.parents: Any = None
-        if self.levels:
-            shape = (self.levels, self.num_labels)
-            self.parents = self._weight("above", shape, "int32")
         # Probability is sigmoid(slope * margin + intercept), or the softmax.
         self.slope = self._weight("slope", (), one=True)
         self.intercept = self._weight("intercept", ())
@@ -158,9 +147,6 @@ class SparseLinear(keras.layers.Layer):
         """What `call` gives, but for rounding, by the compiled op."""
         names = ScoreWeights._fields
         weights = ScoreWeights(*(getattr(self, name).value for name in names))
-        if self.parents is not None:
-            margins = sparse_scores(ids, values, weights, self.width)
-            return self.activated(margins)
         return sparse_scores(
             ids,
             values,
@@ -175,12 +161,9 @@ class SparseLinear(keras.layers.Layer):
 
     def activated(self, margins: tf.Tensor) -> tf.Tensor:
         """The output, of `margins`."""
-        labels, of_groups, of_above = tf.split(
-            margins, [self.num_labels, self.num_groups, self.num_above], axis=1
+        labels, of_groups = tf.split(
+            margins, [self.num_labels, self.num_groups], axis=1
         )
-        if self.parents is not None:
-            added = tf.gather(of_above, self.parents.value, axis=1)
-            labels += tf.reduce_sum(added, axis=1)
         if self.activation is None:
             return labels
         scaled = self.slope * labels + self.intercept
@@ -263,8 +246,6 @@ class SparseLinear(keras.layers.Layer):
             "num_entries": self.num_entries,
             "activation": self.activation,
             "num_groups": self.num_groups,
-            "levels": self.levels,
-            "num_above": self.num_above,
             "group_slope": self.group_slope,
         }
 
@@ -284,7 +265,6 @@ def from_weights(
     num_labels: int,
     activation: str | None = None,
     groups: np.ndarray | None = None,
-    parents: np.ndarray | None = None,
     name: str | None = None,
     group_slope: float = _GROUP_SLOPE,
 ) -> SparseLinear:
@@ -292,17 +272,15 @@ def from_weights(
 
     Args:
         weights: `tfxclass_text.linear_ops.SparseWeights` of arrays; columns are
-            labels, then groups, then what is above the labels.
+            labels, then groups.
         num_labels: int.
         activation: of the layer.
         groups: int array `[num_labels]`, the group of each label, or None.
-        parents: int array `[levels, num_labels]`, of `code_levels`, or None.
         name: of the layer.
         group_slope: float, of the layer.
     """
     splits, columns, values, biases = (np.asarray(x) for x in weights)
     width, lengths = len(biases), np.diff(splits)
-    num_above = 0 if parents is None else code_levels.count(parents)
     is_dense = _choose_dense(lengths, width)
     places = np.full(len(lengths), -1, np.int32)
     places[is_dense] = np.arange(is_dense.sum())
@@ -328,9 +306,7 @@ def from_weights(
         int(is_dense.sum()),
         num_entries,
         activation,
-        width - num_labels - num_above,
-        0 if parents is None else len(parents),
-        num_above,
+        width - num_labels,
         group_slope,
         initial,
         name=name,
@@ -339,8 +315,6 @@ def from_weights(
     layer.biases.assign(biases)
     if groups is not None:
         layer.groups.assign(groups)
-    if parents is not None:
-        layer.parents.assign(parents)
     return layer
 
 
@@ -363,6 +337,11 @@ def weights_of(layer: SparseLinear) -> SparseWeights:
     columns[is_listed] = layer.columns.numpy()
     values[is_listed] = layer.entries.numpy()
     return SparseWeights(splits, columns, values, layer.biases.numpy())
+
+
+def num_weights(layer: SparseLinear) -> int:
+    """Weights that are not 0, int."""
+    return layer.num_entries + int(tf.math.count_nonzero(layer.dense))
 
 
 def _choose_dense(lengths, width):

@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike
 
 # Rows that are padded at a time.
 _BATCH = 1024
+# Rows whose entries are moved at a time: places of all would be gigabytes.
+_MOVED = 1 << 14
 
 
 class SparseRows(NamedTuple):
@@ -135,15 +137,19 @@ def side_by_side(
     if len(parts) == 1:
         return parts[0]
     splits = np.sum([part.splits for part in parts], axis=0)
-    ids = np.empty(splits[-1], np.int64)
+    ids = np.empty(splits[-1], parts[0].ids.dtype)
     values = np.empty(splits[-1], np.float32)
-    begins, first = splits[:-1].copy(), 0
-    for part, size in zip(parts, sizes, strict=True):
-        lengths = np.diff(part.splits)
-        places = np.arange(len(part.ids))
-        places += np.repeat(begins - part.splits[:-1], lengths)
-        ids[places], values[places] = part.ids + first, part.values
-        begins, first = begins + lengths, first + size
+    firsts = np.cumsum([0, *sizes])
+    for begin in range(0, len(splits) - 1, _MOVED):
+        begins = splits[:-1][begin : begin + _MOVED].copy()
+        for part, first in zip(parts, firsts):
+            ends = part.splits[begin : begin + _MOVED + 1]
+            own, lengths = slice(ends[0], ends[-1]), np.diff(ends)
+            places = np.arange(own.start, own.stop)
+            places += np.repeat(begins - ends[:-1], lengths)
+            ids[places] = part.ids[own] + ids.dtype.type(first)
+            values[places] = part.values[own]
+            begins += lengths
     return SparseRows(splits, ids, values)
 
 

@@ -26,23 +26,18 @@ from tfxclass_text import columns as columns_lib
 from tfxclass_text import corpus as corpus_lib
 from tfxclass_text import encoder as encoder_lib
 from tfxclass_text import growth
-from tfxclass_text import predictor
+from tfxclass_text import selection
 from tfxclass_text import tagger_files
+from tfxclass_text import tagger_model
 from tfxclass_text import text_features
-from tfxclass_text import training
 from tfxclass_text.corpus import Batches
 from tfxclass_text.estimator import Estimator
 from tfxclass_text.fields import Field
-from tfxclass_text.model_selection import PRESETS
-from tfxclass_text.model_selection import ModelSelection
-from tfxclass_text.sparse_rows import LabeledRows
-from tfxclass_text.tagger_model import tagger_model
+from tfxclass_text.recipes import PRESETS
 
 # Texts that are answered at a time. They share what is read of the weights;
 # the scores of more would leave the cache (measured).
 _BATCH, _MAX_SCORES = 64, 1 << 21
-# Entries of the summary: what is mixed with the linear scores.
-_MIXED = ("neighbors", "landmarks", "hidden_units", "embedding_dim")
 
 
 def _is_finite(value):
@@ -75,17 +70,6 @@ class Tagger(Estimator):
             in (`NeighborVotes`), which keeps the texts' terms in the model and
             takes longer to answer; 0 for none. By default 30 if held-out texts
             gain 0.002 of their score by them, with `effort="best"`.
-        landmarks: int, texts that a text is compared with for the scores of a
-            kernel ridge regression (`KernelScores`) that are mixed in; 0 for
-            none. By default all of up to 14,000 texts and 3,000 of up to
-            22,000, if held-out texts gain 0.002 of their score by them, with
-            `effort="best"`.
-        hidden_units: int, units of a network with one hidden layer on the
-            texts' terms, whose logits are added (`MixedScores`); 0 for none. By
-            default 512 with `effort="best"`, if held-out texts gain 0.002 of
-            their score by them. Half a minute of a core must be enough for
-            eight passes over the texts. One of more than 100 tags is left to
-            the embeddings.
         embedding_dim: int, length of embeddings of terms and tags, whose
             scores are mixed in (`MixedScores`); 0 for none. A text is the sum
             of the embeddings of its terms, and is compared with tags by cosine.
@@ -138,8 +122,6 @@ class Tagger(Estimator):
         effort: str = "best",
         c: float | None = None,
         neighbors: int | None = None,
-        landmarks: int | None = None,
-        hidden_units: int | None = None,
         embedding_dim: int | None = None,
         weight_threshold: float = 0.05,
         encoder: keras.layers.Layer | None = None,
@@ -152,13 +134,11 @@ class Tagger(Estimator):
             raise ValueError(f"`c` must be a positive number. Received: {c!r}")
         for name, count in (
             ("neighbors", neighbors),
-            ("landmarks", landmarks),
-            ("hidden_units", hidden_units),
             ("embedding_dim", embedding_dim),
         ):
-            if count is None:
-                continue
-            if not _is_finite(count) or count < 0 or count != int(count):
+            if count is not None and not (
+                _is_finite(count) and count >= 0 and count == int(count)
+            ):
                 raise ValueError(
                     f"`{name}` must be a number of 0 (none) or more. Received: "
                     f"{count!r}"
@@ -183,8 +163,7 @@ class Tagger(Estimator):
         )
         self.effort, self.c = effort, c
         self.weight_threshold = weight_threshold
-        self.neighbors, self.landmarks = neighbors, landmarks
-        self.hidden_units, self.embedding_dim = hidden_units, embedding_dim
+        self.neighbors, self.embedding_dim = neighbors, embedding_dim
         self.seed, self.verbose = seed, verbose
 
     def _begin(self, tags):
@@ -276,35 +255,26 @@ class Tagger(Estimator):
             columns_lib.sorted_tags(itertools.chain(self.tags, *held[1]))
             held = held[0], corpus_lib.ids_of(held[1], self.tags)
             _warn_of_new_tags(held[1])
-        single_label = bool(np.all(np.diff(labels.splits) == 1))
-        selection = ModelSelection(
-            self, corpus, labels, single_label, held, linear_only
-        )
-        fields, rows, num_features, vocabularies = selection.choose()
-        data = LabeledRows(rows, labels, num_features, len(self.tags))
-        trained = training.train(self, data, selection)
-        self.thresholds, self._counts = trained.thresholds, trained.counts
-        self.summary = trained.summary
-        own = selection.embedded
-        if own is not None and own.is_own:
-            every = [*fields, *own.fields], [*vocabularies, *own.vocabularies]
-        else:
-            every = fields, vocabularies
-        features = text_features.build_text_features(*every)
-        no_terms = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self._memory = growth.remember(
-            None, data, self.seed, 0, [no_terms] * len(fields)
+        learned = selection.learn(self, corpus, held, linear_only)
+        rows = learned.data.rows
+        self.thresholds, self.summary = learned.thresholds, learned.summary
+        self._counts = np.bincount(labels.ids, minlength=len(self.tags))
+        self._memory = growth.first_memory(self, learned)
+        features = text_features.build_text_features(
+            learned.fields, learned.vocabularies
         )
         self._take_model(
-            training.make_model(
-                names, features, trained.layer, self.encoder, data, selection
+            tagger_model.make_model(
+                names, features, learned.linear, learned.votes,
+                learned.embedded, learned.encoded,
+                lambda inputs: encoder_lib.features(self.encoder, inputs),
             )
-        )
+        )  # fmt: skip
         self.summary.update(
             texts=size,
             tags=len(self.tags),
             fields=[str(field) for field in features.fields],
-            features=num_features,
+            features=features.num_features,
             terms_a_text=round(len(rows.ids) / size, 1),
             cpu_seconds=round(time.process_time() - began, 1),
             megabytes=_megabytes(self.model),
@@ -325,10 +295,9 @@ class Tagger(Estimator):
         `load`, it goes on exactly as it would have without.
 
         The fields, `c` and the probabilities' scale stay as the first `fit`
-        chose them. Scores that were mixed in (`neighbors`, `landmarks`,
-        `hidden_units`, `embedding_dim`) know the first texts only: they are
-        left out from then on, with a warning. Use `fit` on all texts once in a
-        while: it is more accurate.
+        chose them. Nearest texts and embeddings know the first texts only: they
+        are left out from then on, with a warning. Use `fit` on all texts once
+        in a while: it is more accurate.
 
         Args:
             texts: as in `fit`, with the same columns.
@@ -357,7 +326,7 @@ class Tagger(Estimator):
         corpus = corpus_lib.read(texts, tags)
         columns_lib.check_same(corpus.sample, self.model.input)
         names = list(self.model.input)
-        dropped = [x for x in _MIXED if self.summary.get(x)]
+        dropped = [x for x in ("neighbors", "embedding_dim") if self.summary[x]]
         if dropped:
             warnings.warn(
                 f"`partial_fit` leaves out the scores of {dropped}, which know "
@@ -370,10 +339,12 @@ class Tagger(Estimator):
         features = text_features.build_text_features(fields, grown.vocabularies)
         self.tags, self.thresholds = grown.tags, grown.thresholds
         self._counts, self._memory = grown.counts, grown.memory
-        self._take_model(training.make_model(names, features, grown.layer))
+        self._take_model(tagger_model.make_model(names, features, grown.layer))
         self.summary = {
             **grown.summary,
-            **dict.fromkeys([*_MIXED, "hidden_passes"], 0),
+            "neighbors": 0,
+            "embedding_dim": 0,
+            "embedding_passes": 0,
             "tags": len(self.tags),
             "features": features.num_features,
             "cpu_seconds": round(time.process_time() - began, 1),
@@ -562,8 +533,8 @@ class Tagger(Estimator):
         return held, columns_lib.read_tags(tags, columns_lib.size(held))
 
     def _take_model(self, model):
-        self.model = tagger_model(model)
-        self._answer = predictor.build_predictor(self.model)
+        self.model = model
+        self._answer = tagger_model.build_predictor(model)
 
     def _answers(self, texts, k):
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""

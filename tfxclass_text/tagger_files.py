@@ -23,8 +23,6 @@ _ARGUMENTS = (
     "effort",
     "c",
     "neighbors",
-    "landmarks",
-    "hidden_units",
     "embedding_dim",
     "weight_threshold",
     "learning_rate",

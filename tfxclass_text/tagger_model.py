@@ -1,12 +1,140 @@
-"""The Keras model of a tagger, from texts to probabilities."""
+"""The Keras model of a tagger, from texts to probabilities, and its answers."""
 
+import itertools
+from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
+from tfxclass.checks import check_choice
+from tfxclass.ops import library
+from tfxclass.ops import placement
+from tfxclass.rows import search
+from tfxclass.types import Columns
+from tfxclass.types import Config
 from tfxclass.types import Path
+from tfxclass.types import Shape
+from tfxclass_text import fields as fields_lib
+from tfxclass_text import scoring
+from tfxclass_text import text_features
 
+#: Layers of the model that mix in scores of embeddings and of an encoder.
+EMBEDDED, ENCODED = "mixed_embeddings", "mixed_scores"
 _SAVED_MODEL = "tf_saved_model"
+# The logits of 0 and 1 are infinite.
+_LEAST = 1e-7
+# What logits of a network are tried with, where a row has one label.
+_LINEAR = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5)
+_DENSE = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
+# Answers of a text up to which the compiled op is quicker (measured).
+_FEW = 1000
+
+
+@keras.saving.register_keras_serializable("tfxclass")
+class MixedScores(keras.layers.Layer):
+    """Wide and deep: probabilities of linear scores and a network's together.
+
+    With factors (a, b, c): `sigmoid(a logit(p) + b z + c)`, and where a row has
+    one label `softmax(a log p + b z)`. Stock ops; `Tagger` makes it.
+
+    Args:
+        activation: `"sigmoid"` or `"softmax"`.
+        **kwargs: `keras.layers.Layer`'s arguments.
+
+    Call arguments:
+        probabilities: float32 `[batch, num_labels]`, p.
+        logits: float32 `[batch, num_labels]`, z.
+
+    Output shape:
+        `[batch, num_labels]`.
+
+    References:
+        Cheng et al., Wide & Deep Learning for Recommender Systems, 2016.
+    """
+
+    def __init__(self, activation: str = "sigmoid", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_choice("activation", activation, ("sigmoid", "softmax"))
+        self.activation = activation
+        self.factors = self.add_weight(
+            name="factors",
+            shape=(3,),
+            initializer="zeros",
+            dtype="float32",
+            autocast=False,
+            trainable=False,
+        )
+        self.built = True
+
+    def call(self, probabilities: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        a, b, c = tf.unstack(tf.convert_to_tensor(self.factors))
+        p = tf.clip_by_value(probabilities, _LEAST, 1 - _LEAST)
+        z = tf.cast(logits, tf.float32)
+        if self.activation == "softmax":
+            return tf.nn.softmax(a * tf.math.log(p) + b * z)
+        # No log1p: ONNX has none.
+        return tf.sigmoid(a * (tf.math.log(p) - tf.math.log(1 - p)) + b * z + c)
+
+    def compute_output_shape(
+        self, probabilities_shape: Shape, logits_shape: Shape
+    ) -> Shape:
+        return probabilities_shape
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "activation": self.activation}
+
+
+def build_mixed_scores(
+    probabilities: np.ndarray,
+    logits: np.ndarray,
+    truth: np.ndarray,
+    single_label: bool,
+    name: str | None = None,
+) -> MixedScores:
+    """A `MixedScores` with `fit_factors`."""
+    layer = MixedScores("softmax" if single_label else "sigmoid", name=name)
+    layer.factors.assign(
+        fit_factors(probabilities, logits, truth, single_label)
+    )
+    return layer
+
+
+def fit_factors(
+    probabilities: np.ndarray,
+    logits: np.ndarray,
+    truth: np.ndarray,
+    single_label: bool,
+) -> np.ndarray:
+    """The likeliest factors of a `MixedScores`, float32 `[3]`.
+
+    Args:
+        probabilities: float32 `[rows, labels]`, held out.
+        logits: float32 `[rows, labels]`, held out.
+        truth: bool `[rows, labels]`.
+        single_label: whether a row has one label.
+    """
+    p = np.clip(probabilities, _LEAST, 1 - _LEAST)
+    if single_label:
+        return _fit_softmax(np.log(p), logits, truth)
+    both = [np.log(p) - np.log1p(-p), logits]
+    return scoring.fit_sigmoid(both, truth, both).astype(np.float32)
+
+
+def _fit_softmax(log_p, logits, truth):
+    rows = scoring.labeled_rows(truth)
+    if not len(rows):
+        return np.array([1.0, 0.0, 0.0], np.float32)
+    log_p, logits, truth = log_p[rows], logits[rows], truth[rows]
+    a, b = min(
+        itertools.product(_LINEAR, _DENSE),
+        key=lambda pair: scoring.softmax_loss(
+            pair[0] * log_p + pair[1] * logits, truth
+        ),
+    )
+    return np.array([a, b, 0.0], np.float32)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -43,12 +171,84 @@ class TaggerModel(keras.Model):
         super().export(filepath, format, *args, **kwargs)
 
 
-def tagger_model(model: keras.Model) -> TaggerModel:
-    """The same layers as a `TaggerModel`.
+def inputs_of(names: Iterable[str]) -> dict[str, keras.KerasTensor]:
+    """A model's inputs, the columns."""
+    return {name: keras.Input((), dtype="string", name=name) for name in names}
+
+
+def make_model(
+    names: Iterable[str],
+    features: keras.layers.Layer,
+    linear: keras.layers.Layer,
+    votes: Any = None,
+    embedded: Any = None,
+    encoded: Any = None,
+    encoder_features: Callable[..., Any] | None = None,
+) -> TaggerModel:
+    """The model from columns of texts to probabilities `[batch, tags]`.
 
     Args:
-        model: a functional model. Earlier versions saved a plain one.
+        names: of the columns.
+        features: layer of texts to terms and their weights.
+        linear: layer of terms to probabilities.
+        votes: `NeighborVotes`, or None.
+        embedded: `selection.Added` of embeddings, or None.
+        encoded: `selection.Added` of an encoder, or None.
+        encoder_features: function of the inputs to what the encoder makes of
+            them.
     """
-    if isinstance(model, TaggerModel):
-        return model
-    return TaggerModel(model.input, model.output)
+    inputs = inputs_of(names)
+    terms = features(inputs)
+    outputs = linear(*terms)
+    if votes is not None:
+        outputs = votes(*terms, outputs)
+    if embedded is not None:
+        outputs = embedded.mixed(outputs, embedded.layer(*terms))
+    if encoded is not None and encoder_features is not None:
+        logits = encoded.layer(encoder_features(inputs))
+        outputs = encoded.mixed(outputs, logits)
+    return TaggerModel(inputs, outputs)
+
+
+def build_predictor(
+    model: keras.Model,
+) -> Callable[[Columns, int], tuple[np.ndarray, np.ndarray]]:
+    """A function of columns of bytes and k, to the k best of each text.
+
+    It gives what the model does, but for rounding. Where the model has stock
+    ops, to be served, compiled ops count terms and compute scores.
+
+    Args:
+        model: of a `Tagger`, from columns to probabilities.
+
+    Returns:
+        A function; `(ids, probabilities)` int32 and float32 `[batch, k]`.
+    """
+    features = model.get_layer("text_features")
+
+    @tf.function(reduce_retracing=True)
+    def best(columns, texts, k, by_op):
+        with text_features.compiled(texts):
+            scores = model(columns, training=False)
+        if by_op:
+            found = search.best_of_logits(scores, k)
+            return tf.cast(found.ids, tf.int32), found.logits
+        found = tf.math.top_k(scores, k)
+        return found.indices, found.values
+
+    def answer(columns, k):
+        texts = fields_lib.texts_of(columns, features.fields)
+        found = best(
+            {name: tf.constant(x) for name, x in columns.items()},
+            [tf.constant(x) for x in texts],
+            tf.constant(k),
+            k <= _FEW and _has_top_k(),
+        )
+        return tuple(x.numpy() for x in found)
+
+    return answer
+
+
+def _has_top_k():
+    """Whether a compiled op finds the best of scores, which lie on a CPU."""
+    return library.build()["ops"] == "compiled" and not placement.has_gpu()

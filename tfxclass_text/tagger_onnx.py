@@ -20,15 +20,11 @@ from tfxclass.export.loading import new_path
 from tfxclass.export.version_folder import new_folder
 from tfxclass.types import Path
 from tfxclass_text.embeddings import TextEmbedding
-from tfxclass_text.ensemble import EMBEDDED
-from tfxclass_text.ensemble import ENCODED
-from tfxclass_text.ensemble import HIDDEN
-from tfxclass_text.kernel_scores import KernelScores
-from tfxclass_text.kernel_scores import scores_of_cosines
-from tfxclass_text.near_texts import NearTexts
-from tfxclass_text.perceptron import Perceptron
+from tfxclass_text.embeddings import log_cosines
+from tfxclass_text.neighbors import NeighborVotes
 from tfxclass_text.sparse_linear import SparseLinear
-from tfxclass_text.term_range import TermRange
+from tfxclass_text.tagger_model import EMBEDDED
+from tfxclass_text.tagger_model import ENCODED
 
 _INPUTS = ("feature_ids", "feature_values")
 # TensorFlow and ONNX Runtime sum in other orders.
@@ -67,22 +63,15 @@ class Layers(NamedTuple):
 
     Attributes:
         linear: `SparseLinear`.
-        near: `NearTexts` layers, one after the other.
-        perceptron: `Perceptron`, or None.
-        hidden: `MixedScores` of its logits, or None.
+        votes: `NeighborVotes`, or None.
         embedding: `TextEmbedding`, or None.
         embedded: `MixedScores` of its scores, or None.
-        ranges: `TermRange` layers, of the terms that the linear classifiers
-            read and those that the embeddings read, or None: all.
     """
 
     linear: SparseLinear
-    near: list[NearTexts]
-    perceptron: Perceptron | None = None
-    hidden: Any = None
+    votes: NeighborVotes | None = None
     embedding: TextEmbedding | None = None
     embedded: Any = None
-    ranges: tuple[TermRange, TermRange] | None = None
 
 
 def _layers(model):
@@ -92,20 +81,12 @@ def _layers(model):
             "ONNX has no ops for texts, which the encoder reads. "
             "Use `Tagger.export`, or fit without an encoder."
         )
-    network = embedding = ranges = None
-    if HIDDEN in by_name:
-        network = Perceptron(by_name["hidden"], by_name["hidden_tags"])
-    if EMBEDDED in by_name:
-        embedding = TextEmbedding(
-            by_name["embedded_terms"], by_name["embedded_tags"]
-        )
-    if "linear_terms" in by_name:
-        ranges = by_name["linear_terms"], by_name["embedded_range"]
-    near = [layer for layer in model.layers if isinstance(layer, NearTexts)]
     return Layers(
-        by_name["tags"], near, network, by_name.get(HIDDEN), embedding,
-        by_name.get(EMBEDDED), ranges,
-    )  # fmt: skip
+        by_name["tags"],
+        by_name.get("neighbors"),
+        by_name.get("embeddings"),
+        by_name.get(EMBEDDED),
+    )
 
 
 def probabilities(
@@ -121,60 +102,35 @@ def probabilities(
     Returns:
         float32 `[batch, labels]`.
     """
-    linear, others = layers.linear, (ids, values)
-    if layers.ranges is not None:
-        (ids, values), others = (part(ids, values) for part in layers.ranges)
-    found = linear.activated(margins(linear, ids, values))
-    squares = tf.reduce_sum(values**2, axis=1, keepdims=True)
-    unit = values / tf.maximum(tf.sqrt(squares), 1e-12)
-    for layer in layers.near:
-        scores = _scores(layer, margins(layer.similarity, ids, unit))
-        found = (1 - layer.share) * found + layer.share * scores
-    if layers.perceptron is not None:
-        found = layers.hidden(found, _logits(layers.perceptron, ids, values))
-    if layers.embedding is not None:
-        found = layers.embedded(found, _embedded(layers.embedding, *others))
-    return found
+    found = layers.linear.activated(margins(layers.linear, ids, values))
+    if layers.votes is not None:
+        share = layers.votes.share
+        votes = _votes(layers.votes, ids, values)
+        found = (1 - share) * found + share * votes
+    if layers.embedding is None:
+        return found
+    return layers.embedded(found, _embedded(layers.embedding, ids, values))
 
 
-def _logits(network, ids, values):
-    """As `network.logits`."""
-    hidden, tags = network
-    rows = tf.gather(_constant(hidden.kernel), ids)
-    units = tf.squeeze(tf.matmul(values[:, tf.newaxis], rows), 1)
-    units += _constant(hidden.bias)
-    # GELU; TensorFlow's has an op that ONNX has not.
-    units *= 0.5 * (1 + tf.math.erf(units * 0.5**0.5))
-    return tf.matmul(units, _constant(tags.kernel)) + _constant(tags.bias)
-
-
-def _embedded(embedding, ids, values):
-    """As `embedding.log_probabilities`."""
-    terms, tags = embedding
-    rows = tf.gather(_constant(terms.kernel), ids)
-    sums = tf.squeeze(tf.matmul(values[:, tf.newaxis], rows), 1)
-    squares = tf.reduce_sum(sums**2, axis=1, keepdims=True)
-    unit = sums / tf.maximum(tf.sqrt(squares), 1e-6)
-    return tf.nn.log_softmax(tf.matmul(unit, _constant(tags.kernel)))
-
-
-def _scores(layer, cosines):
-    """As `layer.of_cosines`."""
-    if isinstance(layer, KernelScores):
-        return scores_of_cosines(
-            cosines,
-            _constant(layer.kernel),
-            None if layer.basis is None else _constant(layer.basis),
-            _constant(layer.means),
-            layer.sums_to_one,
-        )
-    texts, weights = layer.nearest(cosines)
+def _votes(layer, ids, values):
+    """As the layer's `votes`."""
+    texts, weights = layer.nearest(margins(layer.similarity, ids, values))
     begins = tf.gather(_constant(layer.splits), texts)
     ends = tf.gather(_constant(layer.splits), texts + 1)
-    return _sum_lists(
-        begins, ends - begins, weights, _constant(layer.labels), None,
-        layer.num_labels,
-    )  # fmt: skip
+    labels = _constant(layer.labels)
+    ones = tf.ones(tf.shape(labels))
+    lengths = ends - begins
+    return _sum_lists(begins, lengths, weights, labels, ones, layer.num_labels)
+
+
+def _embedded(layer, ids, values):
+    """As the layer's `call`."""
+    places = ids - layer.first
+    is_own = (places >= 0) & (places < layer.num_terms)
+    vectors = tf.gather(_constant(layer.terms), tf.where(is_own, places, 0))
+    weights = tf.where(is_own, values, 0.0)
+    sums = tf.squeeze(tf.matmul(weights[:, tf.newaxis], vectors), 1)
+    return log_cosines(sums, _constant(layer.tags))
 
 
 def margins(
@@ -210,7 +166,7 @@ def _constant(variable):
 def _sum_lists(begins, lengths, weights, columns, entries, width):
     """`[batch, width]`: list i of a row, `weights[i]` times its entries.
 
-    Lists are columns[begin : begin + length], and the entries there, or 1.
+    Lists are columns[begin : begin + length], and the entries there.
     """
     batch, count = tf.unstack(tf.shape(begins, tf.int64))
     begins, lengths, weights = (
@@ -226,9 +182,7 @@ def _sum_lists(begins, lengths, weights, columns, entries, width):
     owner = tf.cumsum(marks)[:-1]
     starts = tf.gather(begins - ends + lengths, owner)
     places = tf.range(total) + starts
-    added = tf.gather(weights, owner)
-    if entries is not None:
-        added *= tf.gather(entries, places)
+    added = tf.gather(weights, owner) * tf.gather(entries, places)
     at = owner // count * width + tf.cast(tf.gather(columns, places), tf.int64)
     summed = tf.tensor_scatter_nd_add(
         tf.zeros(tf.reshape(batch * width, [1])), at[:, tf.newaxis], added

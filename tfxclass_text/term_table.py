@@ -1,19 +1,181 @@
-"""Features of a tagger's texts, read once and joined as they are tried."""
+"""Vocabularies and rows of texts, which are read batch by batch."""
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from tfxclass.types import Columns
+from tfxclass_text import columns as columns_lib
 from tfxclass_text import fields as fields_lib
-from tfxclass_text import term_counts
 from tfxclass_text.corpus import Corpus
 from tfxclass_text.corpus import slices
 from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import side_by_side
+
+# Hashes that wait to be counted: 16 MB.
+_WAITING = 1 << 21
+
+
+class TermCounts:
+    """How many texts have each term, of terms that come in batches.
+
+    Memory is 16 bytes for each distinct term, and some terms that wait.
+
+    Attributes:
+        hashes: int64 `[terms]`, ascending.
+        texts: int64 `[terms]`, how many texts have each.
+        squares: float, sum of the squares of all counts or values.
+    """
+
+    def __init__(self) -> None:
+        self.hashes = np.zeros(0, np.int64)
+        self.texts = np.zeros(0, np.int64)
+        self.squares = 0.0
+        self._waiting, self._size = list[Any](), 0
+
+    def add(self, hashes: np.ndarray, counts: np.ndarray) -> None:
+        """Counts the distinct terms of some texts.
+
+        Args:
+            hashes: int64 `[pairs]`, each text's terms, once a text.
+            counts: float32 `[pairs]`.
+        """
+        self._waiting.append(hashes)
+        self._size += len(hashes)
+        self.squares += float(np.sum(np.square(counts, dtype=np.float64)))
+        if self._size > max(_WAITING, len(self.hashes)):
+            self.merge()
+
+    def merge(self) -> "TermCounts":
+        """Counts the terms that wait; returns the same object."""
+        if self._waiting:
+            new, texts = np.unique(
+                np.concatenate(self._waiting), return_counts=True
+            )
+            self._waiting, self._size = [], 0
+            self.hashes, self.texts = sum_by_key(
+                np.concatenate([self.hashes, new]),
+                np.concatenate([self.texts, texts]),
+            )
+        return self
+
+
+def sum_by_key(
+    keys: np.ndarray, numbers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct keys, ascending, and the sums of their numbers."""
+    if not len(keys):
+        return keys, numbers
+    # A stable sort is quick where parts are sorted already.
+    order = np.argsort(keys, kind="stable")
+    keys, numbers = keys[order], numbers[order]
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    return keys[first], np.add.reduceat(numbers, first)
+
+
+def count(batches: Iterable[Columns], fields: list[Field]) -> list[TermCounts]:
+    """`TermCounts` of each field."""
+    found = [TermCounts() for _ in fields]
+    for columns in batches:
+        terms = fields_lib.read_terms(columns, fields)
+        for of_field, (_, hashes, counts) in zip(found, terms, strict=True):
+            of_field.add(hashes, counts)
+    return [of_field.merge() for of_field in found]
+
+
+def vocabularies_of(
+    batches: Iterable[Columns], fields: list[Field], size: int
+) -> list[Vocabulary]:
+    """The `Vocabulary` of each field.
+
+    Args:
+        batches: of columns.
+        fields: list of `Field`.
+        size: int, number of texts.
+    """
+    return [
+        fields_lib.learn(field, size, x.hashes, x.texts, x.squares)
+        for field, x in zip(fields, count(batches, fields), strict=True)
+    ]
+
+
+def rows_of(
+    batches: Iterable[Columns],
+    fields: list[Field],
+    vocabularies: list[Vocabulary],
+    on_disk: bool = False,
+) -> list[SparseRows]:
+    """The rows of all texts, `SparseRows` by field.
+
+    Args:
+        batches: of columns.
+        fields: list of `Field`.
+        vocabularies: of the fields.
+        on_disk: whether the rows are kept in a temporary file, and read from
+            there as they are needed.
+    """
+    builders = [_Rows(on_disk) for _ in fields]
+    for columns in batches:
+        size = columns_lib.size(columns)
+        terms = fields_lib.read_terms(columns, fields)
+        for builder, field, vocabulary, counted in zip(
+            builders, fields, vocabularies, terms, strict=True
+        ):
+            builder.add(fields_lib.weigh(field, vocabulary, counted, size))
+    return [builder.rows() for builder in builders]
+
+
+class _Rows:
+    """Rows that come in batches, in memory or in temporary files."""
+
+    def __init__(self, on_disk):
+        self._lengths = []
+        self._ids, self._values = (
+            _Numbers(dtype, on_disk) for dtype in (np.int64, np.float32)
+        )
+
+    def add(self, rows):
+        self._lengths.append(np.diff(rows.splits))
+        self._ids.add(rows.ids)
+        self._values.add(rows.values)
+
+    def rows(self):
+        lengths = np.concatenate([[0], *self._lengths])
+        return SparseRows(
+            np.cumsum(lengths, dtype=np.int64),
+            self._ids.array(),
+            self._values.array(),
+        )
+
+
+class _Numbers:
+    """Numbers that come in parts; an array that the system may page out."""
+
+    def __init__(self, dtype, on_disk):
+        self._dtype, self._parts, self._file = np.dtype(dtype), [], None
+        if on_disk:
+            self._file = tempfile.TemporaryFile(prefix="tfxclass-rows-")
+
+    def add(self, part):
+        if self._file is None:
+            self._parts.append(part)
+        else:
+            self._file.write(part.astype(self._dtype).tobytes())
+
+    def array(self):
+        if self._file is None:
+            none = np.zeros(0, self._dtype)
+            return np.concatenate([none, *self._parts], dtype=self._dtype)
+        # The file stays as long as it is mapped.
+        with self._file as file:
+            file.flush()
+            if not file.tell():
+                return np.zeros(0, self._dtype)
+            return np.asarray(np.memmap(file, self._dtype, "r"))
 
 
 class TermTable:
@@ -22,33 +184,17 @@ class TermTable:
     Args:
         fields: list of `Field`.
         corpus: `Corpus`, of the texts.
-        lighten: function of `SparseRows` to those that are learned from.
     """
 
-    def __init__(
-        self,
-        fields: list[Field],
-        corpus: Corpus,
-        lighten: Callable[[SparseRows], SparseRows],
-    ) -> None:
-        self.lighten = lighten
+    def __init__(self, fields: list[Field], corpus: Corpus) -> None:
         self.fields = fields
         self.size = corpus.size
-        counted, _ = term_counts.count(corpus.batches(), fields)
-        self.vocabularies = [
-            fields_lib.learn_counted(
-                field, self.size, counts.hashes, counts.texts, counts.squares
-            )
-            for field, counts in zip(fields, counted, strict=True)
-        ]
-        del counted
+        self.vocabularies = vocabularies_of(corpus.batches(), fields, self.size)
         self.parts = self._rows(corpus.batches(), corpus.is_streamed)
         self._joined: tuple[Any, Any] = None, None
 
     def _rows(self, batches, on_disk=False):
-        return term_counts.rows_of(
-            batches, self.fields, self.vocabularies, on_disk
-        )
+        return rows_of(batches, self.fields, self.vocabularies, on_disk)
 
     def read(self, columns: Columns) -> list[SparseRows]:
         """`SparseRows` of other texts, by field."""
@@ -58,17 +204,21 @@ class TermTable:
         """`SparseRows` of some of the texts, by field."""
         return [part.take(rows) for part in self.parts]
 
-    def join(
-        self, fields: list[Field]
-    ) -> tuple[list[Field], SparseRows, int, list[Vocabulary]]:
-        """`(fields, rows, num_features, vocabularies)`."""
-        vocabularies = self.vocabularies_of(fields)
-        count = max(sum(len(v.hashes) for v in vocabularies), 1)
+    def join(self, fields: list[Field]) -> SparseRows:
+        """All texts, by the given fields."""
         # The last ones are often asked for again.
         if self._joined[0] != fields:
-            rows = self.lighten(self.join_held(fields, self.parts))
-            self._joined = fields, rows
-        return fields, self._joined[1], count, vocabularies
+            self._joined = None, None
+            self._joined = fields, self.join_held(fields, self.parts)
+        return self._joined[1]
+
+    def size_of(self, fields: list[Field]) -> int:
+        """Number of terms of the fields' vocabularies."""
+        return sum(len(x.hashes) for x in self.vocabularies_of(fields))
+
+    def num_entries(self, fields: list[Field]) -> int:
+        """Terms of all texts, by the given fields."""
+        return sum(len(self.parts[i].ids) for i in self._numbers(fields))
 
     def vocabularies_of(self, fields: list[Field]) -> list[Vocabulary]:
         """The vocabulary of each field."""

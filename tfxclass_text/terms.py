@@ -1,10 +1,18 @@
 """Texts to terms, as 64-bit hashes, in stock TensorFlow ops.
 
-The model and its export read texts so; training counts the same terms by an op
-of ours (`tfxclass_text.text_terms`), as a served text's.
+The model and its export read texts so. Training counts the same terms by an op
+of ours, `count_terms`.
 """
 
 import tensorflow as tf
+
+from tfxclass.ops import library
+from tfxclass.types import Array
+
+tf.no_gradient("Tfxclass>CountTerms")
+
+#: Words or characters of the longest run.
+MOST_TERMS = 64
 
 # Odd factors of 64 bits mix the parts of an n-gram.
 _FACTOR = -7046029254386353131
@@ -140,3 +148,33 @@ def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         tf.strings.to_number(numbers), owners, tf.size(pairs)
     )
     return pairs // size, tf.gather(distinct, pairs % size), values
+
+
+def count_terms(
+    texts: Array, kind: str = "words", shortest: int = 1, longest: int = 1
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The distinct terms of each text and how often it has them.
+
+    What the functions above do in stock ops, at a tenth of their time, in
+    parallel over the texts. Lower-cases letters of ASCII and parts words at its
+    other characters; texts with others must be `plain`.
+
+    Args:
+        texts: string `[n]`.
+        kind: `"words"` or `"chars"`, within words.
+        shortest: int, words or characters of the shortest run.
+        longest: int, of the longest; at most `MOST_TERMS`.
+
+    Returns:
+        `(splits, hashes, counts)`: int64 `[n + 1]`, int64 and float32
+        `[terms]`; text i has `splits[i]` to `splits[i + 1]`.
+
+    Raises:
+        InvalidArgumentError: `longest` over 64, texts of another rank.
+    """
+    return library.ops.tfxclass_count_terms(
+        tf.convert_to_tensor(texts, tf.string),
+        kind=kind,
+        shortest=shortest,
+        longest=longest,
+    )

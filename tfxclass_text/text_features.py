@@ -14,12 +14,12 @@ import tensorflow as tf
 from tfxclass.types import Config
 from tfxclass.types import Texts
 from tfxclass_text import columns as columns_lib
+from tfxclass_text import term_table
 from tfxclass_text import terms
+from tfxclass_text.corpus import slices
 from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
-from tfxclass_text.fields import learn
-from tfxclass_text.fields import read_terms
-from tfxclass_text.text_terms import count_terms
+from tfxclass_text.terms import count_terms
 
 # A context variable, because a model is called with columns alone, and other
 # threads may call it meanwhile.
@@ -133,13 +133,9 @@ class TextFeatures(keras.layers.Layer):
         """
         fields = list(fields)
         columns = columns_lib.read(texts)
-        size = columns_lib.size(columns)
-        vocabularies = [
-            learn(field, size, hashes, counts)
-            for field, (_, hashes, counts) in zip(
-                fields, read_terms(columns, fields), strict=True
-            )
-        ]
+        vocabularies = term_table.vocabularies_of(
+            slices(columns), fields, columns_lib.size(columns)
+        )
         sizes = [len(vocabulary.hashes) for vocabulary in vocabularies]
         layer = cls(fields, sizes, **kwargs)
         layer.set_vocabularies(vocabularies)

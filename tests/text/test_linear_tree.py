@@ -10,14 +10,12 @@ from tests.ops.test_linear_ops import optimum
 from tests.ops.test_linear_ops import ragged
 from tfxclass_text import SparseLinear
 from tfxclass_text import SparseRows
+from tfxclass_text import linear_ops
 from tfxclass_text import linear_tree
 from tfxclass_text import sparse_linear
 from tfxclass_text import sparse_rows
 from tfxclass_text import train_linear
-from tfxclass_text.centroids import add
-from tfxclass_text.centroids import centroids
 from tfxclass_text.linear_ops import SparseWeights
-from tfxclass_text.sparse_rows import LabeledRows
 
 
 def make(num_rows=80, num_features=9, num_labels=24):
@@ -151,27 +149,11 @@ def test_margins_in_blocks(monkeypatch):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_centroids_beside_weights():
-    x, y, rows, labels = make()
-    weights, _ = train_linear(rows, labels, 9, 24)
-    sums = y.T.astype(np.float64) @ x
-    norms = np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
-    mean = (sums / norms).T
-    found = centroids(LabeledRows(rows, labels, 9, 24))
-    np.testing.assert_allclose(dense(found, 9)[:-1], mean, atol=1e-5)
-    both = dense(add(weights, found, 0.7), 9)
-    expected = dense(weights, 9)
-    expected[:-1] += 0.7 * mean
-    np.testing.assert_allclose(both, expected, atol=1e-5)
-
-
 def test_groups_where_labels_are_many():
-    rows = make()[2]
-    assert linear_tree.choose_groups(rows, 4000, 5, 1e9) == 1
-    assert linear_tree.choose_groups(rows, 4000, 5, 0.0) == 16
-    assert linear_tree.choose_groups(rows, 147_306, 5, 0.0) == 512
+    assert linear_tree.num_groups(4000) == 16
+    assert linear_tree.num_groups(147_306) == 512
     # Too few to part.
-    assert linear_tree.choose_groups(rows, 30, 5, 0.0) == 1
+    assert linear_tree.num_groups(30) == 1
 
 
 def test_heaviest_entries(monkeypatch):
@@ -200,13 +182,13 @@ def test_rows_taken_and_padded():
 
 @pytest.mark.parametrize("together", [1, 4, 100])
 def test_joined_columns_lie_side_by_side(together, monkeypatch):
-    monkeypatch.setattr(linear_tree, "_FEATURES", together)
+    monkeypatch.setattr(sparse_rows, "_MOVED", together)
     random = np.random.default_rng(0)
     parts = [
         random.normal(size=(11, n)) * (random.random((11, n)) < 0.4)
         for n in (5, 3)
     ]
-    joined = linear_tree.join(
+    joined = linear_ops.join(
         *(sparse_of(part, np.arange(part.shape[1])) for part in parts)
     )
     expected = sparse_of(
@@ -244,3 +226,17 @@ def test_labels_of_series_are_no_places(groups):
     found, _ = linear_tree.train_linear(*given, 5, 4, groups)
     for one, other in zip(found, expected):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_some_rows_are_learned_from(groups):
+    """As if the others were not there; a column of the rows has no label."""
+    _, _, rows, labels = make()
+    some = np.arange(60)
+    expected, own = train_linear(
+        rows.take(some), labels.take(some), 9, 24, groups
+    )
+    found, others = train_linear(rows, labels, 9, 24, groups, among=some)
+    np.testing.assert_array_equal(own, others)
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-5)

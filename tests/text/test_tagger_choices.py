@@ -1,7 +1,6 @@
-"""What a tagger learns on held-out texts: passes, votes, thresholds."""
+"""What a tagger learns on held-out texts: fields, C, thresholds."""
 
 import re
-import types
 
 import numpy as np
 import pytest
@@ -13,18 +12,10 @@ from tests.text.test_tagger import quiet
 from tfxclass_text import Field
 from tfxclass_text import Tagger
 from tfxclass_text import columns as columns_lib
-from tfxclass_text import linear_tree
-from tfxclass_text import near_texts
 from tfxclass_text import neighbors
-from tfxclass_text import sparse_linear
-from tfxclass_text import training_cost
-from tfxclass_text import trials
-from tfxclass_text import tried_labels
-from tfxclass_text.ensemble import Plan
-from tfxclass_text.ensemble import best_share
-from tfxclass_text.model_selection import PRESETS
-from tfxclass_text.model_selection import ModelSelection
-from tfxclass_text.model_selection import Preset
+from tfxclass_text import recipes
+from tfxclass_text import scoring
+from tfxclass_text import selection
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import from_pairs
 
@@ -70,26 +61,13 @@ def test_votes_equal_the_plain_way():
     values[4] = 0
     expected = plain_votes(texts, has, queries, 7)
     np.testing.assert_allclose(
-        layer.scores(ids, values), expected, rtol=1e-4, atol=1e-6
+        layer.votes(ids, values), expected, rtol=1e-4, atol=1e-6
     )
     assert not expected[4].any() and expected.any(axis=1).sum() == 8
-    some = near_texts.scores_of(layer, rows, np.array([4, 1]))
-    each = layer.scores(*rows.padded()).numpy()
-    np.testing.assert_allclose(some, each[:, [4, 1]], rtol=1e-5)
     p = np.random.default_rng(3).random((9, 6)).astype(np.float32)
     np.testing.assert_allclose(
         layer(ids, values, p), (p + 0.1 * expected) / 1.1, rtol=1e-4, atol=1e-6
     )
-
-
-def test_texts_are_found_by_their_heaviest_terms():
-    dense, rows = random_rows(12, 30, 5)
-    kept = near_texts.unit_rows(rows, most=3)
-    for i in range(12):
-        own = slice(kept.splits[i], kept.splits[i + 1])
-        best = set(np.argsort(-dense[i])[:3])
-        assert set(kept.ids[own]) == best
-        np.testing.assert_allclose(np.linalg.norm(kept.values[own]), 1, 1e-5)
 
 
 def test_a_tagger_with_votes_is_a_plain_model(tagger, tmp_path):
@@ -110,20 +88,6 @@ def test_a_tagger_with_votes_is_a_plain_model(tagger, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("one", [True, False])
-def test_the_share_of_votes_is_what_held_out_texts_are_best_with(one):
-    random = np.random.default_rng(0)
-    truth = np.eye(6, dtype=bool)[random.integers(6, size=300)]
-    noise, right = random.random(truth.shape), truth + 0.0
-    share, mixed = best_share(noise, right, truth, neighbors.SHARES, one)
-    assert share == max(neighbors.SHARES)
-    np.testing.assert_allclose(mixed, (1 - share) * noise + share * right)
-    share, _ = best_share(
-        0.4 * right + 0.3, noise, truth, neighbors.SHARES, one
-    )
-    assert share == min(neighbors.SHARES)
-
-
 def test_learned_thresholds(tagger):
     least = dict(zip(tagger.tags, tagger.thresholds))
     every = tagger.predict(TEXTS, k=len(tagger.tags))
@@ -138,118 +102,6 @@ def test_learned_thresholds(tagger):
             tagger.predict(TEXTS, threshold=threshold)
 
 
-def test_thresholds_of_tags_that_were_not_tried():
-    random = np.random.default_rng(0)
-    truth = random.random((200, 3)) < 0.3
-    p = np.clip(0.4 * truth + 0.6 * random.random(truth.shape), 0, 1)
-    found = trials.tag_thresholds(p, truth, np.array([4, 0, 2]), 6, 0.77)
-    np.testing.assert_allclose(found[[1, 3, 5]], 0.77)
-    answers = p >= found[[4, 0, 2]]
-    both = 2 * (answers & truth).sum() / (answers.sum() + truth.sum())
-    one = p >= trials.best_threshold(p, truth)
-    # Shrunk, so not the best of these rows themselves.
-    assert both > 2 * (one & truth).sum() / (one.sum() + truth.sum()) - 0.01
-
-
-def scored(score):
-    """A trial whose score is beyond doubt."""
-    made = types.SimpleNamespace(score=score)
-    made.gain = lambda other: score - other.score
-    return made
-
-
-@pytest.mark.parametrize(
-    ("scores", "passes"),
-    [
-        ({4: 0.5, 8: 0.4, 2: 0.4}, 4),
-        ({4: 0.5, 8: 0.6, 16: 0.7, 32: 0.6}, 16),
-        ({4: 0.5, 8: 0.5, 2: 0.55}, 2),
-        ({4: 0.5, 8: 0.6, 16: 0.7, 32: 0.8}, 32),
-    ],
-)
-def test_passes_end_where_held_out_texts_lose(scores, passes):
-    made = types.SimpleNamespace(
-        tagger=types.SimpleNamespace(effort="best"), epochs=5
-    )
-    asked = []
-
-    def attempt(*split, num_epochs):
-        asked.append(num_epochs)
-        return scored(scores[num_epochs])
-
-    made._try = attempt
-    made.is_tuned = True
-    first = scored(scores[4])
-    trial = ModelSelection._stop_early(made, first)
-    assert trial.score == max(scores.values())
-    assert made.epochs == 5 * passes // 4
-    assert sorted([4, *asked]) == sorted(scores)
-
-
-@pytest.mark.parametrize(
-    ("best_c", "asked"),
-    [
-        (0.5, []),
-        (0.04, [0.04, 0.016]),
-        (0.1, [0.04]),
-        (4.0, [2.0, 4.0, 8.0]),
-        (9.0, [2.0, 4.0, 8.0]),
-    ],
-)
-def test_values_of_c_go_on_where_the_best_is_at_their_end(best_c, asked):
-    made = types.SimpleNamespace(
-        tagger=types.SimpleNamespace(effort="best", c=None),
-        effort=PRESETS["best"],
-        is_tuned=True,
-    )
-    found = []
-
-    def attempt(featured, fields, c, *split):
-        found.append(c)
-        return scored(-abs(np.log(c / best_c)))
-
-    made._try = attempt
-    grid = PRESETS["best"].values_of_c
-    first = max(
-        ((attempt(None, "f", c), "f", c) for c in grid),
-        key=lambda best: best[0].score,
-    )
-    found.clear()
-    trial, fields, c = ModelSelection._go_on(made, first, None)
-    np.testing.assert_allclose(found, asked)
-    assert fields == "f" and c == pytest.approx(min(best_c, 8.0))
-    made.tagger.c = first[2]
-    found.clear()
-    assert ModelSelection._go_on(made, first, None) == first and not found
-
-
-def test_few_terms_where_there_is_no_time_for_all():
-    def terms_a_text(seconds, effort="fast"):
-        efforts = {
-            "fast": Preset(4, seconds, (0.5,), 2),
-            "best": Preset(5, 0.0, (0.5,)),
-        }
-        made = ModelSelection.__new__(ModelSelection)
-        made.tagger = types.SimpleNamespace(tags=["a", "b"])
-        made.effort = efforts[effort]
-        made.epochs = 4
-        _, rows = random_rows(20, 20, 0)
-        return len(made._lighter(rows).ids) / len(rows)
-
-    assert terms_a_text(1e9) > 3
-    assert terms_a_text(0.0) <= 2
-    assert terms_a_text(0.0, "best") > 3
-
-
-def test_votes_are_left_out_where_they_do_not_help():
-    tagger = quiet(effort="fast").fit(MANY, MANY_TAGS)
-    assert tagger.summary["neighbors"] == 0
-    assert tagger.summary["passes"] == 4
-    assert len(tagger.model.layers) == 3
-    with pytest.raises(ValueError, match="`neighbors` must be"):
-        Tagger(neighbors=-1)
-
-
 def stems(count, size, seed=0):
     """`(texts, tags)`: words that begin with their tag, and are all unlike."""
     random = np.random.default_rng(seed)
@@ -259,95 +111,17 @@ def stems(count, size, seed=0):
     return [t + "".join(random.choice(letters, 4)) for t in tags], tags
 
 
-def test_candidates_are_tried_on_the_same_labels(monkeypatch):
-    """Characters take longer, so they were tried on fewer labels and lost."""
-    texts, tags = stems(60, 480)
-    # Words take 2e-5 seconds, characters 6e-4.
-    monkeypatch.setattr(tried_labels, "MAX_SECONDS", 1e-4)
-    monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
-    tagger = quiet(effort="fast").fit(texts[:400], tags[:400])
-    words, chars = tagger.summary["tried"]
-    assert words[0] == "text:words" and words[3] < 0.5 < 0.9 < chars[3]
-    assert tagger.evaluate(texts[400:], tags[400:])["precision_at_1"] > 0.9
-
-
-@pytest.mark.parametrize("effort", ["fast", "best"])
-def test_fields_are_not_chosen_among_some_of_the_labels(monkeypatch, effort):
-    """Among some of the labels, choices gained what they lost among all."""
-    texts, stem = stems(60, 480)
-    tags = [[tag, "all"] for tag in stem]
-    monkeypatch.setattr(tried_labels, "MAX_SECONDS", 1e-9)
-    monkeypatch.setattr(tried_labels, "_SOME_LABELS", 12)
-    preset = PRESETS[effort]._replace(seconds=1e-9)
-    monkeypatch.setitem(PRESETS, effort, preset)
-    tagger = quiet(neighbors=None, effort=effort).fit(texts, tags)
-    names = [name for name, *_ in tagger.summary["tried"]]
-    # What is mixed in is judged by all labels, with a label tree.
-    added = [] if effort == "fast" else ["neighbors", "embeddings"]
-    assert [x for x in names if x not in ("kernel", "perceptron")] == [
-        "text:words", *added,
-    ]  # fmt: skip
-    assert tagger.summary["groups"] == 8
-
-
-def test_a_tree_is_judged_as_it_answers():
-    """Answers of a trial are those of the layer that is made of its weights."""
-    _, rows = random_rows(300, 30, 0)
-    random = np.random.default_rng(1)
-    labels = from_pairs(300, np.arange(300), random.integers(40, size=300))
-    data = LabeledRows(rows, labels, 30, 40)
-    among, held = np.arange(250), np.arange(250, 300)
-    for single in (True, False):
-        trial = trials.run_trial(
-            data, rows.take(held), labels.take(held), single, 0.5,
-            among=among, num_groups=8,
-        )  # fmt: skip
-        weights, groups = linear_tree.train_linear(
-            *data.take(among), 8, c=0.5, num_epochs=4, threshold=0.02
-        )
-        layer = sparse_linear.from_weights(
-            weights, 40, "softmax" if single else "sigmoid", groups,
-            group_slope=trials.GROUP_SHARE * 2.0,
-        )  # fmt: skip
-        layer.slope.assign(2.0)
-        layer.intercept.assign(-0.5)
-        expected = layer(*rows.take(held).padded())
-        found = trial.probabilities(2.0, -0.5, single)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-        assert trial.truth.sum() == 50 and len(trial.labels) == 40
-
-
-@pytest.mark.parametrize("one", [True, False])
-def test_labels_to_try(one):
-    random = np.random.default_rng(0)
-    counts = random.integers(5, size=2000)
-    ids = np.repeat(np.arange(2000), counts)
-    labels = from_pairs(len(ids), np.arange(len(ids)), ids)
-    held = from_pairs(30, np.arange(30), random.integers(2000, size=30))
-    every = tried_labels.labels_to_try(labels, held, 2000, one, 5.9)
-    np.testing.assert_array_equal(every, np.arange(2000))
-    some = tried_labels.labels_to_try(labels, held, 2000, one, 24.0)
-    assert len(some) == len(set(some)) == (1000 if one else 256)
-    assert counts[some].min() == 1 and counts[some].max() == 4
-    if one:
-        # Rows of other labels are left out.
-        assert set(held.ids[counts[held.ids] > 0]) <= set(some)
-    rows = tried_labels.rows_of(labels, some)
-    np.testing.assert_array_equal(rows, np.flatnonzero(np.isin(ids, some)))
-    assert len(tried_labels.labels_to_try(labels, held, 2000, one, 1e9)) == 256
-
-
 def test_equal_margins_are_no_hit():
     truth = np.eye(5, dtype=bool)
     np.testing.assert_allclose(
-        trials.reciprocal_ranks(np.zeros((5, 5)), truth), 1 / 3
+        scoring.reciprocal_ranks(np.zeros((5, 5)), truth), 1 / 3
     )
-    assert (trials.reciprocal_ranks(truth + 0.0, truth) == 1).all()
+    assert (scoring.reciprocal_ranks(truth + 0.0, truth) == 1).all()
     both = np.array([[True, True, False]])
-    assert trials.reciprocal_ranks(np.zeros((1, 3)), both) == 1 / 1.5
+    assert scoring.reciprocal_ranks(np.zeros((1, 3)), both) == 1 / 1.5
     ordered = np.array([[0.9, 0.5, 0.7], [0.0, 0.0, 0.0]])
     truth = np.array([[True, True, False], [False, False, False]])
-    found = trials.row_precisions(ordered, truth)
+    found = scoring.row_precisions(ordered, truth)
     np.testing.assert_allclose(found, [(1 + 2 / 3) / 2])
 
 
@@ -356,9 +130,9 @@ def test_noise_is_no_gain():
     before = random.random(400)
     noise = 0.3 * random.standard_normal(400)
     noise += 0.01 - noise.mean()
-    assert trials.clear_gain(before + noise, before) < 0
-    assert trials.clear_gain(before + noise + 0.05, before) > 0.03
-    assert trials.clear_gain(before[:1] + 1, before[:1]) == 0
+    assert scoring.clear_gain(before + noise, before) < 0
+    assert scoring.clear_gain(before + noise + 0.05, before) > 0.03
+    assert scoring.clear_gain(before[:1] + 1, before[:1]) == 0
 
 
 HAN = "\u6771\u4eac\u90fd\u5e02\u7acb\u56f3\u66f8\u9928"
@@ -385,7 +159,7 @@ LONG = "a plain english text of many words " * 10
 )
 def test_where_characters_are_read(columns, read, first):
     texts = columns_lib.read({k: [x] * 30 for k, x in columns.items()})
-    found = columns_lib.candidates(texts, num_texts=1000)
+    found = recipes.candidates(texts, num_texts=1000)
     chars = [[f for f in fields if f.kind == "chars"] for fields in found]
     if read == []:
         assert chars == [[]]
@@ -447,8 +221,7 @@ def test_a_column_that_misleads(size, effort):
     columns = {"title": titles, "text": [texts[i] for i in order]}
     train = {name: x[:size] for name, x in columns.items()}
     test = {name: x[size:] for name, x in columns.items()}
-    light = {"neighbors": 0, "landmarks": 0, "hidden_units": 0}
-    tagger = quiet(effort=effort, embedding_dim=0, **light)
+    tagger = quiet(effort=effort, embedding_dim=0)
     tagger.fit(train, tags[:size])
     assert tagger.score(test, tags[size:]) > 0.9
 
@@ -456,7 +229,7 @@ def test_a_column_that_misleads(size, effort):
 def test_long_columns_have_their_own_words():
     """If held-out texts gain by them; short ones always have them."""
     texts = columns_lib.read({"a": [LONG] * 30, "b": [LONG] * 30})
-    pooled, own = columns_lib.candidates(texts, quick=True)
+    pooled, own = recipes.candidates(texts, quick=True)
     assert [field.columns for field in pooled] == [("a", "b")]
     assert [field.columns for field in own] == [("a", "b"), ("a",), ("b",)]
 
@@ -493,36 +266,82 @@ def test_texts_without_known_terms_are_told():
 
 
 def test_one_estimate_of_all_phases_comes_first(capsys):
-    Tagger(neighbors=0, verbose=2).fit(MANY, MANY_TAGS)
+    Tagger(verbose=2).fit(MANY, MANY_TAGS)
     lines = capsys.readouterr().out.splitlines()
     costs = [x for x in lines if "CPU seconds" in x]
     assert costs == [lines[1]] and lines[2].startswith("tagger: tried")
     assert re.search(r"takes about \d+ CPU seconds and \d\.\d GB$", lines[1])
-    # Of few texts, without trials.
+    # Of few texts, without scoring.
     Tagger(effort="fast").fit(TEXTS, TAGS)
     assert capsys.readouterr().out.count("CPU seconds") == 1
 
 
-def test_the_estimate_grows_with_what_is_trained():
-    _, rows = random_rows(400, 15, 0)
-    has = np.random.default_rng(1).random((400, 90)) < 0.1
-    labels = from_pairs(400, *np.nonzero(has))
-    data = LabeledRows(rows, labels, 15, 90)
-    tried = training_cost.Trials(1, 1, False, 400, 90, 40, 1)
-    plain = training_cost.of_trials(data, tried, "squared_hinge")
-    tuned = tried._replace(num_c=3, is_tuned=True)
-    both = training_cost.of_trials(data, tuned, "squared_hinge")
-    assert both.seconds > 3 * plain.seconds
-    nothing = Plan(0, 0, (0, 0), (0, 0))
-    costs = [
-        training_cost.mixed_in(data, data, plan, 40).seconds
-        for plan in (
-            nothing,
-            nothing._replace(landmarks=400),
-            nothing._replace(hidden=(512, 8)),
-            nothing._replace(embedding=(256, 6)),
-        )
-    ]
-    assert min(costs[1:]) > 2 * costs[0]
-    cost = training_cost.Cost(1.0, 0.5).then(training_cost.Cost(2.4, 0.7))
-    assert str(cost) == "about 3 CPU seconds and 0.7 GB"
+def test_the_best_recipe_so_far_is_changed(monkeypatch):
+    """Each change is tried in the best recipe, and stays if it gains."""
+    gains = {0.5: 0.0, 0.1: 0.1, 1.0: -0.1}
+    real, tried = selection._try, []
+
+    def attempt(task, recipe, report):
+        tried.append((recipe.c, [field.kind for field in recipe.fields]))
+        trial = real(task, recipe, report)
+        return trial._replace(scores=0 * trial.scores + gains[recipe.c])
+
+    monkeypatch.setattr(selection, "_try", attempt)
+    tagger = quiet(neighbors=0, embedding_dim=0).fit(MANY, MANY_TAGS)
+    words, both = ["words"], ["words", "chars"]
+    assert tried == [(0.5, words), (0.1, words), (1.0, words), (0.1, both)]
+    assert tagger.summary["c"] == 0.1
+    assert len(tagger.summary["fields"]) == 1
+    tried.clear()
+    # Where a trial takes long, nothing is chosen.
+    monkeypatch.setattr(selection, "_MAX_SECONDS", 0.0)
+    quiet(neighbors=0, embedding_dim=0).fit(MANY, MANY_TAGS)
+    assert tried == [(0.5, words)]
+
+
+def test_few_terms_where_there_is_no_time_for_all(monkeypatch):
+    texts = [f"a{i} b{i % 7} c{i % 5} d{i % 3}" for i in range(400)]
+    tags = [[f"{i % 7}"] for i in range(400)]
+    for effort, seconds, most in (
+        ("fast", 1e9, 9), ("fast", 0.0, 2), ("best", 0.0, 9)
+    ):  # fmt: skip
+        preset = recipes.PRESETS[effort]
+        terms = None if effort == "best" else 2
+        preset = preset._replace(seconds=seconds, terms=terms)
+        monkeypatch.setitem(recipes.PRESETS, effort, preset)
+        tagger = quiet(effort=effort, embedding_dim=0).fit(texts, tags)
+        assert (tagger.summary["terms_a_text"] <= 2) == (most == 2)
+        passes = tagger.summary["passes"]
+        assert passes == (3 if most == 2 else preset.passes)
+
+
+def test_a_tree_is_judged_as_it_answers(monkeypatch):
+    """What held-out texts were told is what the model tells."""
+    texts, stem = stems(60, 480)
+    preset = recipes.PRESETS["fast"]._replace(seconds=1e-9)
+    monkeypatch.setitem(recipes.PRESETS, "fast", preset)
+    held = texts[400:], [[tag, "all"] for tag in stem[400:]]
+    found = []
+    real = selection._learned
+    monkeypatch.setattr(
+        selection, "_learned", lambda *x: found.append(x) or real(*x)
+    )
+    fields = [Field("text", "chars", 2, 5)]
+    tagger = quiet(effort="fast", fields=fields, embedding_dim=0)
+    tagger.fit(texts[:400], [[tag, "all"] for tag in stem[:400]], held)
+    assert tagger.summary["groups"] == 8
+    answers = found[0][6]
+    np.testing.assert_allclose(
+        tagger.predict_proba(held[0]), answers, rtol=1e-3, atol=1e-6
+    )
+    # All texts were learned from, so the classifiers that were judged stay.
+    assert tagger.model.get_layer("tags") is found[0][2]
+
+
+def test_fitted_to_rows_that_have_a_label(monkeypatch):
+    truth = np.zeros((9, 4), bool)
+    truth[[1, 3, 8], 2] = True
+    assert scoring.labeled_rows(truth).tolist() == [1, 3, 8]
+    monkeypatch.setattr(scoring, "_MAX_FITTED", 4)
+    monkeypatch.setattr(scoring, "_MIN_ROWS", 1)
+    assert scoring.labeled_rows(truth).tolist() == [1]

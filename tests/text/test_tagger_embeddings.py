@@ -29,7 +29,7 @@ def pairs(size, seed):
 
 @pytest.fixture(scope="module")
 def tagger():
-    return Tagger(neighbors=0, embedding_dim=16, verbose=0).fit(*pairs(600, 0))
+    return Tagger(embedding_dim=16, verbose=0).fit(*pairs(600, 0))
 
 
 def test_reads_words_and_characters_of_their_own(tagger):
@@ -59,9 +59,9 @@ def test_onnx_gives_the_same(tagger, tmp_path):
 
 
 def test_partial_fit_leaves_them_out(tmp_path):
-    tagger = Tagger(neighbors=0, embedding_dim=8, verbose=0)
+    tagger = Tagger(embedding_dim=8, verbose=0)
     tagger.fit(*pairs(300, 0))
-    with pytest.warns(UserWarning, match="embedding_dim"):
+    with pytest.warns(UserWarning, match="leaves out .*embedding_dim"):
         tagger.partial_fit(["flying kites"], ["flying kites"])
     assert tagger.summary["embedding_dim"] == 0
     assert len(tagger.summary["fields"]) == 3  # of the first fit
@@ -71,7 +71,7 @@ def test_partial_fit_leaves_them_out(tmp_path):
 
 def test_given_fields_are_read_by_both():
     field = Field("text", "chars", 2, 4)
-    tagger = Tagger([field], neighbors=0, embedding_dim=8, verbose=0)
+    tagger = Tagger([field], embedding_dim=8, verbose=0)
     tagger.fit(*pairs(300, 0))
     assert tagger.model.get_layer("text_features").fields == [field]
     assert tagger.summary["embedding_dim"] == 8
@@ -94,22 +94,29 @@ def data():
 def test_scores_equal_the_plain_way(data):
     found = embeddings.train(data, 8, 2)
     texts, given = random_rows(9, 15, 2)
-    sums = texts @ np.asarray(found.terms.kernel)
+    sums = texts @ np.asarray(found.terms)
     sums /= np.linalg.norm(sums, axis=1, keepdims=True)
-    logits = sums @ np.asarray(found.tags.kernel)
+    logits = sums @ np.asarray(found.tags).T
     # Class vectors have the norm of the scale.
     np.testing.assert_allclose(
-        np.linalg.norm(found.tags.kernel, axis=0), 8.0, rtol=1e-5
+        np.linalg.norm(found.tags, axis=1), 8.0, rtol=1e-5
     )
     logits -= logits.max(axis=1, keepdims=True)
     expected = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    scores = found.log_probabilities_of(given, np.array([3, 0]))
-    np.testing.assert_allclose(scores, expected[:, [3, 0]], atol=1e-4)
+    scores = found(*given.padded())
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    # Ids below the first are terms that the classifiers alone read.
+    ids, values = given.padded()
+    moved = embeddings.train(data, 8, 2, first=4)
+    np.testing.assert_allclose(moved(ids + 4, values), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        moved(ids % 4, values), moved(ids, 0 * values), atol=1e-6
+    )
 
 
 def test_the_same_seed_gives_the_same_embeddings(data):
     first, again, other = (
-        np.asarray(embeddings.train(data, 8, 2, seed).terms.kernel)
+        np.asarray(embeddings.train(data, 8, 2, seed).terms)
         for seed in (3, 3, 4)
     )
     np.testing.assert_array_equal(first, again)
@@ -123,15 +130,21 @@ def test_says_how_far_it_is(data):
 
 
 def test_as_many_passes_as_there_is_time_for(data):
-    assert embeddings.num_units(data) == 256
-    assert embeddings.num_units(data._replace(num_features=500_000)) == 100
-    assert embeddings.num_units(data._replace(num_features=10_000_000)) == 0
-    assert embeddings.num_epochs(data, 256) == 6
+    def plan(units=None, **changes):
+        return embeddings.plan(data._replace(**changes), units)[:2]
+
+    assert plan() == (256, 6)
+    assert plan(num_features=500_000) == (100, 6)
+    assert plan(num_features=10_000_000)[0] == 0
     entries = len(data.rows.ids)
     # Three passes and a half over so many numbers take two minutes.
     units = int(120 / (3.5 * (3e-9 * entries + 1.2e-10 * 50 * 6)))
-    assert embeddings.num_epochs(data, units) == 3
-    assert embeddings.num_epochs(data, 2 * units) == 0
+    # What is wanted is learned anyway.
+    assert plan(units) == (units, 3)
+    assert plan(2 * units) == (2 * units, 2)
+    found = embeddings.plan(data, units)
+    assert found.seconds == pytest.approx(120 * 3 / 3.5, 0.01)
+    assert found.gigabytes > 0.7
 
 
 @pytest.mark.parametrize("of_text", [1, 3])
@@ -144,9 +157,8 @@ def test_learns_a_sample_of_many_labels(of_text, recwarn):
     ids = (first[:, np.newaxis] + np.arange(of_text)).ravel()
     rows = labels = from_pairs(size, at, ids)
     data = LabeledRows(rows, labels, count, count)
-    scores = embeddings.train(data, 64, 6).log_probabilities_of(
-        rows.take(np.arange(200)), np.arange(count)
-    )
+    layer = embeddings.train(data, 64, 6)
+    scores = layer(*rows.take(np.arange(200)).padded())
     best = np.argmax(scores, axis=1)
     assert np.mean((best >= first[:200]) & (best < first[:200] + of_text)) > 0.9
     assert not recwarn.list

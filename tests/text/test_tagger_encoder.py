@@ -11,8 +11,7 @@ import tensorflow as tf
 from tfxclass_text import Field
 from tfxclass_text import MixedScores
 from tfxclass_text import Tagger
-from tfxclass_text import mixed_scores
-from tfxclass_text import tried_labels
+from tfxclass_text import tagger_model
 
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
 # The tag is the first of two words: a bag of words cannot tell.
@@ -71,13 +70,7 @@ def test_a_tagger_with_an_encoder_is_pickled(tagger):
     assert copied.encoder.name == "first_word" and copied.model is None
 
 
-def test_an_encoder_is_judged_on_the_rows_of_the_labels_tried(monkeypatch):
-    """Rows of labels that were not tried are left out for the encoder, too."""
-    monkeypatch.setattr(tried_labels, "MAX_SECONDS", 1e-9)
-    monkeypatch.setattr(tried_labels, "_SOME_LABELS", 5)
-    tagger = fitted(make_encoder())
-    assert tagger.summary["encoder_passes"] > 0
-    assert tagger.evaluate(TEXTS, TAGS)["precision_at_1"] == 1
+def test_texts_of_unknown_tags_judge_nothing():
     held = (TEXTS[:40], ["unknown"] * 40)
     tagger = Tagger([Field(["text"])], "fast", verbose=0)
     with pytest.warns(UserWarning, match="40 of 40 texts of"):
@@ -162,14 +155,14 @@ def test_factors_of_known_scores():
     wide, z = random.standard_normal((2, 20_000, 4))
     truth = random.random(z.shape) < 1 / (1 + np.exp(-(1.5 * wide + z - 0.5)))
     p = 1 / (1 + np.exp(-wide))
-    found = mixed_scores.fit_factors(p, z, truth, False)
+    found = tagger_model.fit_factors(p, z, truth, False)
     # Standard errors are 0.02.
     np.testing.assert_allclose(found, [1.5, 1.0, -0.5], atol=0.08)
     log_p = wide - np.log(np.exp(wide).sum(axis=1, keepdims=True))
     gumbel = random.gumbel(size=z.shape)
     best = np.argmax(log_p + 0.5 * z + gumbel, axis=1)
     truth = np.arange(4) == best[:, np.newaxis]
-    found = mixed_scores.fit_factors(np.exp(log_p), z, truth, True)
+    found = tagger_model.fit_factors(np.exp(log_p), z, truth, True)
     np.testing.assert_allclose(found, [1, 0.5, 0])
 
 

@@ -15,12 +15,13 @@ from tfxclass_text import TextFile
 from tfxclass_text import growth
 from tfxclass_text import linear_tree
 from tfxclass_text import readers
+from tfxclass_text import recipes
 from tfxclass_text import sparse_linear
 from tfxclass_text.corpus import StreamedCorpus
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import from_pairs
 from tfxclass_text.sparse_rows import side_by_side
-from tfxclass_text.term_counts import TermCounts
+from tfxclass_text.term_table import TermCounts
 
 BOATS = ["a boat on the sea", "the boat sails", "a ship and a boat at sea"] * 4
 MORE = [["boat"], ["boat"], ["boat", "ship"]] * 4
@@ -101,17 +102,19 @@ def test_one_tag_a_text_until_there_are_more():
 
 
 def test_what_was_mixed_in_is_left_out():
-    tagger = quiet(neighbors=3).fit(TEXTS * 40, TAGS * 40)
-    with pytest.warns(UserWarning, match="leaves out .*neighbors"):
+    tagger = quiet(embedding_dim=8).fit(TEXTS * 40, TAGS * 40)
+    with pytest.warns(UserWarning, match="leaves out .*embedding_dim"):
         tagger.partial_fit(BOATS, MORE)
-    assert tagger.summary["neighbors"] == 0
+    assert tagger.summary["embedding_dim"] == 0
     assert best(tagger, "the boat sails") == "boat"
     tagger.partial_fit(BOATS, MORE)  # no warning again
 
 
 def test_a_label_tree_grows(monkeypatch):
     """A new label joins the group whose texts are like its own."""
-    monkeypatch.setattr(linear_tree, "choose_groups", lambda *_: 2)
+    monkeypatch.setattr(linear_tree, "num_groups", lambda _: 2)
+    preset = recipes.PRESETS["fast"]._replace(seconds=0.0, terms=None)
+    monkeypatch.setitem(recipes.PRESETS, "fast", preset)
     words = [f"w{i}" for i in range(12)]
     texts = [f"{a} {b}" for a in words for b in ("x", "y", "z")]
     tags = [[f"tag-{text.split()[0]}"] * 1 + ["all"] for text in texts]
@@ -232,7 +235,7 @@ def test_bad_corpora(texts, message):
 
 
 def test_terms_are_counted_batch_by_batch(monkeypatch):
-    monkeypatch.setattr("tfxclass_text.term_counts._WAITING", 50)
+    monkeypatch.setattr("tfxclass_text.term_table._WAITING", 50)
     random = np.random.default_rng(0)
     counts, every = TermCounts(), []
     for _ in range(20):

@@ -13,8 +13,8 @@ from tfxclass_text import MixedScores
 from tfxclass_text import Tagger
 from tfxclass_text import sparse_linear
 from tfxclass_text import tagger_onnx
-from tfxclass_text.ensemble import ENCODED
 from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.tagger_model import ENCODED
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")
@@ -29,9 +29,9 @@ def answers(path, features):
 @pytest.mark.parametrize(
     "tags, options",
     [
-        (TAGS, {"neighbors": 2, "landmarks": 40}),
-        ([own[0] for own in TAGS], {"landmarks": 40}),
-        (TAGS, {"neighbors": 2, "hidden_units": 5}),
+        (TAGS, {"neighbors": 2}),
+        (TAGS, {"embedding_dim": 8}),
+        ([own[0] for own in TAGS], {"embedding_dim": 8}),
     ],
 )
 def test_onnx_runtime_answers_as_the_tagger(tmp_path, tags, options):
@@ -75,7 +75,7 @@ def test_margins_of_long_and_short_lists_and_groups():
         values = random.random(ids.shape).astype(np.float32)
         values[0], values[1, 3:] = 0, 0
         found = tagger_onnx.probabilities(
-            tagger_onnx.Layers(layer, []), tf.constant(ids), tf.constant(values)
+            tagger_onnx.Layers(layer), tf.constant(ids), tf.constant(values)
         )
         np.testing.assert_allclose(
             found, layer(ids, values), rtol=1e-4, atol=1e-6

@@ -50,7 +50,7 @@ def test_clone_and_parameters():
     from sklearn.utils import get_tags
 
     fields = [Field("text", min_count=1)]
-    tagger = fast(c=0.7, fields=fields, neighbors=0, seed=3)
+    tagger = fast(c=0.7, fields=fields, embedding_dim=0, seed=3)
     copy = clone(tagger)
     assert copy.get_params() == tagger.get_params()
     assert copy.fields == fields and copy.c == 0.7

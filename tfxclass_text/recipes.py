@@ -1,0 +1,242 @@
+"""How linear classifiers are trained, and which terms of texts are read."""
+
+import dataclasses
+import re
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfxclass.types import Columns
+from tfxclass_text import columns as columns_lib
+from tfxclass_text import linear_tree
+from tfxclass_text import terms
+from tfxclass_text.fields import Field
+
+# Words of a text on average, up to which word order is read, too.
+_SHORT = 40
+# Texts of a column, and bytes of a text, that tell what its words are like.
+_SAMPLE, _MAX_BYTES = 1000, 2000
+# Scripts that write words without spaces, or with their particles (Korean):
+# Thai, Lao, Tibetan, Burmese, Khmer, Chinese, Japanese, Hangul.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3040-\u30ff"
+    "\u3130-\u318f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+# Spaces do not part words if more than this share of the letters is of such
+# scripts, or if words have more letters than this on average.
+_UNSPACED_SHARE, _LONG_WORD = 0.1, 15
+# Fewer texts have none that are held out to choose on.
+_FEW_TEXTS = 200
+# Words of a text on average, up to which they are few.
+_FEW_WORDS = 3
+
+
+class Recipe(NamedTuple):
+    """A way to train the linear classifiers.
+
+    Attributes:
+        fields: tuple of `Field`, what they read.
+        c: float, weight of the losses of a squared hinge.
+        loss: `"squared_hinge"` or `"logistic"`.
+        passes: int, over the texts.
+        groups: int, of the label tree; 1 without.
+        terms: int, the heaviest of a text, that are learned from, or None: all.
+    """
+
+    fields: tuple[Field, ...]
+    c: float
+    loss: str
+    passes: int
+    groups: int
+    terms: int | None
+
+
+class Preset(NamedTuple):
+    """What training may take.
+
+    Attributes:
+        passes: int, over the texts.
+        seconds: float, of CPU, up to which all labels see all texts.
+        values_of_c: floats, that are tried; the first is the default.
+        terms: int, the heaviest of a text, that are learned from where all
+            take longer than `seconds`; None for all of them.
+    """
+
+    passes: int
+    seconds: float
+    values_of_c: tuple[float, ...]
+    terms: int | None = None
+
+
+PRESETS = {
+    "fast": Preset(4, 20.0, (0.5,), 96),
+    "best": Preset(5, 45.0, (0.5, 0.1, 1.0)),
+}
+# Passes where only the heaviest terms are learned from.
+_LIGHT_PASSES = 3
+# Among 26 labels the squared hinge is right more often (WordNet's kinds of
+# nouns), among 200 no more (titles of one subject), among 3,007 less (jobs).
+_MANY_LABELS = 100
+#: C of the logistic loss, for a squared hinge's of 1: they do as well.
+LOGISTIC_C = 20.0
+
+
+def first(
+    preset: Preset,
+    fields: list[Field],
+    num_entries: int,
+    num_labels: int,
+    single_label: bool,
+) -> Recipe:
+    """The recipe that others are compared with.
+
+    One of many labels gets the logistic loss, if there is time: it ranks the
+    labels below the best one better. A label tree has the squared hinge: few
+    rows of its groups are without a label.
+
+    Args:
+        preset: `Preset`.
+        fields: list of `Field`.
+        num_entries: int, terms of all texts.
+        num_labels: int.
+        single_label: whether each text has one label.
+    """
+    seconds = linear_tree.seconds(num_entries, num_labels, preset.passes)
+    is_slow = seconds > preset.seconds
+    is_many = single_label and num_labels > _MANY_LABELS
+    passes, terms = preset.passes, None
+    if is_slow and preset.terms is not None:
+        passes, terms = min(passes, _LIGHT_PASSES), preset.terms
+    return Recipe(
+        tuple(fields),
+        preset.values_of_c[0],
+        "logistic" if is_many and not is_slow else "squared_hinge",
+        passes,
+        linear_tree.num_groups(num_labels) if is_slow else 1,
+        terms,
+    )
+
+
+def loss_options(loss: str, c: float) -> dict[str, Any]:
+    """`loss` and `c` of `linear_tree.train_linear`.
+
+    Args:
+        loss: `"squared_hinge"` or `"logistic"`.
+        c: float, weight of the losses of a squared hinge.
+    """
+    return {"loss": loss, "c": c * LOGISTIC_C if loss == "logistic" else c}
+
+
+def candidates(
+    columns: Columns, quick: bool = False, num_texts: int | None = None
+) -> list[list[Field]]:
+    """Lists of `Field` to choose from.
+
+    The first list is used if there are too few texts to choose. It has
+    characters of the columns whose words are not parted by spaces, and no words
+    of these. Characters are an alternative where all columns are short, or a
+    column has few words. So are terms of each of several columns alone; words
+    of short columns always have them.
+
+    Args:
+        columns: of texts.
+        quick: whether more runs of characters are left out, unless a column has
+            few words.
+        num_texts: int, of all texts where `columns` are of some; by default the
+            texts of `columns`.
+    """
+    num_texts = columns_lib.size(columns) if num_texts is None else num_texts
+    short = [name for name, texts in columns.items() if _is_short(texts)]
+    words = _word_fields(columns, short, num_texts)
+    kinds = {name: _kind(texts) for name, texts in columns.items()}
+    unspaced = [name for name in columns if kinds[name] == "unspaced"]
+    if unspaced:
+        # A whole text that is one word tells nothing, and takes its share.
+        rest = {x: texts for x, texts in columns.items() if x not in unspaced}
+        others = _word_fields(rest, [x for x in short if x in rest], num_texts)
+        # A term of one text has its share there, and none in new texts.
+        pooled = [*others, Field(unspaced, "chars", 1, 3)]
+        sets = _with_own(pooled, unspaced, "chars", 1, 3)
+        if num_texts < _FEW_TEXTS:
+            # They cost little, and a column that misleads costs much.
+            sets = sets[::-1]
+        seen_twice = [_seen_twice(field) for field in words]
+        every = [*seen_twice, Field(unspaced, "chars", 1, 4)]
+        return sets if quick else [*sets, every]
+    sets = _with_own(words, [name for name in columns if name not in short])
+    few = [name for name in columns if kinds[name] == "few"]
+    some = short if len(short) == len(columns) and not quick else few
+    if some:
+        chars = [*words, Field(some, "chars", 2, 5)]
+        sets += _with_own(chars, some, "chars", 2, 5)
+    return sets
+
+
+def _with_own(fields, names, *options):
+    """Candidates: fields, and if there are several columns also their own.
+
+    What a title says may mean something else in a text.
+    """
+    if len(names) < 2:
+        return [fields]
+    return [fields, [*fields, *(_own_field(name, *options) for name in names)]]
+
+
+def _own_field(name, *options, **others):
+    return Field([name], *options, max_share=1.0, weight=0.8, **others)
+
+
+def embedding_fields(columns: Columns) -> list[Field] | None:
+    """What embeddings are learned from, or None: what the classifiers read.
+
+    For short columns these are words and characters. An embedding of a pair of
+    words that few texts have would tell little.
+
+    Args:
+        columns: of texts.
+    """
+    short = [name for name, texts in columns.items() if _is_short(texts)]
+    if not short or any(_kind(x) == "unspaced" for x in columns.values()):
+        return None
+    return [Field(columns), Field(short, "chars", 3, 5)]
+
+
+def _word_fields(columns, short, num_texts):
+    """The words of all columns, and word pairs of each short column."""
+    if not columns:
+        return []
+    if len(columns) == 1 and short:
+        return [Field(short, longest=2, min_count=1)]
+    # A term of few texts tells nothing, but of few texts there is no other.
+    fields = [Field(columns, min_count=3 if num_texts >= 10_000 else 2)]
+    if len(columns) > 1:
+        fields += [_own_field(name, longest=2) for name in short]
+    return fields
+
+
+def _seen_twice(field):
+    return dataclasses.replace(field, min_count=max(field.min_count, 2))
+
+
+def _kind(texts):
+    """What the words of a column are like: "unspaced", "few" or "many"."""
+    some = [text[:_MAX_BYTES] for text in _some(texts)]
+    plain = terms.plain(tf.constant(some)).numpy()
+    joined = b" ".join(plain).decode("utf-8")
+    words = joined.split()
+    letters = sum(map(len, words))
+    unspaced = len(_UNSPACED.findall(joined)) > _UNSPACED_SHARE * letters
+    if unspaced or letters > _LONG_WORD * len(words):
+        return "unspaced"
+    return "few" if len(words) <= _FEW_WORDS * len(plain) else "many"
+
+
+def _is_short(texts):
+    return np.mean([text.count(b" ") for text in _some(texts)]) < _SHORT
+
+
+def _some(texts):
+    return texts[:: max(len(texts) // _SAMPLE, 1)]

@@ -1,0 +1,569 @@
+"""What a tagger learns: a loop over recipes, and what is mixed in."""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+from tfxclass.types import Columns
+from tfxclass_text import embeddings
+from tfxclass_text import encoder as encoder_lib
+from tfxclass_text import linear_tree
+from tfxclass_text import neighbors
+from tfxclass_text import recipes
+from tfxclass_text import scoring
+from tfxclass_text import sparse_linear
+from tfxclass_text import tagger_model
+from tfxclass_text.columns import take
+from tfxclass_text.corpus import Corpus
+from tfxclass_text.fields import Field
+from tfxclass_text.fields import Vocabulary
+from tfxclass_text.neighbors import NeighborVotes
+from tfxclass_text.recipes import Preset
+from tfxclass_text.recipes import Recipe
+from tfxclass_text.sparse_linear import SparseLinear
+from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.tagger_model import MixedScores
+from tfxclass_text.term_table import TermTable
+
+# Texts that are held out at most, their share, and scores of them: 80 MB.
+_MAX_HELD, _HELD_SHARE, _MAX_SCORES = 2000, 0.1, 20_000_000
+# Fewer of the texts cannot tell one choice from another.
+_MIN_HELD = 20
+# What was learned without the held-out texts is kept if these are fewer.
+_FEW_HELD = 0.05
+# A smaller share of held-out texts with a known term is worth a warning.
+_MIN_KNOWN = 0.5
+# Seconds up to which other recipes than the first are tried.
+_MAX_SECONDS = 6.0
+# Texts that are answered at a time.
+_ANSWERED = 256
+# Seconds to score a held-out text and label, and to build and trace the
+# layers (measured).
+_SCORE, _BUILD = 3e-7, 1.0
+#: Slope of the margins of a label tree's groups, for one of 1 of the labels: a
+#: group tells less of a text than a label (best of 0.1 to 1.7 on held-out
+#: titles of libraries).
+GROUP_SHARE = 0.4
+
+
+class Added(NamedTuple):
+    """Scores that are mixed with the linear ones.
+
+    Attributes:
+        layer: what the scores come from: a `TextEmbedding`, or a `Dense` layer
+            behind the encoder.
+        mixed: `MixedScores`.
+        units: int, length of the embeddings.
+        passes: int, over the texts.
+    """
+
+    layer: keras.layers.Layer
+    mixed: MixedScores
+    units: int
+    passes: int
+
+
+class Learned(NamedTuple):
+    """What a tagger is made of.
+
+    Attributes:
+        fields: list of `Field`, first those of the linear classifiers.
+        vocabularies: list of `Vocabulary`, one a field.
+        data: `LabeledRows`, what the linear classifiers learned from.
+        linear: `SparseLinear`.
+        votes: `NeighborVotes`, or None.
+        embedded: `Added`, or None.
+        encoded: `Added`, or None.
+        thresholds: float32 `[tags]`, of `threshold="calibrated"`.
+        summary: dict of what was chosen.
+    """
+
+    fields: list[Field]
+    vocabularies: list[Vocabulary]
+    data: LabeledRows
+    linear: SparseLinear
+    votes: NeighborVotes | None
+    embedded: Added | None
+    encoded: Added | None
+    thresholds: np.ndarray
+    summary: dict[str, Any]
+
+
+class _Trial(NamedTuple):
+    """What a recipe gives for held-out texts, the margins of labels too."""
+
+    recipe: Recipe
+    linear: SparseLinear
+    margins: np.ndarray
+    answers: np.ndarray
+    scores: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """What all trials share.
+
+    Attributes:
+        tagger: `Tagger`.
+        corpus: `Corpus`.
+        labels: `SparseRows`, of all texts.
+        table: `TermTable` of all fields.
+        own_fields: list of `Field` that embeddings read; none where they read
+            what the classifiers read.
+        train: int array, the texts that trials learn from.
+        held: list of `SparseRows`, terms of held-out texts by field.
+        truth: bool `[held-out texts, labels]`.
+        texts: function without arguments: columns and labels of the texts that
+            are learned from, and of the held-out ones.
+    """
+
+    tagger: Any
+    corpus: Corpus
+    labels: SparseRows
+    table: TermTable
+    own_fields: list[Field]
+    train: np.ndarray
+    held: list[SparseRows]
+    truth: np.ndarray
+    texts: Callable[[], Any]
+
+    @property
+    def preset(self) -> Preset:
+        return recipes.PRESETS[self.tagger.effort]
+
+    @property
+    def num_labels(self) -> int:
+        return len(self.tagger.tags)
+
+    @property
+    def single_label(self) -> bool:
+        """Whether each text has one label."""
+        return bool(np.all(np.diff(self.labels.splits) == 1))
+
+    @property
+    def is_final(self) -> bool:
+        """Whether trials learn from nearly all texts."""
+        return len(self.train) >= (1 - _FEW_HELD) * self.corpus.size
+
+    def fields_of(self, recipe: Recipe) -> list[Field]:
+        """The fields of the classifiers, then those of embeddings alone."""
+        return [*recipe.fields, *self.own_fields]
+
+    def linear_data(self, recipe: Recipe) -> LabeledRows:
+        """What classifiers learn from; ids of embeddings' own terms follow."""
+        rows = self.table.join(list(recipe.fields))
+        if recipe.terms is not None:
+            rows = rows.heaviest(recipe.terms)
+        size = self.table.size_of(self.fields_of(recipe))
+        return LabeledRows(rows, self.labels, max(size, 1), self.num_labels)
+
+    def embedding_data(self, recipe: Recipe) -> tuple[LabeledRows, int]:
+        """What embeddings learn from, and the id of their first term."""
+        fields = self.own_fields or list(recipe.fields)
+        rows = self.table.join(fields)
+        size = max(self.table.size_of(fields), 1)
+        data = LabeledRows(rows, self.labels, size, self.num_labels)
+        is_own = bool(self.own_fields)
+        return data, is_own * self.table.size_of(list(recipe.fields))
+
+    def held_rows(self, recipe: Recipe) -> SparseRows:
+        """All terms of the held-out texts."""
+        return self.table.join_held(self.fields_of(recipe), self.held)
+
+
+def learn(
+    tagger: Any,
+    corpus: Corpus,
+    held: tuple[Columns, SparseRows] | None = None,
+    linear_only: bool = False,
+) -> Learned:
+    """Learns from the texts of a corpus.
+
+    Each recipe is tried on the same held-out texts. It takes the place of the
+    best one so far if they gain by it.
+
+    Args:
+        tagger: `Tagger`, whose arguments are read.
+        corpus: `Corpus`.
+        held: columns and labels of held-out texts; by default these are some of
+            the corpus.
+        linear_only: whether nothing is mixed in.
+    """
+    tagger.say(f"reading {corpus.size:,} texts with {len(tagger.tags):,} tags")
+    sets, own_fields = _fields(tagger, corpus, linear_only)
+    task = _task(tagger, corpus, held, [*sets, own_fields], own_fields)
+    first = recipes.first(
+        task.preset, sets[0], task.table.num_entries(sets[0]), task.num_labels,
+        task.single_label,
+    )  # fmt: skip
+    if tagger.c is not None:
+        first = first._replace(c=tagger.c)
+    if not task.table.size_of(sets[0]):
+        task = dataclasses.replace(task, own_fields=[])
+    is_few = not len(task.truth)
+    changes = [] if is_few else _changes(task, first, sets)
+    _say_cost(task, first, is_few, 1 + len(changes), linear_only)
+    if is_few:
+        _check_unjudged(tagger, corpus.size)
+        tagger.say("too few texts to hold some out for a test")
+        linear = _linear(task, first)
+        votes = None
+        if tagger.neighbors and not linear_only:
+            data = task.linear_data(first)
+            votes = neighbors.build_neighbor_votes(data, tagger.neighbors)
+        return _learned(task, first, linear, votes, None, None, None, [])
+    report: list[Any] = []
+    best = _try(task, first, report)
+    for change in changes:
+        trial = _try(task, best.recipe._replace(**change), report)
+        if scoring.clear_gain(trial.scores, best.scores) >= scoring.MIN_GAIN:
+            best = trial
+    _warn_of_unknown(task.held_rows(best.recipe))
+    best = _calibrated(task, best)
+    answers, votes, embedded = best.answers, None, None
+    if not linear_only:
+        answers, votes = _votes(task, best, answers, report)
+        answers, embedded = _embeddings(task, best, answers, report)
+    answers, encoded = _encoder(task, answers, report)
+    _say_result(task, answers)
+    linear = best.linear
+    if not task.is_final:
+        tagger.detail(f"training {len(tagger.tags)} tags on all texts")
+        linear = _linear(task, best.recipe)
+        _set_slope(linear, float(best.linear.slope), best.linear.intercept)
+    return _learned(
+        task, best.recipe, linear, votes, embedded, encoded, answers, report
+    )
+
+
+def _fields(tagger, corpus, linear_only):
+    """Lists of fields to choose from, and the embeddings' own fields."""
+    has_embeddings = not linear_only and _wants_embeddings(tagger)
+    if tagger.fields is not None:
+        return [list(tagger.fields)], []
+    # Embeddings know the characters of short columns.
+    sets = recipes.candidates(corpus.sample, has_embeddings, corpus.size)
+    own = recipes.embedding_fields(corpus.sample) if has_embeddings else None
+    return sets, own or []
+
+
+def _wants_embeddings(tagger):
+    given = tagger.embedding_dim
+    return tagger.effort != "fast" if given is None else bool(given)
+
+
+def _task(tagger, corpus, held, read, own_fields):
+    every = list(dict.fromkeys(field for part in read for field in part))
+    table, labels = TermTable(every, corpus), corpus.labels()
+    size, num_labels = corpus.size, len(tagger.tags)
+    most = min(_MAX_HELD, max(_MAX_SCORES // num_labels, _MIN_HELD))
+    if held is not None:
+        # As many as can be scored, as far apart as can be.
+        count = min(len(held[1]), most)
+        some = np.linspace(0, len(held[1]) - 1, count).astype(np.int64)
+        columns, held_labels = take(held[0], some), held[1].take(some)
+        return _Task(
+            tagger, corpus, labels, table, own_fields, np.arange(size),
+            table.read(columns), _truth(held_labels, num_labels),
+            lambda: ((corpus.columns(), labels), held),
+        )  # fmt: skip
+    order = np.random.default_rng(tagger.seed).permutation(size)
+    count = min(int(size * _HELD_SHARE), most)
+    count = 0 if count < _MIN_HELD else count
+    train, some = np.sort(order[count:]), np.sort(order[:count])
+
+    def texts():
+        columns = corpus.columns()
+        return [(take(columns, x), labels.take(x)) for x in (train, some)]
+
+    return _Task(
+        tagger, corpus, labels, table, own_fields, train, table.take(some),
+        _truth(labels.take(some), num_labels), texts,
+    )  # fmt: skip
+
+
+def _truth(labels, num_labels):
+    truth = np.zeros((len(labels), num_labels), bool)
+    truth[labels.row_ids(), labels.ids] = True
+    return truth
+
+
+def _changes(task, first, sets):
+    """What is tried in the best recipe so far, if there is time for it."""
+    slowest = max(map(task.table.num_entries, sets))
+    seconds = linear_tree.seconds(slowest, task.num_labels, first.passes)
+    if seconds > _MAX_SECONDS:
+        return []
+    changes: list[dict[str, Any]] = []
+    # The logistic loss depends little on C.
+    if task.tagger.c is None and first.loss != "logistic":
+        changes += [{"c": c} for c in task.preset.values_of_c[1:]]
+    return changes + [{"fields": tuple(fields)} for fields in sets[1:]]
+
+
+def _linear(task, recipe, among=None):
+    """A trained `SparseLinear`, with the slope where nothing is known.
+
+    Args:
+        task: `_Task`.
+        recipe: `Recipe`.
+        among: int array, the texts that are learned from; by default all.
+    """
+    tagger, data = task.tagger, task.linear_data(recipe)
+    weights, group_of = linear_tree.train_linear(
+        *data, recipe.groups, **recipes.loss_options(recipe.loss, recipe.c),
+        num_epochs=recipe.passes, threshold=tagger.weight_threshold,
+        seed=tagger.seed, among=among,
+    )  # fmt: skip
+    activation = "softmax" if task.single_label else "sigmoid"
+    layer = sparse_linear.from_weights(
+        weights, data.num_labels, activation, group_of, name="tags"
+    )
+    is_logistic = recipe.loss == "logistic"
+    _set_slope(layer, 1.0 if is_logistic else scoring.SLOPE, 0.0)
+    return layer
+
+
+def _set_slope(layer, slope, intercept):
+    layer.slope.assign(slope)
+    layer.intercept.assign(intercept)
+    layer.group_slope = GROUP_SHARE * slope
+
+
+def _try(task, recipe, report):
+    linear = _linear(task, recipe, task.train)
+    margins, answers = _of_linear(linear, task.held_rows(recipe))
+    scores = scoring.scores(answers, task.truth, task.single_label)
+    shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in recipe.fields)
+    score = round(float(scores.mean()) if len(scores) else 0.0, 4)
+    report.append((shown, recipe.c, recipe.passes, score))
+    task.tagger.detail(
+        f"tried {shown}, C {recipe.c}, {recipe.passes} passes: {score:.4f}"
+    )
+    return _Trial(recipe, linear, margins, answers, scores)
+
+
+def _of_linear(linear, rows):
+    """Margins of the labels, and the outputs of the layer."""
+    margins, answers = [], []
+    for part in _parts(rows):
+        found = linear.margins(*part.padded())
+        margins.append(found.numpy()[:, : linear.num_labels])
+        answers.append(linear.activated(found).numpy())
+    return np.concatenate(margins), np.concatenate(answers)
+
+
+def _parts(rows: SparseRows) -> Iterator[SparseRows]:
+    for begin in range(0, len(rows), _ANSWERED):
+        yield rows.take(np.arange(begin, min(begin + _ANSWERED, len(rows))))
+
+
+def _calibrated(task, trial):
+    """The trial with the likeliest slope and intercept."""
+    linear, truth = trial.linear, task.truth
+    if task.single_label:
+        slope = scoring.fit_slope(trial.margins, truth, float(linear.slope))
+        _set_slope(linear, slope, 0.0)
+    else:
+        # Of nothing to learn from, the slope of a hinge loss.
+        slope, intercept = scoring.fit_sigmoid(
+            [scoring.SLOPE * trial.margins], truth, [trial.answers]
+        )
+        _set_slope(linear, max(scoring.SLOPE * slope, 1e-3), intercept)
+    _, answers = _of_linear(linear, task.held_rows(trial.recipe))
+    return trial._replace(answers=answers)
+
+
+def _votes(task, trial, answers, report):
+    """The answers with votes of nearest texts, and the layer, if they help."""
+    wanted, data = task.tagger.neighbors, task.linear_data(trial.recipe)
+    is_tried = wanted is None and task.tagger.effort != "fast"
+    count = neighbors.NEIGHBORS if is_tried else wanted
+    if not count:
+        return answers, None
+    layer = neighbors.build_neighbor_votes(data.take(task.train), count)
+    votes = np.concatenate(
+        [layer.votes(*x.padded()) for x in _parts(task.held_rows(trial.recipe))]
+    )
+    mixes = [(1 - x) * answers + x * votes for x in neighbors.SHARES]
+    best = max(
+        range(len(mixes)),
+        key=lambda i: scoring.scores(
+            mixes[i], task.truth, task.single_label
+        ).mean(),
+    )
+    if not _gains(task, answers, mixes[best], "neighbors", wanted, report):
+        return answers, None
+    share = neighbors.SHARES[best]
+    return mixes[best], neighbors.build_neighbor_votes(
+        data, count, share, "neighbors"
+    )
+
+
+def _embeddings(task, trial, answers, report):
+    """The answers with embeddings, and an `Added`, where these help."""
+    tagger = task.tagger
+    if not _wants_embeddings(tagger):
+        return answers, None
+    data, first = task.embedding_data(trial.recipe)
+    units, passes, *_ = embeddings.plan(data, tagger.embedding_dim)
+    if not units:
+        return answers, None
+
+    def train(among):
+        return embeddings.train(
+            data, units, passes, tagger.seed, tagger.detail, first, among
+        )
+
+    layer = train(task.train)
+    logits = np.concatenate(
+        [layer(*x.padded()) for x in _parts(task.held_rows(trial.recipe))]
+    )
+    found, mixed = _mixed(
+        task, answers, logits, "embeddings", tagger.embedding_dim, report
+    )
+    if mixed is None:
+        return answers, None
+    if not task.is_final:
+        layer = train(None)
+    return found, Added(layer, mixed, units, passes)
+
+
+def _encoder(task, answers, report):
+    """The answers with the encoder, and an `Added`, where it helps."""
+    tagger = task.tagger
+    if tagger.encoder is None:
+        return answers, None
+    learned, held = task.texts()
+    layer, passes = encoder_lib.train(
+        tagger.encoder, tagger.learning_rate, learned, held, task.num_labels,
+        task.single_label, tagger.seed, tagger.detail,
+    )  # fmt: skip
+    logits = encoder_lib.logits_of(tagger.encoder, layer, held[0])
+    found, mixed = _mixed(task, answers, logits, "encoder", None, report)
+    if mixed is None:
+        return answers, None
+    return found, Added(layer, mixed, 0, passes)
+
+
+_LAYERS = {
+    "embeddings": tagger_model.EMBEDDED,
+    "encoder": tagger_model.ENCODED,
+}
+
+
+def _mixed(task, before, logits, name, wanted, report):
+    """Answers with the logits and a `MixedScores`, None without a gain."""
+    mixed = tagger_model.build_mixed_scores(
+        before, logits, task.truth, task.single_label, _LAYERS[name]
+    )
+    after = mixed(before, logits).numpy()
+    if _gains(task, before, after, name, wanted, report):
+        return after, mixed
+    return before, None
+
+
+def _gains(task, before, after, name, wanted, report):
+    """Whether held-out texts gain enough, or it is wanted anyway."""
+    scores = [
+        scoring.scores(x, task.truth, task.single_label)
+        for x in (after, before)
+    ]
+    report.append((name, round(float(scores[0].mean()), 4)))
+    task.tagger.detail(
+        f"{name}: {scores[1].mean():.4f} to {scores[0].mean():.4f}"
+    )
+    return bool(wanted) or scoring.clear_gain(*scores) >= scoring.MIN_GAIN
+
+
+def _learned(
+    task, recipe, linear, votes, embedded, encoded, answers, report
+):  # fmt: skip
+    fields = list(recipe.fields)
+    if embedded is not None:
+        fields = task.fields_of(recipe)
+    threshold, thresholds = 0.5, np.full(task.num_labels, 0.5, np.float32)
+    if answers is not None:
+        threshold = scoring.best_threshold(answers, task.truth)
+        thresholds = scoring.tag_thresholds(answers, task.truth)
+    summary = {
+        "loss": recipe.loss,
+        "c": recipe.c,
+        "passes": recipe.passes,
+        "neighbors": votes.num_neighbors if votes else 0,
+        "vote_share": round(votes.share, 3) if votes else 0.0,
+        "embedding_dim": embedded.units if embedded else 0,
+        "embedding_passes": embedded.passes if embedded else 0,
+        "encoder_passes": encoded.passes if encoded else 0,
+        "groups": recipe.groups,
+        "threshold": threshold,
+        "tried": report,
+        "one_tag_a_text": task.single_label,
+        "weights": sparse_linear.num_weights(linear),
+    }
+    return Learned(
+        fields, task.table.vocabularies_of(fields), task.linear_data(recipe),
+        linear, votes, embedded, encoded, thresholds, summary,
+    )  # fmt: skip
+
+
+def _say_cost(task, recipe, is_few, num_trials, linear_only):
+    """Tells what all phases take, before the first of them."""
+    seconds, gigabytes = linear_tree.cost(
+        task.linear_data(recipe), recipe.groups, recipe.passes, recipe.loss
+    )
+    trainings, scored = 1, 0
+    if not is_few:
+        trainings = num_trials + (not task.is_final)
+        scored = task.truth.size * (num_trials + 1)
+    seconds = _BUILD + trainings * seconds + _SCORE * scored
+    if not (is_few or linear_only) and _wants_embeddings(task.tagger):
+        texts, _ = task.embedding_data(recipe)
+        plan = embeddings.plan(texts, task.tagger.embedding_dim)
+        seconds += (1 if task.is_final else 2) * plan.seconds
+        gigabytes = max(gigabytes, plan.gigabytes)
+    without = "" if task.tagger.encoder is None else ", without the encoder"
+    task.tagger.say(
+        f"this takes about {seconds:.0f} CPU seconds and {gigabytes:.1f} GB"
+        f"{without}"
+    )
+
+
+def _say_result(task, answers):
+    """Tells how often the best tag of a held-out text is right."""
+    best = np.argmax(answers, axis=1)
+    share = np.mean(task.truth[np.arange(len(best)), best])
+    task.tagger.say(
+        f"the best tag is right in {share:.0%} of {len(best):,} held-out texts"
+    )
+
+
+def _check_unjudged(tagger, size):
+    """Raises ValueError for what only held-out texts can weigh."""
+    for name in ("encoder", "embedding_dim"):
+        if getattr(tagger, name):
+            raise ValueError(
+                f"`{name}` needs texts that it is judged by: "
+                f"`validation_data`, or {10 * _MIN_HELD} texts. "
+                f"Received: {size} texts"
+            )
+
+
+def _warn_of_unknown(held):
+    """Warns if too few held-out texts have a term of the training texts."""
+    known = np.count_nonzero(np.diff(held.splits))
+    if known < _MIN_KNOWN * len(held):
+        warnings.warn(
+            f"Only {known} of {len(held)} held-out texts have a term that the "
+            "training texts have, too. The tagger can only guess for the "
+            "others. Pass `fields` that read more, for example "
+            '`Field("text", "chars", 1, 4)`.',
+            stacklevel=5,
+        )
