@@ -214,5 +214,5 @@ MEMBERS = {
     "planning.StepCosts": ["seconds"],
     "samplers.Sample": ["inverse_counts"],
     "samplers.Sampler": ["sample", "update", "figures"],
-    "trees.Tree": ["live", "depths", "path", "text", "nbytes"],
+    "trees.Tree": ["live", "depths", "path", "nbytes"],
 }
