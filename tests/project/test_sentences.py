@@ -69,7 +69,7 @@ def test_a_docstring(sentences):
 def test_public_names_are_read_without_an_import(sentences):
     found = sentences.every_docstring()
     assert "tfxclass.inference.top_k.top_k" in found
-    assert "tfxclass.layers.full_softmax.FullSoftmax" in found
+    assert "tfxclass.layers.class_head.FullSoftmax" in found
     assert not any("._" in name for name in found)
 
 

@@ -150,6 +150,7 @@ def slim_gradient(model, x, y, weight):
     return tape.gradient(loss, head.kernel.value).numpy()
 
 
+@pytest.mark.filterwarnings("ignore:.* trains with sample weights")
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 def test_at_the_optimum_with_weights_nothing_is_left(scale):
     """n is the sum of the weights: Keras scales l2 by their mean, too."""
