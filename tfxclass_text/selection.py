@@ -301,7 +301,7 @@ def _changes(task, first, sets):
     seconds = linear_tree.seconds(slowest, task.num_labels, first.passes)
     if seconds > _MAX_SECONDS:
         return []
-    changes: list[dict[str, Any]] = []
+    changes = []
     # The logistic loss depends little on C.
     if task.tagger.c is None and first.loss != "logistic":
         changes += [{"c": c} for c in task.preset.values_of_c[1:]]
