@@ -74,7 +74,7 @@ class Learned(NamedTuple):
     """What a tagger is made of.
 
     Attributes:
-        fields: list of `Field`, first those of the linear classifiers.
+        fields: list of `Field`, the linear classifiers first.
         vocabularies: list of `Vocabulary`, one a field.
         data: `LabeledRows`, what the linear classifiers learned from.
         linear: `SparseLinear`.
@@ -153,7 +153,7 @@ class _Task:
         return len(self.train) >= (1 - _FEW_HELD) * self.corpus.size
 
     def fields_of(self, recipe: Recipe) -> list[Field]:
-        """The fields of the classifiers, then those of embeddings alone."""
+        """The fields of the classifiers, then the fields of embeddings alone."""
         return [*recipe.fields, *self.own_fields]
 
     def linear_data(self, recipe: Recipe) -> LabeledRows:
