@@ -130,7 +130,7 @@ def _groups():
     job = groups.GroupsJob(*groups.SMALL[0], 128, 3000, METHOD)
     model, _ = groups.make_model(job)
     made = groups.Groups(job.classes, job.group)
-    x, y = made.draw(ROWS, seed=8)
+    x, y = made.sample(ROWS, seed=8)
     source = groups.batches(made, job.batch, job.seed)
     return Subject(
         model, source, job.steps, lambda at: x[at], y[:, None], job.classes

@@ -105,7 +105,7 @@ class Groups:
         means = of_group[np.arange(num_classes) // group] + WITHIN * own
         self.means = means.astype(np.float32)
 
-    def draw(self, count, seed):
+    def sample(self, count, seed):
         """`(x, y)`, float32 `[count, DIM]` and int64 `[count]`."""
         random = np.random.default_rng(seed)
         y = random.integers(0, len(self.means), count)
@@ -117,7 +117,7 @@ def batches(groups, size, seed):
     """Endless batches `(x, y)`, the same for all methods."""
     number = 0
     while True:
-        rows = groups.draw(size * _STRETCH, 100 + number + 10**6 * seed)
+        rows = groups.sample(size * _STRETCH, 100 + number + 10**6 * seed)
         for part in range(0, size * _STRETCH, size):
             yield tuple(each[part : part + size] for each in rows)
         number += _STRETCH
@@ -162,9 +162,9 @@ def measured(model, head, x, y, negatives):
 
 def learning_curve(job, model, head, groups):
     """Trains; what is measured along the way, a list of dicts."""
-    x_test, y_test = groups.draw(TESTED, 9)
+    x_test, y_test = groups.sample(TESTED, 9)
     step = tf.function(lambda x, y: model.train_step((x, y)))
-    step.get_concrete_function(*map(tf.constant, groups.draw(job.batch, 1)))
+    step.get_concrete_function(*map(tf.constant, groups.sample(job.batch, 1)))
     marks = [job.steps * (i + 1) // POINTS for i in range(POINTS)]
     curve, cpu, source = [], 0.0, batches(groups, job.batch, job.seed)
     for number in range(job.steps):

@@ -8,7 +8,7 @@ from benchmarks.comparison.methods import METHODS
 from benchmarks.comparison.sets import SETS
 
 #: What is varied besides each method's curve: methods, an option, its values.
-#: Values of `num_sampled` are those of the data set.
+#: `num_sampled` has the value of the data set.
 PARTS = {
     "curves": ((), None, ()),
     "num_sampled": (

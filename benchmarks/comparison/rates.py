@@ -143,7 +143,7 @@ def main(argv=None):
     add("--epochs", type=float, default=3.0)
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--kept", action="store_true", help="run nothing, read what is kept")
-    add("--curves", action="store_true", help="draw them, SET_SUFFIX.png")
+    add("--curves", action="store_true", help="draw SET_SUFFIX.png, too")
     add("--suffix", default="rates", help="of the files' names")
     args = parser.parse_args(argv)
     measure.use_one_thread()

@@ -76,7 +76,7 @@ def test_what_has_a_result_is_not_run_again(folders, monkeypatch):
 @pytest.mark.parametrize("group", [1, 5, 7])
 def test_rows_lie_about_their_classes_in_groups(group):
     made = groups.Groups(50, group)
-    x, y = made.draw(4000, seed=1)
+    x, y = made.sample(4000, seed=1)
     noise = (x - made.means[y]).std()
     assert abs(noise - groups.NOISE) < 0.01
     of_group = np.arange(50) // group
