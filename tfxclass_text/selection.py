@@ -153,7 +153,7 @@ class _Task:
         return len(self.train) >= (1 - _FEW_HELD) * self.corpus.size
 
     def fields_of(self, recipe: Recipe) -> list[Field]:
-        """The fields of the classifiers, then the fields of embeddings alone."""
+        """The classifiers' fields, then the fields of embeddings alone."""
         return [*recipe.fields, *self.own_fields]
 
     def linear_data(self, recipe: Recipe) -> LabeledRows:
