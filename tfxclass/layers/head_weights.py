@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfxclass.initializers import rms_of
 from tfxclass.ops import placement
 from tfxclass.rows.class_matrix import ClassMatrix
+from tfxclass.rows.class_matrix import refuse_rounding
 from tfxclass.rows.rounded_initializer import Rounded
 from tfxclass.types import Shape
 
@@ -161,9 +162,10 @@ def add_weight(
     kernel: keras.Variable | None = None,
 ) -> keras.Variable:
     """Makes a weight, on the device of `kernel` if that is given."""
-    initializer = spec.initializer
+    initializer, constraint = spec.initializer, None
     if spec.dtype == "bfloat16":
         initializer = Rounded(keras.initializers.get(initializer))
+        constraint = refuse_rounding
     try:
         # Autocast would copy every row in each step. As for the scope: `fit`
         # builds a model without an Input while it traces a step, and a variable
@@ -176,6 +178,7 @@ def add_weight(
                 dtype=spec.dtype,
                 trainable=spec.trainable,
                 autocast=False,
+                constraint=constraint,
             )
     except tf.errors.OpError as error:
         # Workers send each other the initial values. The first worker that

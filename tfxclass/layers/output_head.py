@@ -83,9 +83,9 @@ class OutputHead(keras.layers.Layer):
             None.
         kernel_dtype: `"float32"`, or `"bfloat16"` to store the class vectors in
             half the memory. They are read as float32 and rounded stochastically
-            after each step. This needs an optimizer of `tfxclass.optimizers`,
-            since others lose small updates to rounding (`tfxclass.check`
-            reports this). Not for trees, and only on a CPU. Defaults to
+            after each step. An optimizer of Keras would lose small updates to
+            rounding: the first step raises ValueError without one of
+            `tfxclass.optimizers`. Not for trees, and only on a CPU. Defaults to
             `"float32"`.
         loss: `"softmax"`, which is cross-entropy over all classes, or a binary
             loss for each class (one-vs-rest), for independent labels:

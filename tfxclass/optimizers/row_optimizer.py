@@ -143,6 +143,10 @@ class RowOptimizer(OptimizerHooks):
         }
         if any(matrix.is_half for matrix in self._matrices.values()):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
+        for variable in variables:
+            constraint = getattr(variable, "constraint", None)
+            if constraint is class_matrix.refuse_rounding:
+                variable.constraint = None
         if self._is_replicated:
             for variable in filter(sharded_rows.shards_of, variables):
                 self._check_sharded(variable)

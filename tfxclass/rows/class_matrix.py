@@ -398,11 +398,23 @@ def check_rounded(
         return
     for variable in variables:
         matrix = of(variable)
-        if matrix is None or not matrix.is_half:
-            continue
-        raise ValueError(
-            "`optimizer` must be one of tfxclass.optimizers, e.g. HeadAdam, "
-            'for rows of kernel_dtype="bfloat16": others round small steps '
-            f"to none. Received: a {type(optimizer).__name__} for "
-            f"{variable.path!r}."
-        )
+        if matrix is not None and matrix.is_half:
+            name = type(optimizer).__name__
+            raise ValueError(_rounds(f"a {name} for {variable.path!r}"))
+
+
+def refuse_rounding(values: Any) -> None:
+    """The constraint of new bfloat16 class vectors, which raises ValueError.
+
+    Each optimizer of Keras calls the constraints of its variables. One of
+    `tfxclass.optimizers` removes this one when it is built.
+    """
+    raise ValueError(_rounds(f"another one for {values.path!r}"))
+
+
+def _rounds(received):
+    return (
+        "`optimizer` must be one of tfxclass.optimizers, e.g. HeadAdam, "
+        'for rows of kernel_dtype="bfloat16": others round small steps '
+        f"to none. Received: {received}."
+    )
