@@ -123,13 +123,20 @@ class LSHSoftmax(SampledSoftmax):
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
-    The method of the paper, where no bucket is cut and a step has room for all
-    classes that are found:
+    The method of the paper, with its tables for text8. No bucket is cut, and a
+    step has room for all classes that are found:
 
     ```python
+    tables = tfxclass.samplers.LSHTables(
+        num_hashes=9,
+        num_tables=50,
+        bucket_size=None,
+        rebuild_interval=50,
+        redraw_interval=None,
+    )
     sampler = tfxclass.samplers.LSHSampler(
         670_091,
-        tfxclass.samplers.LSHTables(bucket_size=None),
+        tables,
         negatives="sample",
         neighbor_fraction=1.0,
         correction="none",

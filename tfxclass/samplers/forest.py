@@ -260,11 +260,11 @@ class HashingForestSampler(IndexedSampler):
 
     Similar classes get at most `neighbor_fraction` of the non-label places. If
     there are more, the classes with the highest probability for an example
-    stay. The rest of the sample is uniform. With `correct_fill`, the uniform
-    samples stand for all classes that were not found, which makes the sum of
-    exponentials an unbiased estimate. Without it, and with
-    `neighbor_fraction=1`, the softmax is restricted to the sample, as in the
-    paper.
+    stay. With `query_fraction=1` they are drawn by this probability. The rest
+    of the sample is uniform. With `correct_fill`, the uniform samples stand for
+    all classes that were not found, which makes the sum of exponentials an
+    unbiased estimate. Without it, and with `neighbor_fraction=1`, the softmax
+    is restricted to the sample, as in the paper.
 
     The first step builds a forest. A new forest is built in the background from
     a snapshot of the class vectors. Its trees replace the old ones one by one
