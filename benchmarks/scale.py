@@ -1,7 +1,8 @@
 """What `tfxclass.plan` computes, against processes of this machine.
 
     python benchmarks/scale.py [machines ...]
-    python benchmarks/scale.py page   # fills docs/scale.md and draws its figure
+    python benchmarks/scale.py page     # fills docs/scale.md and its figure
+    python benchmarks/scale.py measure  # prints a Machine for `tfxclass.plan`
 
 2, 4 and 8 processes share the cores and the loopback of one machine. Bytes and
 memory are those of as many machines, and are compared one to one. Times are
@@ -237,10 +238,105 @@ def planned(name, machines, machine):
     }
 
 
+def measure_machine(
+    dim=128, batch=256, num_classes=50_000, clock=time.perf_counter
+):
+    """A `Machine` with the times and the memory of this one, in some seconds.
+
+    Three steps of different sizes tell fixed costs, products and numbers of
+    class vectors apart. `time.process_time` as clock sums over all cores.
+    """
+    import numpy as np
+
+    from tfxclass import layers
+    from tfxclass.planning import Link
+    from tfxclass.planning import Machine
+
+    def costs(make, classes):
+        few_rows, few = batch // 8, classes // 8
+        sizes = [(batch, classes), (few_rows, classes), (few_rows, few)]
+        times = [
+            median_seconds(step_of(make(n), rows, dim), clock)
+            for rows, n in sizes
+        ]
+        return step_costs(sizes, times, dim)
+
+    source = np.ones(64 << 20, np.uint8)
+    target = np.empty_like(source)
+    copied_s = median_seconds(lambda: np.copyto(target, source), clock)
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return Machine(
+        exact=costs(lambda n: layers.FullSoftmax(n, seed=0), num_classes),
+        sampled=costs(
+            lambda n: layers.SampledSoftmax(num_classes, n, "uniform", seed=0),
+            16 * batch,
+        ),
+        memory_bytes=memory,
+        host_bytes=memory,
+        host_link=Link(source.nbytes / copied_s),
+    )
+
+
+def step_costs(sizes, times, dim):
+    """`StepCosts` from the seconds of three steps, never below zero.
+
+    The second of the `(rows, classes)` has fewer rows than the first, and the
+    third fewer classes than the second.
+    """
+    from tfxclass.planning import StepCosts
+
+    (rows, classes), (few_rows, _), (_, few) = sizes
+    of_products = max(times[0] - times[1], 0.0) / (rows - few_rows)
+    # What is left of the other two times without their products.
+    left = times[1] - of_products * few_rows
+    least = times[2] - of_products * few_rows * few / classes
+    number_s = max(left - least, 0.0) / ((classes - few) * dim)
+    step_s = max(least - number_s * few * dim, 0.0)
+    return StepCosts(step_s, of_products / classes / dim, number_s)
+
+
+def step_of(head, batch, dim):
+    """A function that does a training step of a head alone."""
+    import numpy as np
+    import tensorflow as tf
+
+    import tfxclass
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(batch, dim)).astype(np.float32)
+    features = tf.constant(x)
+    labels = tf.constant(random.integers(0, head.num_classes, batch))
+    head.build((None, dim))
+    optimizer = tfxclass.optimizers.HeadAdam()
+    weights = head.trainable_variables
+    optimizer.build(weights)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            # The encoder behind it wants a gradient, too.
+            tape.watch(features)
+            losses = head.compute_loss(features, labels, training=True)
+            loss = tf.reduce_mean(losses)
+        of_features, *grads = tape.gradient(loss, [features, *weights])
+        optimizer.apply(grads, weights)
+        return of_features
+
+    return lambda: step().numpy()
+
+
+def median_seconds(call, clock):
+    """Median of nine calls, after two that trace and warm up."""
+    times = []
+    for _ in range(11):
+        start = clock()
+        call()
+        times.append(clock() - start)
+    return sorted(times[2:])[4]
+
+
 def main(sizes):
     """Saves the rows of as many processes; other rows stay."""
-    from tfxclass.planning import measure_machine
-
     machine = measure_machine(clock=time.process_time)
     found = dataclasses.asdict(machine)
     row = {"row": "cpu", "machines": 1}
@@ -264,5 +360,7 @@ if __name__ == "__main__":
         import scale_page
 
         scale_page.main()
+    elif sys.argv[1:] == ["measure"]:
+        print(measure_machine())
     else:
         main(measure.numbers(2, 4, 8))

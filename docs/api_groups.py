@@ -161,7 +161,7 @@ GROUPS = {
     "distribute": {"Training": ["fit"]},
     "planning": {
         "Plans": ["plan", "Plan", "PlanRow"],
-        "Measurements": ["measure_machine", "Machine", "Link", "StepCosts"],
+        "Machines": ["Machine", "Link", "StepCosts"],
     },
     "advice": {
         "Advice": ["advise", "check"],

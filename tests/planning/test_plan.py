@@ -15,8 +15,6 @@ from tfxclass import optimizers
 from tfxclass.planning import Link
 from tfxclass.planning import Machine
 from tfxclass.planning import StepCosts
-from tfxclass.planning import measure_machine
-from tfxclass.planning.machine import step_costs
 
 CLASSES, DIM, BATCH, SAMPLED = 10_000, 16, 64, 512
 LINK = Link(bytes_per_s=1e6, latency_s=1e-3)
@@ -199,37 +197,45 @@ def test_figures_are_checked(wrong):
         dataclasses.replace(MACHINE, memory_bytes=wrong)
 
 
-def test_costs_are_those_that_explain_the_times():
+@pytest.fixture
+def scripts(monkeypatch):
+    """The folder of the benchmarks, whose scripts import each other."""
+    folder = pathlib.Path(measure.FOLDER)
+    monkeypatch.syspath_prepend(folder)
+    yield folder
+    for name in ("measure", "scale", "scale_page"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_costs_are_those_that_explain_the_times(scripts):
+    import scale
+
     costs = StepCosts(1e-3, 3e-11, 2e-9)
     sizes = [(256, 4000), (32, 4000), (32, 500)]
     times = [costs.seconds(*size, DIM) for size in sizes]
-    found = step_costs(sizes, times, DIM)
+    found = scale.step_costs(sizes, times, DIM)
     for name, value in dataclasses.asdict(costs).items():
         assert getattr(found, name) == pytest.approx(value, rel=1e-6)
     # Noise may take a term below zero, never the cost; the rest still fits.
     for noise in ([1, 0.9, 1.3], [1, 1.1, 0.8], [0.9, 1.2, 1.1]):
         noisy = [a * b for a, b in zip(times, noise)]
-        found = step_costs(sizes, noisy, DIM)
+        found = scale.step_costs(sizes, noisy, DIM)
         assert min(dataclasses.astuple(found)) >= 0
         again = [found.seconds(*size, DIM) for size in sizes]
         np.testing.assert_allclose(again, noisy, rtol=0.35)
 
 
-def test_a_machine_is_measured():
-    found = measure_machine(8, 8, 256)
+def test_a_machine_is_measured(scripts):
+    import scale
+
+    found = scale.measure_machine(8, 8, 256)
     assert found.exact.seconds(8, 200, 8) > 0
     assert found.host_link.bytes_per_s > 1e6
-    with pytest.raises(ValueError, match="`num_classes` must be at least 256"):
-        measure_machine(8, 8, 255)
 
 
-def test_the_page_says_what_the_plan_says(monkeypatch):
-    folder = pathlib.Path(measure.FOLDER)
-    monkeypatch.syspath_prepend(folder)
+def test_the_page_says_what_the_plan_says(scripts):
     import scale_page
 
-    for name in ("measure", "scale_page"):
-        monkeypatch.delitem(sys.modules, name)
-    text = (folder.parent / "docs" / "scale.md").read_text()
+    text = (scripts.parent / "docs" / "scale.md").read_text()
     assert text == scale_page.filled(text)
     assert text.count("<!-- table:") == len(scale_page.TABLES)

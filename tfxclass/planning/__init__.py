@@ -1,22 +1,13 @@
 """Memory, network traffic and time of training on many machines."""
 
-from tfxclass.planning.machine import Link
-from tfxclass.planning.machine import Machine
-from tfxclass.planning.machine import StepCosts
-from tfxclass.planning.machine import measure_machine
+from tfxclass.planning.plan import Link
+from tfxclass.planning.plan import Machine
 from tfxclass.planning.plan import Plan
 from tfxclass.planning.plan import PlanRow
+from tfxclass.planning.plan import StepCosts
 from tfxclass.planning.plan import plan
 
-__all__ = [
-    "Link",
-    "Machine",
-    "Plan",
-    "PlanRow",
-    "StepCosts",
-    "measure_machine",
-    "plan",
-]
+__all__ = ["Link", "Machine", "Plan", "PlanRow", "StepCosts", "plan"]
 
 
 def __dir__() -> list[str]:

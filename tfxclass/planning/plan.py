@@ -15,13 +15,83 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass.checks import check_positive_int
-from tfxclass.planning.machine import Link
-from tfxclass.planning.machine import Machine
-from tfxclass.planning.machine import StepCosts
 from tfxclass.planning.memory import estimate
 
-#: Processor time of the steps of `measure_machine` (`benchmarks/scale.py`, row
-#: "cpu"), products and rows over two cores: Intel Xeon with AVX-512.
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """The network connection of a machine.
+
+    Attributes:
+        bytes_per_s: float, bandwidth in bytes per second, in each direction.
+        latency_s: float, time of the smallest message, in seconds.
+    """
+
+    bytes_per_s: float
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_positive("bytes_per_s", self.bytes_per_s)
+
+    def seconds(self, num_bytes: float, messages: float = 1) -> float:
+        """Time of `messages` one after the other, with `num_bytes` in all."""
+        return messages * self.latency_s + num_bytes / self.bytes_per_s
+
+
+@dataclasses.dataclass(frozen=True)
+class StepCosts:
+    """Time of a training step of one machine, on its own classes.
+
+    Attributes:
+        step_s: float, fixed seconds of a step.
+        product_s: float, seconds for each multiplication of the logits, with
+            everything that follows from it.
+        number_s: float, seconds for each number of a class vector that is read
+            and updated.
+    """
+
+    step_s: float
+    product_s: float
+    number_s: float
+
+    def seconds(self, rows: float, classes: float, dim: int) -> float:
+        """Time of a step on `rows` examples that computes `classes` classes."""
+        products = self.product_s * rows * classes * dim
+        return self.step_s + products + self.number_s * classes * dim
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A machine, or a device with its host, as it was measured.
+
+    Attributes:
+        exact: `StepCosts` of an exact softmax.
+        sampled: `StepCosts` of a sampled softmax.
+        memory_bytes: float, memory of the device (or of the machine).
+        host_bytes: float, memory of the device's host.
+        host_link: `Link` between the device and its host.
+    """
+
+    exact: StepCosts
+    sampled: StepCosts
+    memory_bytes: float
+    host_bytes: float
+    host_link: Link
+
+    def __post_init__(self) -> None:
+        _check_positive("memory_bytes", self.memory_bytes)
+        _check_positive("host_bytes", self.host_bytes)
+
+
+def _check_positive(name, value):
+    if not 0 < value < math.inf:
+        raise ValueError(
+            f"`{name}` must be finite and more than 0. Received: {value}"
+        )
+
+
+#: Processor time of a step (`benchmarks/scale.py`, row "cpu"), products and
+#: class vectors over two cores: Intel Xeon with AVX-512.
 TWO_CORES = Machine(
     exact=StepCosts(0.0, 5.4e-11, 5.8e-9),
     sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
@@ -150,9 +220,8 @@ def plan(
         kernel_dtype: `"float32"` or `"bfloat16"`, dtype of the class vectors.
         optimizer: as in `tfxclass.estimate`, for example
             `LazyAdam(second_moment="row")`. Defaults to `HeadAdam()`.
-        machine: `Machine` with measurements, from
-            `tfxclass.planning.measure_machine`. By default a machine
-            with two cores.
+        machine: `Machine` with measurements. By default a machine with two
+            cores. `python benchmarks/scale.py measure` measures one.
         servers: int, number of parameter servers. Defaults to `machines`.
 
     Returns:
@@ -199,168 +268,127 @@ def plan(
             "strategies. Received: a call within a scope of "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
-    planner = _Planner(
-        num_classes, dim, batch, machines, servers, num_sampled, kernel_dtype,
-        optimizer, link, machine,
-    )  # fmt: skip
-    rows = [planner.mirrored(), planner.sharded()]
-    if num_sampled is not None:
-        rows += [planner.on_servers(), planner.on_host()]
+    part, others, row = -(-batch // machines), machines - 1, _FLOAT * dim
+    is_exact = num_sampled is None
+    costs = machine.exact if is_exact else machine.sampled
+    rows = []
+
+    def head(classes):
+        if is_exact:
+            return layers.FullSoftmax(classes, kernel_dtype=kernel_dtype)
+        return layers.SampledSoftmax(
+            classes, num_sampled, "uniform", kernel_dtype=kernel_dtype
+        )
+
+    def add(strategy, step, variables, elsewhere, start, sent, compute, link):
+        on_machine = step + variables
+        fits = on_machine <= machine.memory_bytes
+        fits = fits and max(elsewhere, start) <= machine.host_bytes
+        planned = PlanRow(
+            strategy, on_machine, variables, elsewhere, start, math.ceil(sent),
+            compute, link, fits,
+        )  # fmt: skip
+        rows.append(planned)
+
+    def all_reduced(count):
+        """Bytes that a machine sends to sum `count` vectors over all."""
+        return 2 * others / machines * row * count
+
+    # All class vectors on each machine. Gradients of class vectors cross.
+    found = estimate(head(num_classes), dim, part, optimizer, machines)
+    if is_exact:
+        sent, collectives = all_reduced(num_classes), _OF_EXACT
+        compute_s = costs.seconds(part, num_classes, dim)
+    else:
+        sent = others * (part + num_sampled) * (row + _ID)
+        collectives = _OF_SAMPLED
+        compute_s = costs.seconds(part, num_sampled, dim)
+        # Each machine applies the gradients of all machines.
+        compute_s += costs.number_s * others * num_sampled * dim
+    add(
+        "mirrored",
+        _step_bytes(found),
+        _variable_bytes(found),
+        0,
+        _start_bytes(found),
+        sent,
+        compute_s,
+        link.seconds(sent, collectives * others),
+    )
+
+    # A range of classes on each machine. Features and sums cross. A process
+    # initializes all class vectors at once.
+    start = _start_bytes(
+        estimate(layers.FullSoftmax(num_classes), dim, 1, optimizer)
+    )
+    shard = -(-num_classes // machines)
+    sampled = None if is_exact else -(-num_sampled // machines)
+    sharded = layers.ShardedSoftmax(
+        shard, num_sampled=sampled, kernel_dtype=kernel_dtype
+    )
+    found = estimate(sharded, dim, batch, optimizer)
+    sent = others * (part * (row + _ID + _FLOAT) + batch * _STATS)
+    sent += all_reduced(batch)
+    add(
+        "sharded",
+        _step_bytes(found),
+        _variable_bytes(found),
+        0,
+        start,
+        sent,
+        costs.seconds(batch, sampled or shard, dim),
+        link.seconds(sent, _OF_SHARDS * others),
+    )
     sampled = "all" if num_sampled is None else f"{num_sampled:,}"
     title = (
         f"{num_classes:,} classes, {sampled} in a step, {dim} dimensions in "
         f"{kernel_dtype}, batch {batch:,}, {machines} machines"
     )
+    if is_exact:
+        return Plan(title, tuple(rows))
+
+    # Class vectors on parameter servers. The sampled ones cross to the worker,
+    # and their gradients back, each with its ids.
+    load = machines / servers
+    of_server = estimate(head(-(-num_classes // servers)), dim, part, optimizer)
+    found = estimate(head(num_classes), dim, part, optimizer)
+    sent = num_sampled * (row + 2 * _ID)
+    of_servers = costs.number_s * load * num_sampled * dim
+    add(
+        "servers",
+        found.gradient_bytes + found.activation_bytes,
+        0,
+        _variable_bytes(of_server),
+        start,
+        sent,
+        max(costs.seconds(part, num_sampled, dim), of_servers),
+        # The busiest link is a server's, if machines share it.
+        link.seconds(max(load, 1.0) * sent, 2),
+    )
+
+    # Class vectors in the memory of one host. The sampled ones cross.
+    found = estimate(head(num_classes), dim, batch, optimizer)
+    sent = num_sampled * row
+    add(
+        "host",
+        found.gradient_bytes + found.activation_bytes,
+        0,
+        _variable_bytes(found) + found.index_bytes,
+        _start_bytes(found),
+        sent,
+        costs.seconds(batch, num_sampled, dim),
+        machine.host_link.seconds(sent, 2),
+    )
     return Plan(title, tuple(rows))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Planner:
-    """The arguments of `plan`, and a method for each strategy."""
-
-    num_classes: int
-    dim: int
-    batch: int
-    machines: int
-    servers: int
-    num_sampled: int | None
-    kernel_dtype: str
-    optimizer: keras.optimizers.Optimizer | str | None
-    link: Link
-    machine: Machine
-
-    def mirrored(self):
-        """All rows on every machine; gradients of rows cross."""
-        part, others = self._part, self.machines - 1
-        whole = self._head(self.num_classes)
-        found = self._estimate(whole, part, self.machines)
-        if self.num_sampled is None:
-            sent, collectives = self._reduced(self.num_classes), _OF_EXACT
-            costs = self.machine.exact
-            compute_s = costs.seconds(part, self.num_classes, self.dim)
-        else:
-            sent = others * (part + self.num_sampled) * (self._row + _ID)
-            collectives, costs = _OF_SAMPLED, self.machine.sampled
-            compute_s = costs.seconds(part, self.num_sampled, self.dim)
-            # Each machine moves the rows of all machines' gradients.
-            compute_s += costs.number_s * others * self.num_sampled * self.dim
-        return self._plan_row(
-            "mirrored",
-            _step_bytes(found),
-            found.weight_bytes + found.slot_bytes,
-            0,
-            found.weight_bytes + found.initialization_bytes,
-            sent,
-            compute_s,
-            self.link.seconds(sent, collectives * others),
-        )
-
-    def sharded(self):
-        """A range of classes on each machine; features and sums cross."""
-        others, shard = self.machines - 1, -(-self.num_classes // self.machines)
-        sampled = self.num_sampled and -(-self.num_sampled // self.machines)
-        head = layers.ShardedSoftmax(
-            shard, num_sampled=sampled, kernel_dtype=self.kernel_dtype
-        )
-        found = self._estimate(head, self.batch)
-        of_batch = self._part * (self._row + _ID + _FLOAT)
-        sent = others * (of_batch + self.batch * _STATS)
-        sent += self._reduced(self.batch)
-        costs = self.machine.sampled if sampled else self.machine.exact
-        return self._plan_row(
-            "sharded",
-            _step_bytes(found),
-            found.weight_bytes + found.slot_bytes,
-            0,
-            self._whole_start_bytes(),
-            sent,
-            costs.seconds(self.batch, sampled or shard, self.dim),
-            self.link.seconds(sent, _OF_SHARDS * others),
-        )
-
-    def on_servers(self):
-        """Rows on parameter servers; active ones cross, there and back."""
-        sampled, load = self.num_sampled, self.machines / self.servers
-        shard = -(-self.num_classes // self.servers)
-        of_server = self._estimate(self._head(shard), self._part)
-        of_worker = self._estimate(self._head(self.num_classes), self._part)
-        costs = self.machine.sampled
-        # Ids twice, and gradients; rows come back.
-        sent = sampled * (self._row + 2 * _ID)
-        of_workers = costs.seconds(self._part, sampled, self.dim)
-        of_servers = costs.number_s * load * sampled * self.dim
-        return self._plan_row(
-            "servers",
-            of_worker.gradient_bytes + of_worker.activation_bytes,
-            0,
-            of_server.weight_bytes + of_server.slot_bytes,
-            self._whole_start_bytes(),
-            sent,
-            max(of_workers, of_servers),
-            # The busiest link is a server's, if machines share it.
-            self.link.seconds(max(load, 1.0) * sent, 2),
-        )
-
-    def on_host(self):
-        """Rows in the host's memory of one machine; active ones cross."""
-        found = self._estimate(self._head(self.num_classes), self.batch)
-        sent = self.num_sampled * self._row
-        costs = self.machine.sampled
-        return self._plan_row(
-            "host",
-            found.gradient_bytes + found.activation_bytes,
-            0,
-            found.weight_bytes + found.slot_bytes + found.index_bytes,
-            found.weight_bytes + found.initialization_bytes,
-            sent,
-            costs.seconds(self.batch, self.num_sampled, self.dim),
-            self.machine.host_link.seconds(sent, 2),
-        )
-
-    @property
-    def _row(self):
-        """Bytes of a class vector on the network."""
-        return _FLOAT * self.dim
-
-    @property
-    def _part(self):
-        """Rows of the batch on one machine, int."""
-        return -(-self.batch // self.machines)
-
-    def _head(self, num_classes):
-        """An unbuilt head of `num_classes` on one machine."""
-        options = {"kernel_dtype": self.kernel_dtype}
-        if self.num_sampled is None:
-            return layers.FullSoftmax(num_classes, **options)
-        return layers.SampledSoftmax(
-            num_classes, self.num_sampled, "uniform", **options
-        )
-
-    def _estimate(self, head, batch, replicas=1):
-        return estimate(head, self.dim, batch, self.optimizer, replicas)
-
-    def _whole_start_bytes(self):
-        """Memory of a process that initializes all class vectors at once."""
-        found = self._estimate(layers.FullSoftmax(self.num_classes), 1)
-        return found.weight_bytes + found.initialization_bytes
-
-    def _reduced(self, rows):
-        """Bytes sent from each machine to sum vectors of `rows` over all."""
-        return 2 * (self.machines - 1) / self.machines * self._row * rows
-
-    def _plan_row(
-        self, strategy, of_step, variables, elsewhere, start, sent, compute_s,
-        link_s,
-    ):  # fmt: skip
-        """`PlanRow` from the bytes on a machine and on servers or the host."""
-        on_machine, on_host = of_step + variables, max(elsewhere, start)
-        fits = on_machine <= self.machine.memory_bytes
-        fits = fits and on_host <= self.machine.host_bytes
-        return PlanRow(
-            strategy, on_machine, variables, elsewhere, start, math.ceil(sent),
-            compute_s, link_s, fits,
-        )  # fmt: skip
 
 
 def _step_bytes(found):
     return found.gradient_bytes + found.activation_bytes + found.index_bytes
+
+
+def _variable_bytes(found):
+    return found.weight_bytes + found.slot_bytes
+
+
+def _start_bytes(found):
+    return found.weight_bytes + found.initialization_bytes
