@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+import operator
 import time
 from typing import Any
 
@@ -16,7 +17,7 @@ from tfxclass.advice.model_checks import range_error
 from tfxclass.checks import as_ids
 from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive_int
-from tfxclass.data.batches import pair_of_arrays
+from tfxclass.data.batches import labelled_arrays
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.optimizers import HeadAdam
@@ -206,123 +207,37 @@ def advise(
             "scope. Received: a "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
+    inputs, features, head = encoder_of(model)
     if not isinstance(data, tf.data.Dataset):
-        _check_labels(pair_of_arrays(data)[1], encoder_of(model)[2])
-    race = _Race(model, _split(data, batch_size), num_sampled, bool(verbose))
-    share = _SHARE * seconds
-    heads = dict.fromkeys([race.own, *((x, _RATES[0]) for x in _HEADS)])
-    race.run(heads, share, begin + _HEADS_UNTIL * seconds)
-    best = min(race.trials, key=_loss_of)
-    recipes = [(best.head, rate) for rate in _RATES]
-    recipes = [recipe for recipe in recipes if recipe not in heads]
-    race.run(recipes, share, begin + _RATES_UNTIL * seconds)
-    # Short trainings tell least of rates: finalists are the best recipe, the
-    # best with another rate, and the best with another head.
-    ranked = sorted(race.trials, key=_loss_of)
-    chosen = [
-        ranked[0],
-        *[t for t in ranked if t.rate != ranked[0].rate][:1],
-        *[t for t in ranked if t.head != ranked[0].head][:1],
-    ]
-    finalists = dict.fromkeys((t.head, t.rate) for t in chosen)
-    left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
-    left -= race.preparation
-    if left > share:
-        race.run(finalists, left, math.inf)
-    final = race.trials[len(ranked) :]
-    # A finalist without a rival has only had more time.
-    best = min(final if len(final) > 1 else ranked, key=_loss_of)
-    if math.isinf(best.loss):
-        raise ValueError(
-            "Training `model` on `data` must give a finite loss. Received: "
-            f"{best.loss} by each of {len(race.trials)} recipes. Fix: a lower "
-            "learning rate, or look for NaN and infinity in `data`"
-        )
-    if best.loss >= race.start_loss:
-        race.notes.append(
-            "No recipe lowered the held-out loss: more `seconds` tell more."
-        )
-    if race.missed:
-        race.notes.append(
-            f"There was no time for {', '.join(race.missed)}: more `seconds` "
-            "try more."
-        )
-    advice = Advice(
-        tuple(race.trials), best, race.start_loss, race.config, race.optimizer,
-        tuple(race.notes),
-    )  # fmt: skip
-    if verbose:
-        print(advice)
-    return advice
+        labels = as_ids("data", labelled_arrays("data", data)[1])
+        error = labels.size and range_error("data", labels, head.num_classes)
+        if error:
+            raise ValueError(error)
+    train, held_out = _split(data, batch_size)
+    config = _shared_config(head, num_sampled)
+    own_optimizer, notes = _copied_optimizer(model)
+    encoder = keras.Model(inputs_as_given(model, inputs), features)
+    copy = keras.models.clone_model(encoder)
+    weights = encoder.get_weights()
+    class_vectors = [w.numpy() for w in _class_vectors(head)]
+    trials, missed = [], []
+    start_loss, preparation = None, 0.0
 
-
-class _Race:
-    """Trains copies of a model by several recipes, `(head, rate)`."""
-
-    def __init__(self, model, data, num_sampled, verbose):
-        inputs, features, head = encoder_of(model)
-        given, name = head.get_config(), type(head).__name__
-        if name not in _OWN_HEADS or given["loss"] != "softmax":
-            raise ValueError(
-                "`model` must end in a FullSoftmax, SampledSoftmax, "
-                'SelectiveSoftmax or LSHSoftmax with loss="softmax", which '
-                f"`advise` compares. Received: a {name} with "
-                f'loss="{given["loss"]}"'
-            )
-        self.config = {name: given[name] for name in _KEPT}
-        sampled = check_num_sampled(num_sampled)
-        self.config["num_sampled"] = sampled or given.get("num_sampled")
-        self._train, self._held_out = data
-        self._verbose = verbose
-        self.trials, self.notes, self.missed = [], [], []
-        self.optimizer = self._optimizer_of(model)
-        self.own = (name, None if self.optimizer else _RATES[0])
-        encoder = keras.Model(inputs_as_given(model, inputs), features)
-        self._encoder = keras.models.clone_model(encoder)
-        self._start = encoder.get_weights()
-        self._rows = [w.numpy() for w in _class_vectors(head)]
-        self.start_loss, self.preparation = None, 0.0
-
-    def _optimizer_of(self, model):
-        """Configuration of the model's optimizer, or None."""
-        optimizer = getattr(model, "optimizer", None)
-        if optimizer is None:
-            return None
-        try:
-            if isinstance(optimizer, MultiOptimizer):
-                raise NotImplementedError  # It names layers of this model.
-            config = keras.optimizers.serialize(optimizer)
-            keras.optimizers.deserialize(config)
-            # The first recipe has it already.
-            first = HeadAdam(_RATES[0], name=optimizer.name)
-            is_first = config == keras.optimizers.serialize(first)
-            return None if is_first else config
-        except (NotImplementedError, TypeError, ValueError):
-            name = type(optimizer).__name__
-            self.notes.append(f"{name} was not tried: it cannot be copied.")
-            return None
-
-    def run(self, recipes, seconds, end):
-        """Tries the recipes for which there is time, and at least one."""
-        for name, rate in recipes:
-            done = time.monotonic() + self.preparation + seconds
-            if done > end and self.trials:
-                self.missed.append(
-                    f"{_call(name, self.config)} with "
-                    f"{_rate_text(rate) or 'your optimizer'}"
-                )
-                continue
-            what = progress.log_if_slow(f"Training {name}")
-            with what if self._verbose else contextlib.nullcontext():
-                self.trials.append(self._trial(name, rate, seconds))
-
-    def _trial(self, name, rate, seconds):
-        begin = time.monotonic()
-        model, timer = self._model_at_start(name, rate), _Timer(seconds)
-        if self.start_loss is None:
-            self.start_loss = model.evaluate(self._held_out, verbose=0)
-        model.fit(
-            self._train,
+    def train_by(name, rate, limit):
+        """Trains a copy for `limit` seconds, from the model's weights."""
+        nonlocal start_loss, preparation
+        start = time.monotonic()
+        new = _new_head(name, config)
+        trained = keras.Model(copy.input, new(copy.output))
+        trained.compile(_new_optimizer(rate, own_optimizer), loss=new.loss)
+        copy.set_weights(weights)
+        for variable, value in zip(_class_vectors(new), class_vectors):
+            variable.assign(value)
+        if start_loss is None:
+            start_loss = trained.evaluate(held_out, verbose=0)
+        timer = _Timer(limit)
+        trained.fit(
+            train,
             steps_per_epoch=2**31,  # The timer ends it.
             shuffle=False,
             verbose=0,
@@ -330,21 +245,101 @@ class _Race:
         )
         loss = math.inf
         if timer.is_finite:
-            loss = model.evaluate(self._held_out, verbose=0)
-        self.preparation = time.monotonic() - begin - timer.seconds
+            loss = trained.evaluate(held_out, verbose=0)
+        preparation = time.monotonic() - start - timer.seconds
         step_ms = 1e3 * timer.seconds / max(timer.steps - _UNTIMED, 1)
         loss = loss if math.isfinite(loss) else math.inf
-        return Trial(name, rate, loss, timer.steps, step_ms)
+        trials.append(Trial(name, rate, loss, timer.steps, step_ms))
 
-    def _model_at_start(self, name, rate):
-        """A compiled model with the weights of the user's."""
-        head = _new_head(name, self.config)
-        model = keras.Model(self._encoder.input, head(self._encoder.output))
-        model.compile(_new_optimizer(rate, self.optimizer), loss=head.loss)
-        self._encoder.set_weights(self._start)
-        for variable, value in zip(_class_vectors(head), self._rows):
-            variable.assign(value)
-        return model
+    def race(recipes, limit, end):
+        """Tries the recipes for which there is time, and at least one."""
+        for name, rate in recipes:
+            if trials and time.monotonic() + preparation + limit > end:
+                optimizer = _rate_text(rate) or "your optimizer"
+                missed.append(f"{_call(name, config)} with {optimizer}")
+                continue
+            what = progress.log_if_slow(f"Training {name}")
+            with what if verbose else contextlib.nullcontext():
+                train_by(name, rate, limit)
+
+    share, by_loss = _SHARE * seconds, operator.attrgetter("loss")
+    first = (type(head).__name__, None if own_optimizer else _RATES[0])
+    heads = dict.fromkeys([first, *((name, _RATES[0]) for name in _HEADS)])
+    race(heads, share, begin + _HEADS_UNTIL * seconds)
+    best = min(trials, key=by_loss)
+    rates = dict.fromkeys((best.head, rate) for rate in _RATES)
+    rates = [recipe for recipe in rates if recipe not in heads]
+    race(rates, share, begin + _RATES_UNTIL * seconds)
+    # Short trainings tell least of rates: finalists are the best recipe, the
+    # best with another rate, and the best with another head.
+    ranked = sorted(trials, key=by_loss)
+    chosen = [
+        ranked[0],
+        *[t for t in ranked if t.rate != ranked[0].rate][:1],
+        *[t for t in ranked if t.head != ranked[0].head][:1],
+    ]
+    finalists = dict.fromkeys((t.head, t.rate) for t in chosen)
+    left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
+    left -= preparation
+    if left > share:
+        race(finalists, left, math.inf)
+    final = trials[len(ranked) :]
+    # A finalist without a rival has only had more time.
+    best = min(final if len(final) > 1 else ranked, key=by_loss)
+    if math.isinf(best.loss):
+        raise ValueError(
+            "Training `model` on `data` must give a finite loss. Received: "
+            f"{best.loss} by each of {len(trials)} recipes. Fix: a lower "
+            "learning rate, or look for NaN and infinity in `data`"
+        )
+    if best.loss >= start_loss:
+        notes.append(
+            "No recipe lowered the held-out loss: more `seconds` tell more."
+        )
+    if missed:
+        notes.append(
+            f"There was no time for {', '.join(missed)}: more `seconds` "
+            "try more."
+        )
+    advice = Advice(
+        tuple(trials), best, start_loss, config, own_optimizer, tuple(notes)
+    )
+    if verbose:
+        print(advice)
+    return advice
+
+
+def _shared_config(head, num_sampled):
+    """What the model's head hands to the others, a dict of arguments."""
+    given, name = head.get_config(), type(head).__name__
+    if name not in _OWN_HEADS or given["loss"] != "softmax":
+        raise ValueError(
+            "`model` must end in a FullSoftmax, SampledSoftmax, "
+            'SelectiveSoftmax or LSHSoftmax with loss="softmax", which '
+            f"`advise` compares. Received: a {name} with "
+            f'loss="{given["loss"]}"'
+        )
+    sampled = check_num_sampled(num_sampled) or given.get("num_sampled")
+    return {**{name: given[name] for name in _KEPT}, "num_sampled": sampled}
+
+
+def _copied_optimizer(model):
+    """Configuration of the model's optimizer or None, and a list of notes."""
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is None:
+        return None, []
+    try:
+        if isinstance(optimizer, MultiOptimizer):
+            raise NotImplementedError  # It names layers of this model.
+        config = keras.optimizers.serialize(optimizer)
+        keras.optimizers.deserialize(config)
+    except (NotImplementedError, TypeError, ValueError):
+        name = type(optimizer).__name__
+        return None, [f"{name} was not tried: it cannot be copied."]
+    # The first recipe may be the same.
+    first = HeadAdam(_RATES[0], name=optimizer.name)
+    is_first = config == keras.optimizers.serialize(first)
+    return None if is_first else config, []
 
 
 class _Timer(keras.callbacks.Callback):
@@ -365,10 +360,6 @@ class _Timer(keras.callbacks.Callback):
             self.seconds = now - self._begin
         is_over = self.steps > _UNTIMED and self.seconds >= self.limit
         self.model.stop_training = is_over or not self.is_finite
-
-
-def _loss_of(trial):
-    return trial.loss
 
 
 def _class_vectors(head):
@@ -402,14 +393,6 @@ def _rate_text(rate):
     return f"HeadAdam({f'{rate:.0e}'.replace('e-0', 'e-')})"
 
 
-def _check_labels(labels, head):
-    """Raises ValueError for what `fit` refuses, before anything is trained."""
-    labels = as_ids("data", labels)
-    error = labels.size and range_error("data", labels, head.num_classes)
-    if error:
-        raise ValueError(error)
-
-
 def _split(data, batch_size):
     """Training batches without an end, and held-out batches."""
     if isinstance(data, tf.data.Dataset):
@@ -428,8 +411,8 @@ def _split(data, batch_size):
                 f"Received: {held_out}"
             )
         return train.repeat(), data.take(held_out)
-    x, y = arrays = pair_of_arrays(data)
-    count = len(y)
+    arrays = labelled_arrays("data", data)
+    count = len(arrays[1])
     if count < _HELD_OUT:
         raise ValueError(
             f"`data` must have at least {_HELD_OUT} rows. Received: {count}"

@@ -61,12 +61,15 @@ def check(
             f"loss=head.loss). Received: {model.name!r}"
         )
     found = [
-        _rounding(head, model),
         _dense_updates(head, model.optimizer),
         _full_output(head, model),
         _class_weight(labels, class_weight),
         _range(head, labels),
     ]
+    try:
+        class_matrix.check_rounded(head.trainable_variables, model.optimizer)
+    except ValueError as error:
+        found.insert(0, str(error))
     return [problem for problem in found if problem is not None]
 
 
@@ -113,22 +116,11 @@ def _class_weight(labels, class_weight):
     )
 
 
-def _rounding(head, model):
-    """Why the optimizer cannot move bfloat16 class vectors, or None."""
-    try:
-        class_matrix.check_rounded(head.trainable_variables, model.optimizer)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 def range_error(name: str, labels: np.ndarray, num_classes: int) -> str | None:
-    """What is wrong with ids that no class has, or None.
+    """What is wrong with ids that no class has, or None; -1 is padding.
 
-    Args:
-        name: str, the argument that the message names.
-        labels: int64 array of any shape, not empty; -1 is padding.
-        num_classes: int.
+    `labels` is an int64 array of any shape, not empty. The message names the
+    argument `name`.
     """
     least, most = int(labels.min()), int(labels.max())
     if least >= -1 and most < num_classes:
@@ -144,8 +136,11 @@ def range_error(name: str, labels: np.ndarray, num_classes: int) -> str | None:
 def _dense_updates(head, optimizer):
     """Plain SGD moves the touched rows alone; Keras' others move all rows."""
     numbers = sum(int(np.prod(v.shape)) for v in head.trainable_variables)
-    is_large = head.is_sampled and numbers >= _LARGE_MATRIX
-    if not is_large or not _is_dense(optimizer):
+    # A LossScaleOptimizer has an inner optimizer.
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    is_plain = type(inner) is keras.optimizers.SGD and not inner.momentum
+    moves_touched = getattr(inner, "rounds_bfloat16_rows", False) or is_plain
+    if not head.is_sampled or numbers < _LARGE_MATRIX or moves_touched:
         return None
     return (
         f"{type(optimizer).__name__} updates all {head.num_classes:,} classes "
@@ -155,22 +150,12 @@ def _dense_updates(head, optimizer):
     )
 
 
-def _is_dense(optimizer):
-    """Whether a step costs as much as the head has classes."""
-    # A LossScaleOptimizer has an inner optimizer.
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if getattr(optimizer, "rounds_bfloat16_rows", False):
-        return False
-    is_sgd = type(optimizer) is keras.optimizers.SGD
-    return not is_sgd or bool(optimizer.momentum)
-
-
 def _full_output(head, model):
     """A training step computes `y_pred` only where a metric reads it."""
     if not head.is_sampled:
         return None
     names = [
-        _name_of(metric)
+        getattr(metric, "name", getattr(metric, "__name__", str(metric)))
         for metric in metrics_of(model, head.name)
         if getattr(metric, "reads_y_pred", True)
     ]
@@ -183,10 +168,3 @@ def _full_output(head, model):
         "k=1), which ranks the label among the classes of the step, or "
         "evaluate on validation data only."
     )
-
-
-def _name_of(metric):
-    for name in ("name", "__name__"):
-        if hasattr(metric, name):
-            return getattr(metric, name)
-    return str(metric)

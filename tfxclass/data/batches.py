@@ -1,11 +1,11 @@
 """Data as `fit` takes them, batch by batch."""
 
+import itertools
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_array
@@ -15,70 +15,67 @@ from tfxclass.checks import check_positive_int
 class Batches:
     """Batches of arrays, of a `tf.data.Dataset` or a `keras.utils.PyDataset`.
 
-    Args:
-        name: str, of the argument, for errors.
-        data: `tf.data.Dataset` or `PyDataset` of batches `(x, y)` or `(x, y,
-            sample_weight)`, or a tuple or list of such arrays; each may be a
-            structure of arrays.
-        batch_size: int, rows in a batch of arrays.
-
-    Attributes:
-        count: int, number of batches, or None where it is not known.
-
-    Raises:
-        ValueError: something else, data without labels or batches, or arrays
-            of different lengths.
+    Batches are `(x, y)` or `(x, y, sample_weight)`, where x may be a structure
+    of arrays. Arrays come `batch_size` rows at a time. A ValueError about other
+    data names the argument `name`. `count` is the number of batches, or None
+    where it is not known.
     """
 
     def __init__(self, name: str, data: Any, batch_size: int) -> None:
         batch_size = check_positive_int("batch_size", batch_size)
         if isinstance(data, (tuple, list)):
-            data = _of_arrays(name, tuple(data), batch_size)
+            data = tf.data.Dataset.from_tensor_slices(
+                labelled_arrays(name, data)
+            ).batch(batch_size)
         self._data = data
         if isinstance(data, tf.data.Dataset):
-            _check_elements(name, data.element_spec)
-            count = int(data.cardinality())
+            element, count = data.element_spec, int(data.cardinality())
             self.count = count if count >= 0 else None
         elif isinstance(data, keras.utils.PyDataset):
-            self.count = data.num_batches
-            _check_elements(name, data[0])
+            element, self.count = data[0], data.num_batches
         else:
             raise ValueError(_wanted(name, type(data).__name__))
+        # The elements must be `(x, y)` or `(x, y, weight)`.
+        is_pair = isinstance(element, (tuple, list)) and len(element) in (2, 3)
+        shape = getattr(element[1], "shape", None) if is_pair else None
+        if shape is None or tf.TensorShape(shape).rank == 0:
+            raise ValueError(_wanted(name, f"elements {element}"))
 
-    def after(self, skipped: int) -> Iterator[Any]:
-        """Iterator over the batches behind the first `skipped`."""
+    def __iter__(self) -> Iterator[Any]:
         if isinstance(self._data, tf.data.Dataset):
-            return iter(self._data.skip(skipped))
-        return self._from(skipped)
-
-    def _from(self, number):
-        while self.count is None or number < self.count:
-            yield tuple(self._data[number])
-            number += 1
+            return iter(self._data)
+        endless = itertools.count()
+        numbers = endless if self.count is None else range(self.count)
+        return (tuple(self._data[number]) for number in numbers)
 
 
-def _of_arrays(name, arrays, batch_size):
-    if arrays and arrays[-1] is None:
-        arrays = arrays[:-1]
-    if len(arrays) not in (2, 3):
-        raise ValueError(_wanted(name, f"{len(arrays)} arrays"))
-    arrays = as_arrays(name, arrays)
-    sizes = {_length(name, x) for x in tf.nest.flatten(arrays)}
+def labelled_arrays(name: str, data: Any) -> tuple[Any, ...]:
+    """`(x, y)` or `(x, y, weight)` as arrays of one length; or ValueError."""
+    if not isinstance(data, (tuple, list)):
+        raise ValueError(_wanted(name, type(data).__name__))
+    if data and data[-1] is None:
+        data = data[:-1]
+    if len(data) not in (2, 3):
+        raise ValueError(_wanted(name, f"{len(data)} arrays"))
+    arrays = as_arrays(name, tuple(data))
+    sizes = set()
+    for array in tf.nest.flatten(arrays):
+        if len(array.shape) == 0:
+            raise ValueError(_wanted(name, f"a single value, {array!r}"))
+        sizes.add(int(array.shape[0]))
     if len(sizes) > 1:
         raise ValueError(
             f"`{name}` must have arrays of the same length. Received: "
             f"{', '.join(map(str, sorted(sizes)))} rows."
         )
-    return tf.data.Dataset.from_tensor_slices(arrays).batch(batch_size)
+    return arrays
 
 
 def as_arrays(name: str, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Inputs, labels and weights as NumPy arrays and tensors.
+    """Inputs, and labels and weights if given, as NumPy arrays and tensors.
 
-    Args:
-        name: str, of the argument, for errors.
-        arrays: the inputs, and what else there is: arrays, tensors, lists,
-            tuples and Series. Inputs may be a structure of them.
+    They may be arrays, tensors, lists, tuples and Series; inputs may be a
+    structure of them.
     """
     inputs, *others = arrays
     others = [_as_array(name, x) for x in others]
@@ -90,23 +87,6 @@ def as_arrays(name: str, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
                 "fill missing values, with -1 in labels"
             )
     return _as_inputs(name, inputs), *others
-
-
-def pair_of_arrays(data: Any) -> tuple[Any, Any]:
-    """`(x, y)` as NumPy arrays and tensors; ValueError for other data."""
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise ValueError(
-            "`data` must be (x, y) or a tf.data.Dataset of such batches. "
-            f"Received: {type(data).__name__}"
-        )
-    arrays = as_arrays("data", tuple(data))
-    sizes = {x.shape[0] for x in tf.nest.flatten(arrays) if len(x.shape)}
-    if len(sizes) != 1 or sizes == {0}:
-        raise ValueError(
-            "`data` must have the same number of rows in x and y, at least "
-            f"one. Received: {sorted(sizes)}"
-        )
-    return arrays
 
 
 def _as_inputs(name, data):
@@ -123,23 +103,6 @@ def _as_inputs(name, data):
 
 def _as_array(name, data):
     return data if tf.is_tensor(data) else as_array(name, data)
-
-
-def _length(name, array):
-    shape = np.shape(array) if not hasattr(array, "shape") else array.shape
-    if len(shape) == 0:
-        raise ValueError(_wanted(name, f"a single value, {array!r}"))
-    return int(shape[0])
-
-
-def _check_elements(name, element):
-    """Checks that the elements are `(x, y)` or `(x, y, weight)`."""
-    found = f"elements {element}"
-    if not isinstance(element, (tuple, list)) or len(element) not in (2, 3):
-        raise ValueError(_wanted(name, found))
-    shape = getattr(element[1], "shape", None)
-    if shape is None or tf.TensorShape(shape).rank == 0:
-        raise ValueError(_wanted(name, found))
 
 
 def _wanted(name, received):

@@ -38,7 +38,13 @@ class Passes:
 
     def element(self, i: int) -> tuple[np.ndarray, np.ndarray] | None:
         """The i-th element, or None past the last one."""
-        generator = self._take(i)
+        with self._lock:
+            positions = [position for position, _ in self._waiting]
+            generator = None
+            if i in positions:
+                _, generator = self._waiting.pop(positions.index(i))
+        if generator is None:
+            generator = itertools.islice(self._make(), i, None)
         element = next(generator, None)
         if element is not None:
             with self._lock:
@@ -46,26 +52,14 @@ class Passes:
                 del self._waiting[:-_MOST_WAITING]
         return element
 
-    def _take(self, i):
-        with self._lock:
-            for at, (position, generator) in enumerate(self._waiting):
-                if position == i:
-                    del self._waiting[at]
-                    return generator
-        generator = self._make()
-        next(itertools.islice(generator, i, i), None)
-        return generator
-
 
 def dataset_of(
     make: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]],
 ) -> tf.data.Dataset:
     """Dataset of the pairs that `make()` yields, the same ones each time.
 
-    Args:
-        make: function that returns a generator of `(int64 array [n], object
-            array [n] of bytes)`. A ValueError in it becomes an
-            `InvalidArgumentError`.
+    They are `(int64 array [n], object array [n] of bytes)`. A ValueError of the
+    generator becomes an `InvalidArgumentError`.
     """
     passes = Passes(make)
 
@@ -76,18 +70,10 @@ def dataset_of(
         return True, *found
 
     def read(i):
-        is_there, numbers, lines = tf.numpy_function(
-            element, [i], (tf.bool, tf.int64, tf.string)
-        )
-        return (
-            tf.ensure_shape(is_there, []),
-            tf.ensure_shape(numbers, [None]),
-            tf.ensure_shape(lines, [None]),
-        )
+        found = tf.numpy_function(element, [i], (tf.bool, tf.int64, tf.string))
+        shapes = ([], [None], [None])
+        return tuple(tf.ensure_shape(*pair) for pair in zip(found, shapes))
 
-    return (
-        tf.data.Dataset.counter()
-        .map(read)
-        .take_while(lambda is_there, numbers, lines: is_there)
-        .map(lambda is_there, numbers, lines: (numbers, lines))
-    )
+    dataset = tf.data.Dataset.counter().map(read)
+    dataset = dataset.take_while(lambda is_there, numbers, lines: is_there)
+    return dataset.map(lambda is_there, numbers, lines: (numbers, lines))

@@ -5,8 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.data.batches import Batches
-from tfxclass.data.batches import as_arrays
+from tfxclass.data.batches import labelled_arrays
 from tfxclass.types import Data
 
 # Seed for arrays: equal in all workers, and in each start of a job.
@@ -16,15 +15,8 @@ _SEED = 0
 def as_datasets(name: str, data: Any, batch_size: int, shuffle: bool) -> Data:
     """A `tf.data.Dataset` of global batches, or a function of the epoch.
 
-    Args:
-        name: str, of the argument, for errors.
-        data: `tf.data.Dataset`, a function that returns one, or a tuple or
-            list of arrays `(x, y)` or `(x, y, sample_weight)`.
-        batch_size: int, rows in a global batch of arrays.
-        shuffle: whether arrays come in a new order in each epoch.
-
-    Raises:
-        ValueError: something else.
+    Arrays `(x, y)` or `(x, y, sample_weight)` come `batch_size` rows at a time,
+    with `shuffle` in a new order in each epoch.
     """
     batch_size = check_positive_int("batch_size", batch_size)
     if isinstance(data, tf.data.Dataset) or callable(data):
@@ -35,8 +27,7 @@ def as_datasets(name: str, data: Any, batch_size: int, shuffle: bool) -> Data:
             "tf.data.Dataset, or a function that takes the number of an epoch "
             f"and returns a dataset. Received: {type(data)}"
         )
-    Batches(name, data, batch_size)  # its errors
-    arrays = as_arrays(name, tuple(x for x in data if x is not None))
+    arrays = labelled_arrays(name, data)
     arrays = tf.nest.map_structure(tf.convert_to_tensor, arrays)
     rows = tf.nest.flatten(arrays)[0].shape[0]
     order = tf.data.Dataset.range(rows)

@@ -38,7 +38,7 @@ def class_means(
     counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
     sums: list[np.ndarray] = []
     all_batches = progress.progress_iter(
-        batches.after(0), "Computing the features of batches", batches.count
+        batches, "Computing the features of batches", batches.count
     )
     for batch in all_batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
