@@ -105,12 +105,13 @@ def recover(
     """
     inputs, features, head = encoder_of(model)
     check_choice("method", method, ("step", "dual", "lift"))
-    if not _is_recoverable(head):
+    similarity = getattr(head, "similarity", "dot")
+    if not isinstance(head, _HEADS) or similarity != "dot":
         raise ValueError(
             "`model` must end in a ProjectedSoftmax or an "
             'AdaptiveProjectedSoftmax with similarity="dot". Received: '
             f"{type(head).__name__} {head.name!r} with similarity="
-            f"{getattr(head, 'similarity', 'dot')!r}."
+            f"{similarity!r}."
         )
     given = inputs_as_given(model, inputs)
     if method == "lift":
@@ -125,7 +126,7 @@ def recover(
     encoder = keras.Model(given, features)
     batches = Batches("dataset", dataset, size)
     bar = keras.utils.Progbar(batches.count, verbose=verbose)
-    for number, batch in enumerate(batches.after(0), 1):
+    for number, batch in enumerate(batches, 1):
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         sums.add(encoder(x, training=False), y, weight)
         bar.update(number)
@@ -141,11 +142,6 @@ def recover(
             print(report)
     del sums  # It is as large as the class matrix.
     return keras.Model(given, _full_head(head, kernel)(features))
-
-
-def _is_recoverable(head):
-    similarity = getattr(head, "similarity", "dot")
-    return isinstance(head, _HEADS) and similarity == "dot"
 
 
 def _full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:

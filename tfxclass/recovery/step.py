@@ -92,17 +92,15 @@ def recovered_by_step(sums: RecoverySums) -> tuple[np.ndarray, Report]:
     """
     sums.settle()
     sums.check_rows()
-    search = _Search(sums)
-    report = search.report()
-    step = report.step
+    inverses = _inverses(sums)
+    report = _search(sums, inverses)
+    eta, mu, q, keep = report.step
     kernel = np.empty(sums.kernel.shape, np.float32)
     for at, rows in lifted_blocks(sums.head):
-        kernel[at] = rows * np.float32(step.keep)
-        if step.eta:
-            moves = sums.kernel[at] * search.factors(step.q, at)
-            kernel[at] += np.float32(step.eta) * (
-                moves @ search.inverses[step.mu]
-            )
+        kernel[at] = rows * np.float32(keep)
+        if eta:
+            moves = sums.kernel[at] * _factors(sums, q, at)
+            kernel[at] += np.float32(eta) * (moves @ inverses[mu])
     return kernel, report
 
 
@@ -129,128 +127,111 @@ def row_blocks(count: int, dim: int) -> Iterator[slice]:
         yield slice(start, min(start + size, count))
 
 
-class _Search:
-    """Looks for the step with the least loss of the held-out rows."""
+def _inverses(sums):
+    """Inverses of `S + mu I` by mu, float32."""
+    moments = sums.moments / sums.total_weight
+    mean = float(np.trace(moments)) / len(moments)
+    # Features that are all zero leave nothing to divide by.
+    ridges = [ridge * mean for ridge in _RIDGES] if mean > 0 else [1.0]
+    identity = np.eye(len(moments))
+    return {
+        mu: np.linalg.inv(moments + mu * identity).astype(np.float32)
+        for mu in ridges
+    }
 
-    def __init__(self, sums):
-        self.sums = sums
-        moments = sums.moments / sums.total_weight
-        mean = float(np.trace(moments)) / len(moments)
-        # Features that are all zero leave nothing to divide by.
-        ridges = [ridge * mean for ridge in _RIDGES] if mean > 0 else [1.0]
-        identity = np.eye(len(moments))
-        #: Inverses of `S + mu I` by mu.
-        self.inverses = {
-            mu: np.linalg.inv(moments + mu * identity).astype(np.float32)
-            for mu in ridges
-        }
 
-    def factors(self, q, at=slice(None)):
-        """float32 `[size, 1]`: with them, the sums become G / (p + q)."""
-        found = 1 / (self.sums.counts[at] + q * self.sums.total_weight)
-        return found.astype(np.float32)[:, np.newaxis]
+def _factors(sums, q, at):
+    """float32 `[size, 1]`: with them, the sums become G / (p + q)."""
+    found = 1 / (sums.counts[at] + q * sums.total_weight)
+    return found.astype(np.float32)[:, np.newaxis]
 
-    def report(self):
-        rows = self._labelled()
-        if rows is None:
-            return Report(Step(0.0), np.nan, np.nan, 0)
-        self._warn_of_lone(rows.ids)
-        num_classes = self.sums.head.num_classes
-        count = _within(_COARSE, _COARSE_LOGITS // num_classes)
-        some = np.linspace(0, len(rows.weights) - 1, count).astype(int)
-        some = rows.at(np.unique(some))
-        kept = [Step(0.0, min(self.inverses), keep=keep) for keep in _KEEPS]
-        keep = self._best(some, kept).keep
-        shares = [share / num_classes for share in _SHARES]
-        keeps = dict.fromkeys((1.0, keep))
-        grid = itertools.product(_LENGTHS, self.inverses, shares, keeps)
-        best = self._best(some, [Step(*one) for one in grid])
-        steps = [best._replace(eta=0.0, keep=1.0)]
-        steps += [best._replace(eta=best.eta * factor) for factor in _FINER]
-        found = self._losses(rows, steps)
-        step = steps[int(np.argmin(found))]
-        return Report(step, found.min(), found[0], len(rows.weights))
 
-    def _labelled(self):
-        """Held-out rows that have a label and a weight, or None."""
-        rows = self.sums.held_out
-        if rows is None:
-            return None
-        counts = (rows.weights > 0) & (rows.ids >= 0).any(axis=1)
-        return rows.at(counts) if counts.any() else None
+def _search(sums, inverses):
+    """`Report` of the step with the least loss of the held-out rows."""
+    rows = sums.held_out
+    if rows is not None:
+        rows = rows.at((rows.weights > 0) & (rows.ids >= 0).any(axis=1))
+    if rows is None or not len(rows.ids):
+        return Report(Step(0.0), np.nan, np.nan, 0)
+    seen = (rows.ids >= 0) & (sums.counts[rows.ids] > 0)
+    lone = len(seen) - np.count_nonzero(seen.any(axis=1))
+    if 2 * lone > len(seen):
+        warnings.warn(
+            f"{lone} of the {len(seen)} held-out examples are the only ones "
+            "of their class. A step cannot help them, so it will be too "
+            "short. Give two or more examples for each class.",
+            stacklevel=2,
+        )
 
-    def _warn_of_lone(self, ids):
-        """Warns if most held-out rows are alone in their class."""
-        seen = (ids >= 0) & (self.sums.counts[ids] > 0)
-        lone = len(ids) - np.count_nonzero(seen.any(axis=1))
-        if 2 * lone > len(ids):
-            warnings.warn(
-                f"{lone} of the {len(ids)} held-out examples are the only "
-                "ones of their class. A step cannot help them, so it will be "
-                "too short. Give two or more examples for each class.",
-                stacklevel=2,
-            )
+    def best(steps):
+        return steps[int(np.argmin(_losses(sums, inverses, some, steps)))]
 
-    def _best(self, rows, steps):
-        return steps[int(np.argmin(self._losses(rows, steps)))]
+    num_classes = sums.head.num_classes
+    count = _within(_COARSE, _COARSE_LOGITS // num_classes)
+    some = np.linspace(0, len(rows.weights) - 1, count).astype(int)
+    some = rows.at(np.unique(some))
+    keep = best([Step(0.0, min(inverses), keep=keep) for keep in _KEEPS]).keep
+    shares = [share / num_classes for share in _SHARES]
+    keeps = dict.fromkeys((1.0, keep))
+    grid = itertools.product(_LENGTHS, inverses, shares, keeps)
+    found = best([Step(*one) for one in grid])
+    steps = [found._replace(eta=0.0, keep=1.0)]
+    steps += [found._replace(eta=found.eta * factor) for factor in _FINER]
+    losses = _losses(sums, inverses, rows, steps)
+    step = steps[int(np.argmin(losses))]
+    return Report(step, losses.min(), losses[0], len(rows.weights))
 
-    def _losses(self, rows, steps):
-        """Mean cross-entropy of the rows after each step; infinity for NaN.
 
-        Logits after a step are products of the short features and class
-        vectors side by side with those of the step.
-        """
-        found = np.zeros(len(steps))
-        features = tf.constant(rows.features)
-        parts = self.sums.head.parts(features)
-        moved = {
-            mu: tf.matmul(features, self.inverses[mu])
-            for mu in {step.mu for step in steps}
-        }
-        for q in {step.q for step in steps}:
-            chosen = [i for i, step in enumerate(steps) if step.q == q]
-            found[chosen] = self._losses_of(
-                q, [steps[i] for i in chosen], parts, moved, rows
-            )
-        return np.where(np.isfinite(found), found, np.inf)
+def _losses(sums, inverses, rows, steps):
+    """Mean cross-entropy of the rows after each step; infinity for NaN.
 
-    def _losses_of(self, q, steps, parts, moved, rows):
-        """`_losses` of steps with the same q."""
-        of_parts = [self._with_step(part.whole(), q) for _, part in parts]
-        at_once, found = max(_ROWS_AT_ONCE // len(rows.weights), 1), []
-        for start in range(0, len(steps), at_once):
-            some = steps[start : start + at_once]
+    Logits after a step are products of the short features and class vectors
+    side by side with those of the step.
+    """
+    losses = np.zeros(len(steps))
+    features = tf.constant(rows.features)
+    parts = sums.head.parts(features)
+    moved = {
+        mu: tf.matmul(features, inverses[mu])
+        for mu in {step.mu for step in steps}
+    }
+    at_once = max(_ROWS_AT_ONCE // len(rows.weights), 1)
+    for q in {step.q for step in steps}:
+        widened = [_with_step(sums, part.whole(), q) for _, part in parts]
+        chosen = [i for i, step in enumerate(steps) if step.q == q]
+        for start in range(0, len(chosen), at_once):
+            some = chosen[start : start + at_once]
             after = [
-                (_side_by_side(x, moved, some), of_part)
-                for (x, _), of_part in zip(parts, of_parts)
+                (_side_by_side(x, moved, [steps[i] for i in some]), part)
+                for (x, _), part in zip(parts, widened)
             ]
             ids = np.tile(rows.ids, (len(some), 1))
-            losses = cross_entropy(after, uniform_targets(ids)).numpy()
-            losses = losses.reshape(len(some), -1)
-            found.append(np.average(losses, axis=1, weights=rows.weights))
-        return np.concatenate(found)
+            each = cross_entropy(after, uniform_targets(ids)).numpy()
+            each = each.reshape(len(some), -1)
+            losses[some] = np.average(each, axis=1, weights=rows.weights)
+    return np.where(np.isfinite(losses), losses, np.inf)
 
-    def _with_step(self, part, q):
-        """Class vectors of a part and of a step, side by side."""
-        at = slice(part.first, part.first + part.num_classes)
-        short = bfloat16_rows.widen(part.kernel).numpy()
-        width = short.shape[1]
-        kernel = np.empty((len(short), width + self.sums.kernel.shape[1]), "f4")
-        kernel[:, :width] = short
-        np.multiply(
-            self.sums.kernel[at], self.factors(q, at), kernel[:, width:]
-        )
-        kernel = tf.constant(kernel)
-        return part._replace(kernel=kernel, bfloat16_products=False)
+
+def _with_step(sums, part, q):
+    """Class vectors of a part and of a step, side by side."""
+    at = slice(part.first, part.first + part.num_classes)
+    short = bfloat16_rows.widen(part.kernel).numpy()
+    width = short.shape[1]
+    kernel = np.empty((len(short), width + sums.kernel.shape[1]), "f4")
+    kernel[:, :width] = short
+    np.multiply(sums.kernel[at], _factors(sums, q, at), kernel[:, width:])
+    return part._replace(kernel=tf.constant(kernel), bfloat16_products=False)
 
 
 def _side_by_side(short, moved, steps):
     """Queries of all steps: short features, and features moved by the step."""
-    found = [
-        tf.concat([step.keep * short, step.eta * moved[step.mu]], axis=1)
-        for step in steps
-    ]
-    return tf.concat(found, axis=0)
+    return tf.concat(
+        [
+            tf.concat([step.keep * short, step.eta * moved[step.mu]], axis=1)
+            for step in steps
+        ],
+        axis=0,
+    )
 
 
 def _within(bounds, number):

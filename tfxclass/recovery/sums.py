@@ -1,14 +1,19 @@
 """The sums of one pass over the data, and the paper's dual of them."""
 
 import warnings
+from typing import NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.recovery.rows import Rows
-from tfxclass.recovery.rows import rows_of
+from tfxclass.core.forward import check_weight_shape
+from tfxclass.core.forward import flatten
+from tfxclass.core.forward import mask_of
+from tfxclass.core.forward import row_weights
+from tfxclass.core.targets import uniform_targets
+from tfxclass.layers import head_step
 from tfxclass.rows import search
 from tfxclass.rows.best import merge
 from tfxclass.rows.blocks import Blocks
@@ -19,18 +24,52 @@ from tfxclass.types import Labels
 _HELD_OUT_SHARE = 0.1
 
 
+class Rows(NamedTuple):
+    """Features `[n, dim]`, distinct labels `[n, p]`, and weights `[n]`."""
+
+    features: np.ndarray
+    ids: np.ndarray
+    weights: np.ndarray
+
+    def at(self, chosen: np.ndarray) -> "Rows":
+        """The rows of a bool mask `[n]`, or of positions."""
+        return Rows(*(values[chosen] for values in self))
+
+
+def _rows_of(head, features, labels, sample_weight):
+    """`Rows` of a batch as `fit` has it: positions of sequences are rows."""
+    targets, mask = head_step.targets(head, features, labels), mask_of(features)
+    features = tf.convert_to_tensor(features)
+    if sample_weight is None:
+        sample_weight = tf.ones(tf.shape(features)[:-1])
+    sample_weight = tf.convert_to_tensor(sample_weight)
+    check_weight_shape(sample_weight, features.shape[:-1])
+    weights = row_weights(sample_weight, features)
+    if mask is not None:
+        weights = tf.where(tf.reshape(mask, [-1]), weights, 0.0)
+    return Rows(flatten(features).numpy(), targets.ids.numpy(), weights.numpy())
+
+
+def _joined(first, second):
+    """Two `Rows` after each other, labels padded to the same width."""
+    width = max(first.ids.shape[1], second.ids.shape[1])
+    ids = [
+        np.pad(ids, [[0, 0], [0, width - ids.shape[1]]], constant_values=-1)
+        for ids in (first.ids, second.ids)
+    ]
+    return Rows(
+        np.concatenate([first.features, second.features]),
+        np.concatenate(ids),
+        np.concatenate([first.weights, second.weights]),
+    )
+
+
 class RecoverySums:
     """What one pass over the data adds up, and the rows that it holds out.
 
     Each row gets a random key in [0, 1). The rows with the smallest keys, all
-    below 0.1, are held out, whatever the order of the data. The sums leave
-    them out.
-
-    Args:
-        head: a built `ProjectedSoftmax` or `AdaptiveProjectedSoftmax`.
-        num_sampled: int, see `recover`.
-        max_held_out: int, largest number of rows that are held out.
-        seed: int, for the sampled classes and the rows that are held out.
+    below 0.1 and at most `max_held_out`, are held out, whatever the order of
+    the data. The sums leave them out. `num_sampled` is as in `recover`.
 
     Attributes:
         kernel: float32 array `[num_classes, dim]`, `(Y - P)^T X` so far, each
@@ -69,18 +108,12 @@ class RecoverySums:
         labels: Labels,
         sample_weight: Array | None = None,
     ) -> None:
-        """Adds a batch.
+        """Adds a batch as `fit` has it, `[batch, dim]` or `[batch, time, dim]`.
 
-        Args:
-            features: float `[batch, dim]`, or `[batch, time, dim]`.
-            labels: as in `fit`; a row without any adds nothing but its weight.
-            sample_weight: float `[batch]` (or `[batch, time]`), or None.
-
-        Raises:
-            ValueError: NaN or infinity in features, weights or logits; the
-                sums are as they were.
+        A row without labels adds nothing but its weight. After a ValueError
+        about numbers that are not finite, the sums are as they were.
         """
-        rows = rows_of(self.head, features, labels, sample_weight)
+        rows = _rows_of(self.head, features, labels, sample_weight)
         weighted = rows.features * rows.weights[:, np.newaxis]
         self._check_finite("features or sample weights", weighted)
         keys = self._random.random(len(rows.weights))
@@ -89,7 +122,7 @@ class RecoverySums:
         if is_kept.any():
             kept = rows.at(is_kept)
             before = self.held_out
-            self.held_out = kept if before is None else before.joined(kept)
+            self.held_out = kept if before is None else _joined(before, kept)
             self._keys = np.concatenate([self._keys, keys[is_kept]])
         if len(self._keys) > 2 * self._max_held_out:
             self.settle()
@@ -179,38 +212,38 @@ class RecoverySums:
     def _sum(self, rows):
         if not len(rows.weights):
             return
+        targets = uniform_targets(tf.constant(rows.ids))
         parts = self.head.parts(tf.constant(rows.features))
         # A row's dual times its weight: the same as its features.
         weighted = rows.features * rows.weights[:, np.newaxis]
+        labelled = weighted * targets.is_labelled[:, tf.newaxis]
         if self.num_sampled is None:
-            self._subtract_all(parts, rows, weighted)
+            self._subtract_all(parts, labelled)
         else:
-            self._subtract_sampled(parts, rows, weighted)
-        shares = rows.targets.weights.numpy()
+            self._subtract_sampled(parts, rows.ids, labelled)
         row, column = np.nonzero(rows.ids >= 0)
-        ids, shares = rows.ids[row, column], shares[row, column]
+        ids = rows.ids[row, column]
+        shares = targets.weights.numpy()[row, column]
         np.add.at(self.kernel, ids, shares[:, np.newaxis] * weighted[row])
         np.add.at(self.counts, ids, shares * rows.weights[row])
         self.moments += rows.features.T @ weighted
         self.total_weight += float(np.sum(rows.weights, dtype=np.float64))
 
-    def _subtract_all(self, parts, rows, weighted):
+    def _subtract_all(self, parts, weighted):
         """Subtracts `P^T X` of the rows with labels, block by block."""
         found = [search.best_of_rows(x, part, 1) for x, part in parts]
         logsumexp = merge(found, 1).logsumexp
         self._check_finite("logits", logsumexp)
         logsumexp = tf.cast(logsumexp, tf.float32)
-        weighted = weighted * rows.targets.is_labelled[:, tf.newaxis]
         for queries, part in parts:
             blocks = Blocks(queries, part.whole())
-            size = int(blocks.size)
-            for start in range(0, int(blocks.num_classes), size):
+            for start in range(0, int(blocks.num_classes), int(blocks.size)):
                 shares = tf.exp(blocks.logits(start) - logsumexp)
                 added = tf.matmul(shares, weighted, transpose_a=True).numpy()
                 first = part.first + start
                 self.kernel[first : first + len(added)] -= added
 
-    def _subtract_sampled(self, parts, rows, weighted):
+    def _subtract_sampled(self, parts, labels, weighted):
         """Subtracts an estimate of `P^T X` from the labels and a sample.
 
         Sampled classes that are no label stand for all others, so the sum of
@@ -218,7 +251,7 @@ class RecoverySums:
         """
         random = np.random.default_rng([self.seed, self.num_batches])
         ids, log_counts = labels_and_sample(
-            rows.ids, self.num_sampled, len(self.kernel), random
+            labels, self.num_sampled, len(self.kernel), random
         )
         order, logits = [], []
         for queries, part in parts:
@@ -232,7 +265,6 @@ class RecoverySums:
         logits = tf.concat(logits, axis=1) - log_counts
         logsumexp = tf.reduce_logsumexp(logits, axis=1, keepdims=True)
         self._check_finite("logits", logsumexp)
-        weighted = weighted * rows.targets.is_labelled[:, tf.newaxis]
         shares = tf.exp(logits - logsumexp)
         self.kernel[ids] -= tf.matmul(shares, weighted, transpose_a=True)
 
