@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
-from tfxclass.calibration.held_out import HeldOut
 from tfxclass.calibration.held_out import held_out
 from tfxclass.calibration.label_thresholds import SHRINKAGE
 from tfxclass.calibration.label_thresholds import best_thresholds
@@ -21,7 +20,7 @@ from tfxclass.rows import search
 from tfxclass.types import Array
 
 # Range of the temperature; at its ends the data do not determine one.
-LEAST, MOST = 1 / 64, 64.0
+_LEAST, _MOST = 1 / 64, 64.0
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -114,7 +113,7 @@ def calibrate(
         )
     rows = held_out(model, data)
     head = rows.head
-    loss = loss_of(rows)
+    loss = _loss_of(rows)
     before = after = loss(head.answer_temperature)
     if not math.isfinite(before):
         raise ValueError(
@@ -137,7 +136,7 @@ def calibrate(
     )
 
 
-def loss_of(rows: HeldOut) -> Callable[[float], float]:
+def _loss_of(rows):
     """The mean negative log-likelihood of the labels by the temperature."""
     # For probabilities, even if a hinge loss made the logits.
     objective = OBJECTIVES[str(rows.head.activation)]
@@ -164,15 +163,12 @@ def loss_of(rows: HeldOut) -> Callable[[float], float]:
 def fit_temperature(
     loss: Callable[[float], float], tolerance: float = 1e-3
 ) -> float:
-    """Minimizes `loss` to a relative `tolerance`, by golden-section search.
+    """The temperature with the least `loss`, by golden-section search.
 
     The likelihood of softmax and sigmoid is concave in 1 / temperature, so
     there is one such place.
-
-    References:
-        Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
     """
-    low, high = math.log(LEAST), math.log(MOST)
+    low, high = math.log(_LEAST), math.log(_MOST)
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = loss(math.exp(left)), loss(math.exp(right))
     while high - low > tolerance:

@@ -23,10 +23,8 @@ _BATCH = 256
 class HeldOut(NamedTuple):
     """A head, and the rows of which it is asked.
 
-    Attributes:
-        head: the head that ends the model.
-        batches: list of `(features, ids)`: float32 `[rows, dim]`, int64
-            `[rows, p]`, padded with -1. Rows without labels are left out.
+    Batches are `(features, ids)`: float32 `[rows, dim]`, int64 `[rows, p]`,
+    padded with -1. Rows without labels are left out.
     """
 
     head: ClassHead
@@ -56,33 +54,10 @@ def held_out(
 ) -> HeldOut:
     """The rows of `data`; their features are kept, `[rows, dim]` floats.
 
-    Raises:
-        ValueError: no single head, one whose scores are not probabilities of
-            plain logits, or no row with a label.
+    A ValueError is raised for heads whose scores are not probabilities of plain
+    logits, and for data without a label.
     """
     inputs, features, head = encoder_of(model)
-    _check_head(head)
-    encoder = keras.Model(inputs_as_given(model, inputs), features)
-    found = []
-    batches = Batches("data", data, _BATCH)
-    for batch in progress.progress_iter(
-        batches.after(0), "Computing held-out batches", batches.count
-    ):
-        x, y = check_batch(batch)
-        encoded = encoder(x, training=False)
-        ids = head_step.targets(head, encoded, y).ids
-        is_labelled = tf.reduce_any(ids >= 0, axis=1)
-        rows = flatten(encoded)
-        if tf.reduce_any(is_labelled):
-            found.append(
-                tuple(tf.boolean_mask(v, is_labelled) for v in (rows, ids))
-            )
-    if not found:
-        raise ValueError("`data` must have rows with labels. Received: none.")
-    return HeldOut(head, found)
-
-
-def _check_head(head):
     if not isinstance(head, ClassHead) or not head.has_plain_logits:
         raise ValueError(
             "Calibration needs a head with one class vector for each class, "
@@ -93,3 +68,19 @@ def _check_head(head):
             "Calibration needs probabilities. Received: the head "
             f"{head.name!r} with activation=None"
         )
+    encoder = keras.Model(inputs_as_given(model, inputs), features)
+    found = []
+    batches = Batches("data", data, _BATCH)
+    for batch in progress.progress_iter(
+        batches, "Computing held-out batches", batches.count
+    ):
+        x, y = check_batch(batch)
+        encoded = encoder(x, training=False)
+        ids = head_step.targets(head, encoded, y).ids
+        is_labelled = tf.reduce_any(ids >= 0, axis=1)
+        if tf.reduce_any(is_labelled):
+            rows = flatten(encoded)
+            found.append((rows[is_labelled], ids[is_labelled]))
+    if not found:
+        raise ValueError("`data` must have rows with labels. Received: none.")
+    return HeldOut(head, found)
