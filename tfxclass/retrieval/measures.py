@@ -15,12 +15,9 @@ from tfxclass.checks import as_ids
 
 
 def ranks_of(ids: tf.Tensor, labels: tf.Tensor, none: int) -> tf.Tensor:
-    """Ranks of labels among answers, int32 `[rows, p]`.
+    """Ranks of labels `[rows, p]` among answers `[rows, n]`, int32 `[rows, p]`.
 
-    Args:
-        ids: integers `[rows, n]`, best first; -1 is no class.
-        labels: integers `[rows, p]`; -1 is padding.
-        none: int, the rank of padding, and of labels that are no answer.
+    Padding, -1, and labels that are no answer have the rank `none`.
     """
     ids = ids[:, tf.newaxis]
     same = (labels[:, :, tf.newaxis] == ids) & (ids >= 0)
@@ -71,13 +68,7 @@ def gained(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Sums of the gains of labels: among the k best, and of a best ranking.
 
-    Args:
-        ranks: as above.
-        gains: floats `[rows, p]`, 0 for padding.
-        k: int.
-
-    Returns:
-        Two float tensors `[rows]`.
+    `gains` are floats `[rows, p]`, 0 for padding. Both sums are `[rows]`.
     """
     reached = tf.where(ranks < k, gains, tf.zeros_like(gains))
     best = tf.math.top_k(gains, tf.minimum(k, tf.shape(gains)[1])).values
@@ -93,16 +84,9 @@ def as_answers(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Answers and labels as arrays, each id once in a row; or ValueError.
 
-    An answer that names an item twice would count it twice, and measures would
-    be above 1. A repeated label counts once, as in training.
-
-    Args:
-        ids: integers `[rows, n]`, best first, -1 where there are fewer.
-        labels: integers `[rows, p]`, padded with -1.
-
-    Returns:
-        `(ids, labels)`: integers `[rows, n]` and `[rows, p]`, with -1 in place
-        of repeated labels.
+    Ids are `[rows, n]`, best first, and labels `[rows, p]`, both padded with
+    -1. An answer that names an item twice would count it twice, and measures
+    would be above 1. A repeated label becomes -1: it counts once.
     """
     ids, labels = as_ids("ids", ids), as_ids("labels", labels)
     if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):

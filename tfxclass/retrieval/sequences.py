@@ -16,10 +16,8 @@ from tfxclass.checks import check_positive_int
 def as_sequences(name: str, sequences: Any) -> list[Sequence[int]]:
     """Sequences of item ids in their order; ValueError for others.
 
-    Args:
-        name: str, name of the argument.
-        sequences: lists, tuples, arrays or Series, in a list, an array or a
-            Series. The labels of a Series are left out.
+    Lists, tuples, arrays or Series may be in a list, an array or a Series. The
+    labels of a Series are left out.
     """
     if isinstance(sequences, (Mapping, Set)):
         raise ValueError(
@@ -28,8 +26,9 @@ def as_sequences(name: str, sequences: Any) -> list[Sequence[int]]:
         )
     found = as_list(name, sequences, "lists of item ids")
     for number, row in enumerate(found):
-        if not isinstance(row, (list, tuple, np.ndarray)):
-            found[number] = row = _as_row(row)
+        if hasattr(row, "to_list"):
+            # By position: the labels of a Series are no order.
+            found[number] = row = row.to_list()
         if np.ndim(row) != 1 or not _are_ids(row):
             raise ValueError(
                 f"`{name}` must be lists of integer item ids. Received: "
@@ -37,11 +36,6 @@ def as_sequences(name: str, sequences: Any) -> list[Sequence[int]]:
                 "tfxclass.retrieval.number_items(sessions)"
             )
     return found
-
-
-def _as_row(row):
-    """A list of the items of a Series; what is none stays as it is."""
-    return row.to_list() if hasattr(row, "to_list") else row
 
 
 def _are_ids(row):

@@ -11,7 +11,6 @@ from tfxclass.checks import as_list
 from tfxclass.retrieval.sequences import as_sequences
 from tfxclass.retrieval.sequences import next_items
 from tfxclass.retrieval.times import as_times
-from tfxclass.retrieval.times import compared
 
 Sequences = Sequence[Sequence[int]]
 
@@ -113,7 +112,7 @@ def split_sessions(
         )
     sessions = as_sequences("sessions", sessions)
     if times is not None:
-        moments = as_times("times", times).values
+        moments, _ = as_times("times", times)
         _check_times(sessions, moments)
         sessions = [sessions[i] for i in np.argsort(moments, kind="stable")]
     first_test = round(len(sessions) * (1 - test))
@@ -166,18 +165,26 @@ def split_at(
     _check_times(sequences, times)
     for items, moments in zip(sequences, times):
         _check_times(items, as_list("times", moments, "times of items"))
-    found = as_times("times", [each for moments in times for each in moments])
-    limits = [
-        compared("validation_time", validation_time, found),
-        compared("test_time", test_time, found),
-    ]
+    found, kind = as_times("times", [one for row in times for one in row])
+    limits = []
+    for name, limit in [
+        ("validation_time", validation_time),
+        ("test_time", test_time),
+    ]:
+        moments, own_kind = as_times(name, [limit])
+        if own_kind != kind and len(found):
+            raise ValueError(
+                f"`{name}` must be like `times`, which are {kind}. "
+                f"Received: {limit!r}"
+            )
+        limits.append(moments[0])
     if not limits[0] <= limits[1]:
         raise ValueError(
             "`validation_time` must not be after `test_time`. Received: "
             f"validation_time={validation_time}, test_time={test_time}"
         )
     ends = []
-    rows = np.split(found.values, np.cumsum([len(s) for s in sequences])[:-1])
+    rows = np.split(found, np.cumsum([len(s) for s in sequences])[:-1])
     for items, moments in zip(sequences, rows):
         if np.any(moments[1:] < moments[:-1]):
             raise ValueError(

@@ -2,7 +2,6 @@
 
 import datetime
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,52 +13,23 @@ _WANTED = (
 )
 
 
-class Times(NamedTuple):
-    """Points in time that can be compared.
+def as_times(name: str, values: Any) -> tuple[np.ndarray, str]:
+    """Points in time in their order, and their kind; ValueError for others.
 
-    Attributes:
-        values: int64, float64 or datetime64 `[n]`, dates with a time zone in
-            UTC.
-        kind: str, what can be compared with what.
-    """
-
-    values: np.ndarray
-    kind: str
-
-
-def as_times(name: str, values: Any) -> Times:
-    """`values` in their order as `Times`; ValueError for others.
-
-    Args:
-        name: str, the argument that an error names.
-        values: array, list, tuple, or a Series of pandas or polars.
+    Times are int64, float64 or datetime64 `[n]`, dates with a time zone in UTC.
+    Those of one kind, a str, can be compared.
     """
     array = as_array(name, values)
     if array.ndim != 1:
         raise ValueError(
             f"`{name}` must have shape [n]. Received: {array.shape}"
         )
-    if array.dtype.kind not in "iuf":
-        # Of a Series, since its array may not know the time zone.
-        return _dates(name, list(values))
-    if not np.all(np.isfinite(array)):
-        raise _error(name, array[~np.isfinite(array)][0])
-    return Times(array, "numbers")
-
-
-def compared(name: str, value: Any, times: Times) -> Any:
-    """One point in time that can be compared with `times`; or ValueError."""
-    other = as_times(name, [value])
-    if other.kind != times.kind and len(times.values):
-        raise ValueError(
-            f"`{name}` must be like `times`, which are {times.kind}. "
-            f"Received: {value!r}"
-        )
-    return other.values[0]
-
-
-def _dates(name, values):
-    """Dates, or strings of them, as datetime64 and their kind."""
+    if array.dtype.kind in "iuf":
+        if not np.all(np.isfinite(array)):
+            raise _error(name, array[~np.isfinite(array)][0])
+        return array, "numbers"
+    # Of a Series, since its array may not know the time zone.
+    values = list(values)
     found = [_moment(value) for value in values]
     if None in found:
         raise _error(name, values[found.index(None)])
@@ -74,7 +44,7 @@ def _dates(name, values):
     if kind != "dates":
         utc = datetime.timezone.utc
         found = [m.astimezone(utc).replace(tzinfo=None) for m in found]
-    return Times(np.array(found, "datetime64[us]"), kind)
+    return np.array(found, "datetime64[us]"), kind
 
 
 def _moment(value):
