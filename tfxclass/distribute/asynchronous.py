@@ -6,7 +6,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.distribute.steps import Steps
 from tfxclass.types import Data
 
 
@@ -69,7 +68,7 @@ def _recipe(dataset):
     return make
 
 
-class AsynchronousSteps(Steps):
+class AsynchronousSteps:
     """Schedules `model.train_step` on the workers.
 
     A step that a lost worker left is taken by another one. Steps are scheduled
@@ -78,12 +77,12 @@ class AsynchronousSteps(Steps):
     """
 
     is_chief = True
+    #: What TensorFlow raises for a lost process, and what to say of it.
     lost_errors = (tf.errors.UnavailableError,)
     lost_message = "A parameter server was lost, and the variables on it."
 
     def __init__(self, model: keras.Model, max_staleness: int) -> None:
-        super().__init__(model)
-        self.max_staleness = max_staleness
+        self.model, self.max_staleness = model, max_staleness
         strategy = model.distribute_strategy
         self.coordinator = tf.distribute.coordinator.ClusterCoordinator(
             strategy
@@ -122,26 +121,23 @@ class AsynchronousSteps(Steps):
         self.coordinator.schedule(self._train, args=(iterator,))
         self._num_scheduled += 1
         if self._num_scheduled >= self.max_staleness:
-            self.finish()
+            self.wait()
         return True
 
     def test(self, iterator: Iterator[Any]) -> bool:
         batch = next(iterator, None)
         if batch is None:
-            self.finish()
+            self.wait()
             return False
         self.coordinator.schedule(self._test, args=(batch,))
         return True
 
-    def finish(self) -> None:
+    def wait(self) -> None:
         """Waits for the steps under way."""
         self.coordinator.join()
         self._num_scheduled = 0
 
-    def logs(self) -> dict[str, Any]:
-        """The metrics since `reset`, of finished steps."""
-        self.finish()
-        return super().logs()
+    finish = wait
 
 
 class _Passes:

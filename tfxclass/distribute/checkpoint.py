@@ -18,6 +18,8 @@ from tfxclass.types import Path
 
 _PREFIX = "step-"
 _KEPT = 2
+_WEIGHTS, _OTHERS = "model.weights.h5", "others.npz"
+_POSITION = "position.json"
 # What files raise that a power cut left short.
 _BROKEN = (OSError, EOFError, zipfile.BadZipFile, json.JSONDecodeError)
 
@@ -31,12 +33,8 @@ class Checkpoint:
     same folder as the others and renamed when it is complete: a job that is
     killed while it writes goes on from the one before.
 
-    Args:
-        folder: str.
-        model: compiled `keras.Model`.
-        writes: whether this worker writes, as the chief does. The others take
-            part where variables have a value of their own on each replica,
-            which are read by all workers together.
+    The chief alone `writes`. Other workers take part where variables have a
+    value of their own on each replica: all workers read these together.
     """
 
     def __init__(
@@ -49,9 +47,7 @@ class Checkpoint:
     def save(self, number: int, position: Config) -> None:
         """Writes the state after `number` steps; on every worker.
 
-        Args:
-            number: int, steps since the beginning.
-            position: dict for JSON, given back by `restore`.
+        `position` is a dict for JSON, which `restore` gives back.
         """
         if not self.writes:
             self._take_part(position)
@@ -81,16 +77,13 @@ class Checkpoint:
             self._write(folder, position)
 
     def _write(self, folder, position):
-        self.model.save_weights(_weights(folder))
-        np.savez(_others(folder), *self._read_others())
-        with open(_position(folder), "w") as file:
+        self.model.save_weights(os.path.join(folder, _WEIGHTS))
+        np.savez(os.path.join(folder, _OTHERS), *self._read_others())
+        with open(os.path.join(folder, _POSITION), "w") as file:
             json.dump(position, file)
 
     def restore(self) -> Config | None:
-        """Brings back the last state.
-
-        Returns:
-            Its position, or None if there is no state.
+        """Brings back the last state; its position, or None without a state.
 
         Raises:
             ValueError: the state is of another model.
@@ -116,10 +109,10 @@ class Checkpoint:
         return None
 
     def _restore_from(self, folder):
-        with open(_position(folder)) as file:
+        with open(os.path.join(folder, _POSITION)) as file:
             position = json.load(file)
         try:
-            self.model.load_weights(_weights(folder))
+            self.model.load_weights(os.path.join(folder, _WEIGHTS))
             self._restore_others(folder)
         except (ValueError, KeyError) as error:
             raise ValueError(
@@ -130,7 +123,10 @@ class Checkpoint:
     def _restore_others(self, folder):
         others = self._others()
         # np.load leaves a file open that is none.
-        with open(_others(folder), "rb") as file, np.load(file) as values:
+        with (
+            open(os.path.join(folder, _OTHERS), "rb") as file,
+            np.load(file) as values,
+        ):
             if len(values) != len(others):
                 raise ValueError(
                     f"it has {len(values)} states of random generators and "
@@ -164,15 +160,3 @@ class Checkpoint:
 def _is_of_each_replica(variable):
     on_read = tf.VariableSynchronization.ON_READ
     return variable.value.synchronization == on_read
-
-
-def _weights(folder):
-    return os.path.join(folder, "model.weights.h5")
-
-
-def _others(folder):
-    return os.path.join(folder, "others.npz")
-
-
-def _position(folder):
-    return os.path.join(folder, "position.json")

@@ -117,42 +117,47 @@ def fit(
     epochs = check_positive_int("epochs", epochs)
     log_interval = check_positive_int("log_interval", log_interval)
     max_staleness = check_positive_int("max_staleness", max_staleness)
-    _check(model, steps_per_epoch, validation_steps)
-    if checkpoint_interval is not None:
-        checkpoint_interval = check_positive_int(
-            "checkpoint_interval", checkpoint_interval
+    for name, value in [
+        ("steps_per_epoch", steps_per_epoch),
+        ("validation_steps", validation_steps),
+        ("checkpoint_interval", checkpoint_interval),
+    ]:
+        if value is not None:
+            check_positive_int(name, value)
+    _check_model(model)
+    if checkpoint_interval is not None and checkpoint is None:
+        raise ValueError(
+            "`checkpoint_interval` needs `checkpoint`, a folder. "
+            f"Received: checkpoint_interval={checkpoint_interval}"
         )
-        if checkpoint is None:
-            raise ValueError(
-                "`checkpoint_interval` needs `checkpoint`, a folder. "
-                f"Received: checkpoint_interval={checkpoint_interval}"
-            )
-    is_remote = isinstance(
-        model.distribute_strategy, tf.distribute.ParameterServerStrategy
-    )
-    is_of_epochs = callable(dataset) and not isinstance(
-        dataset, tf.data.Dataset
-    )
+    is_of_epochs = callable(dataset)
     dataset = as_datasets("dataset", dataset, batch_size, shuffle)
+    is_continued = steps_per_epoch is not None and not is_of_epochs
+    steps: SynchronousSteps | AsynchronousSteps
+    if isinstance(
+        model.distribute_strategy, tf.distribute.ParameterServerStrategy
+    ):
+        steps = AsynchronousSteps(model, max_staleness)
+        steps_per_epoch = steps_per_epoch or known_length(dataset)
+        if steps_per_epoch is None:
+            raise ValueError(
+                "`steps_per_epoch` is needed with a ParameterServerStrategy "
+                "where the number of batches is not known. Received: "
+                f"{dataset!r}"
+            )
+    else:
+        steps = SynchronousSteps(model)
+    validation = None
     if validation_data is not None:
         validation_data = as_datasets(
             "validation_data", validation_data, batch_size, False
         )
-    is_continued = steps_per_epoch is not None and not is_of_epochs
-    steps: SynchronousSteps | AsynchronousSteps
-    if is_remote:
-        steps = AsynchronousSteps(model, max_staleness)
-        steps_per_epoch = steps_per_epoch or _required_length(dataset)
-    else:
-        steps = SynchronousSteps(model)
+        batches = steps.evaluation_batches(validation_data)
+        validation = batches, validation_steps
     _build(model, dataset)
     saved = None
     if checkpoint is not None:
         saved = Checkpoint(checkpoint, model, steps.is_chief)
-    validation = None
-    if validation_data is not None:
-        batches = steps.evaluation_batches(validation_data)
-        validation = batches, validation_steps
     job = Job(
         model,
         steps,
@@ -163,27 +168,18 @@ def fit(
         saved,
         checkpoint_interval,
     )
-    with steps.explained_failures():
+    try:
         return job.run(dataset, epochs, callbacks, verbose)
+    except steps.lost_errors as error:
+        last_line = error.message.strip().splitlines()[-1]
+        raise RuntimeError(
+            f"{steps.lost_message} Start all processes again: with "
+            "`checkpoint`, training goes on from the last state. "
+            f"TensorFlow says: {last_line}"
+        ) from error
 
 
-def _required_length(dataset):
-    length = known_length(dataset)
-    if length is None:
-        raise ValueError(
-            "`steps_per_epoch` is needed with a ParameterServerStrategy where "
-            f"the number of batches is not known. Received: {dataset!r}"
-        )
-    return length
-
-
-def _check(model, steps_per_epoch, validation_steps):
-    if steps_per_epoch is not None:
-        steps_per_epoch = check_positive_int("steps_per_epoch", steps_per_epoch)
-    if validation_steps is not None:
-        validation_steps = check_positive_int(
-            "validation_steps", validation_steps
-        )
+def _check_model(model):
     if not getattr(model, "compiled", False):
         raise ValueError(
             "`model` must be compiled, e.g. with loss=head.loss. "

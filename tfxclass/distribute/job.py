@@ -1,56 +1,16 @@
 """The epochs of a `fit`: callbacks, validation and states."""
 
 import dataclasses
-from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfxclass.distribute.asynchronous import AsynchronousSteps
 from tfxclass.distribute.checkpoint import Checkpoint
 from tfxclass.distribute.synchronous import SynchronousSteps
 from tfxclass.types import Data
-
-
-class Stream:
-    """One batch after the other, from where a job stands in its data.
-
-    Args:
-        batches: object with `epoch(number, skip)`, an iterator over a pass.
-        is_continued: whether an epoch goes on where the last one ended, and
-            the data begin anew where they end, as in Keras' `fit` with
-            `steps_per_epoch`; else an epoch is a pass.
-    """
-
-    def __init__(self, batches: Any, is_continued: bool) -> None:
-        self._batches = batches
-        self._is_continued = is_continued
-        self.go_to(0, 0)
-
-    def go_to(self, number: int, batch: int) -> None:
-        """The next batch is `batch` of pass `number`."""
-        self.number, self.batch = number, batch
-        self._iterator = None
-
-    def take(self, step: Callable[[Iterator[Any]], bool]) -> bool:
-        """Calls `step(iterator)`; False where the data, or a pass, ended."""
-        while not self._step(step):
-            if not self._is_continued or not self.batch:
-                return False
-            self.go_to(self.number + 1, 0)
-        self.batch += 1
-        return True
-
-    def _step(self, step):
-        if self._iterator is None:
-            self._iterator = self._batches.epoch(self.number, self.batch)
-        return step(self._iterator)
-
-    def end_epoch(self) -> None:
-        if not self._is_continued:
-            self.go_to(self.number + 1, 0)
 
 
 @dataclasses.dataclass
@@ -62,7 +22,9 @@ class Job:
         steps: `SynchronousSteps` or `AsynchronousSteps` of it.
         steps_per_epoch: int, or None for a pass over the data.
         log_interval: int, steps between two readings of the metrics.
-        is_continued: as in `Stream`.
+        is_continued: whether an epoch goes on where the last one ended, and
+            the data begin anew where they end, as in Keras' `fit` with
+            `steps_per_epoch`; else an epoch is a pass.
         validation: `(batches, steps)`, steps an int or None; or None.
         checkpoint: `Checkpoint` or None.
         checkpoint_interval: int, steps between two states, or None.
@@ -86,14 +48,21 @@ class Job:
         callbacks: Sequence[keras.callbacks.Callback] | None,
         verbose: str | int,
     ) -> keras.callbacks.History:
-        batches = self.steps.batches(dataset)
-        self.steps.build(batches)
-        self.stream = Stream(batches, self.is_continued)
-        first, step = self._restore()
+        self.batches = self.steps.batches(dataset)
+        self.steps.build(self.batches)
+        self._go_to(0, 0)
+        first = step = 0
+        restored = self.checkpoint and self.checkpoint.restore()
+        if restored:
+            self.number = restored["number"]
+            self._go_to(restored["pass"], restored["batch"])
+            first, step = restored["epoch"], restored["step"]
         self.callbacks = self._callbacks(callbacks, verbose, epochs, dataset)
         self.model.stop_training = False
         self.callbacks.on_train_begin()
-        self._restore_history()
+        if restored:
+            self.model.history.history = restored["history"]
+            self.model.history.epoch = restored["epochs"]
         logs = {}
         for epoch in range(first, epochs):
             logs = self._epoch(epoch, step)
@@ -106,6 +75,25 @@ class Job:
         )
         self.callbacks.on_train_end(logs)
         return self.model.history
+
+    def _go_to(self, number, batch):
+        """The next batch is `batch` of pass `number` over the data."""
+        self.pass_number, self.batch = number, batch
+        self._iterator = None
+
+    def _train(self):
+        """A training step; False where the data, or a pass, ended."""
+        while True:
+            if self._iterator is None:
+                self._iterator = self.batches.epoch(
+                    self.pass_number, self.batch
+                )
+            if self.steps.train(self._iterator):
+                self.batch += 1
+                return True
+            if not self.is_continued or not self.batch:
+                return False
+            self._go_to(self.pass_number + 1, 0)
 
     def _callbacks(self, callbacks, verbose, epochs, dataset):
         if verbose == "auto":
@@ -122,27 +110,30 @@ class Job:
 
     def _epoch(self, epoch, step):
         if not step:
-            self.steps.reset()
+            self.model.reset_metrics()
         self.callbacks.on_epoch_begin(epoch)
         logs = {}
         while self._is_within(step) and not self.model.stop_training:
             self.callbacks.on_train_batch_begin(step)
-            if not self.stream.take(self.steps.train):
+            if not self._train():
                 break
             step += 1
             self.number += 1
             if step % self.log_interval == 0:
-                logs = self.steps.logs()
+                logs = self._logs()
             self.callbacks.on_train_batch_end(step - 1, logs)
-            self._save_in_epoch(epoch, step)
+            interval = self.checkpoint_interval
+            if interval is not None and self.number % interval == 0:
+                self._save(epoch, step)
         self.steps.finish()
         is_cut = self.model.stop_training and self._is_within(step)
         if self.checkpoint and is_cut:
             self._save(epoch, step)
-        logs = {**self.steps.logs(), **self._validate(epoch)}
+        logs = {**self._logs(), **self._validate(epoch)}
         self.callbacks.on_epoch_end(epoch, logs)
         if not is_cut:
-            self.stream.end_epoch()
+            if not self.is_continued:
+                self._go_to(self.pass_number + 1, 0)
             if self.checkpoint:
                 self._save(epoch + 1, 0)
         return logs
@@ -155,7 +146,7 @@ class Job:
         if self.validation is None:
             return {}
         batches, most = self.validation
-        self.steps.reset()
+        self.model.reset_metrics()
         self.callbacks.on_test_begin()
         iterator, step = batches.epoch(epoch), 0
         while step != most:
@@ -164,41 +155,28 @@ class Job:
                 break
             self.callbacks.on_test_batch_end(step)
             step += 1
-        logs = self.steps.logs()
+        logs = self._logs()
         self.callbacks.on_test_end(logs)
         return {f"val_{name}": value for name, value in logs.items()}
 
-    def _save_in_epoch(self, epoch, step):
-        interval = self.checkpoint_interval
-        if interval is not None and self.number % interval == 0:
-            self._save(epoch, step)
+    def _logs(self):
+        """The metrics of finished steps: floats, or lists of them."""
+        self.steps.wait()
+        result = self.model.get_metrics_result()
+        return {name: np.asarray(v).tolist() for name, v in result.items()}
 
     def _save(self, epoch, step):
         self.steps.finish()
         position = {
             "epoch": epoch,
             "step": step,
-            "pass": self.stream.number,
-            "batch": self.stream.batch,
+            "pass": self.pass_number,
+            "batch": self.batch,
             "number": self.number,
             "history": self.model.history.history,
             "epochs": self.model.history.epoch,
         }
         self.checkpoint.save(self.number, position)
-
-    def _restore(self):
-        """`(epoch, step)` to go on from."""
-        self._restored = self.checkpoint and self.checkpoint.restore()
-        if not self._restored:
-            return 0, 0
-        self.number = self._restored["number"]
-        self.stream.go_to(self._restored["pass"], self._restored["batch"])
-        return self._restored["epoch"], self._restored["step"]
-
-    def _restore_history(self):
-        if self._restored:
-            self.model.history.history = self._restored["history"]
-            self.model.history.epoch = self._restored["epochs"]
 
 
 def known_length(dataset: Data) -> int | None:

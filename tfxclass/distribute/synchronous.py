@@ -6,18 +6,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.distribute.steps import Steps
 from tfxclass.types import Data
 
 
 class Batches:
-    """The batches of each epoch, distributed over the replicas.
-
-    Args:
-        strategy: `tf.distribute.Strategy`.
-        dataset: `tf.data.Dataset` of global batches, or a function that
-            takes the number of the epoch and returns one.
-    """
+    """Global batches of each epoch, distributed over the replicas."""
 
     def __init__(self, strategy: tf.distribute.Strategy, dataset: Data) -> None:
         self._strategy = strategy
@@ -49,7 +42,7 @@ class Batches:
         return self._iterator
 
 
-class SynchronousSteps(Steps):
+class SynchronousSteps:
     """Runs `model.train_step` and `test_step` under `model`'s strategy."""
 
     # What TensorFlow raises in the others when a worker is gone.
@@ -62,15 +55,15 @@ class SynchronousSteps(Steps):
     lost_message = "A worker was lost, or did not come to a step in time."
 
     def __init__(self, model: keras.Model) -> None:
-        super().__init__(model)
-        self.strategy = model.distribute_strategy
+        self.model, self.strategy = model, model.distribute_strategy
         self._train = self._function(model.train_step)
         self._test = self._function(model.test_step)
 
     def _function(self, step):
         def of_replica(batch):
             # A seed, which needs no batch, is not drawn where the data end.
-            with tf.control_dependencies(_tensors(batch)):
+            parts = tf.nest.flatten(batch, expand_composites=True)
+            with tf.control_dependencies([x for x in parts if x is not None]):
                 step(batch)
 
         @tf.function(reduce_retracing=True)
@@ -96,6 +89,9 @@ class SynchronousSteps(Steps):
         """A step of evaluation; False where the data have ended."""
         return _ran(self._test, iterator)
 
+    def wait(self) -> None:
+        """Steps have ended when they return."""
+
     def finish(self) -> None:
         """Brings replicas together that went on by themselves (`LocalSGD`)."""
         if hasattr(self.model.optimizer, "average"):
@@ -111,11 +107,6 @@ class SynchronousSteps(Steps):
         if chiefs:
             return resolver.task_type == "chief"
         return resolver.task_type == "worker" and resolver.task_id == 0
-
-
-def _tensors(batch):
-    parts = tf.nest.flatten(batch, expand_composites=True)
-    return [part for part in parts if part is not None]
 
 
 def _ran(function, iterator):
