@@ -169,7 +169,6 @@ GROUPS = {
     },
     "plot": {
         "Figures": [
-            "plot_accuracy",
             "plot_reliability",
             "plot_recall",
             "RecallCurve",
@@ -187,14 +186,9 @@ LEFT_OUT = {
 #: Methods and properties that a page shows, by class. Others are for
 #: subclasses and for the library itself.
 MEMBERS = {
-    "Advice": ["head", "optimizer", "learning_rate", "code"],
+    "Advice": ["head", "optimizer", "code"],
     "Estimate": ["total_bytes"],
-    "advice.Advice": [
-        "head",
-        "optimizer",
-        "learning_rate",
-        "code",
-    ],
+    "advice.Advice": ["head", "optimizer", "code"],
     "calibration.Reliability": ["expected_calibration_error"],
     "data.XCFile": ["batches", "counts"],
     "layers.OutputHead": [

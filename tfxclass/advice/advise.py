@@ -101,11 +101,6 @@ class Advice:
         return _new_optimizer(self.best.rate, self.own_optimizer)
 
     @property
-    def learning_rate(self) -> float:
-        """The learning rate of the recommended optimizer."""
-        return float(self.optimizer().learning_rate)
-
-    @property
     def code(self) -> str:
         """Lines that make the recommended head and optimizer."""
         optimizer = "advice.optimizer()  # as compiled"
@@ -119,14 +114,13 @@ class Advice:
     def __str__(self):
         table = [("head", "optimizer", "ms a step", "steps", "held-out loss")]
         for t in self.trials:
-            name, loss = _rate_text(t.rate), f"{t.loss:.4g}"
-            shown = "diverged" if math.isinf(t.loss) else loss
-            step_ms, steps = f"{t.step_ms:.3g}", f"{t.steps:,}"
-            if name is None:
+            name = _rate_text(t.rate)
+            if t.rate is None:
                 own = _new_optimizer(None, self.own_optimizer)
                 name = f"your {type(own).__name__}"
-            head = _call(t.head, self.config)
-            table.append((head, name, step_ms, steps, shown))
+            loss = "diverged" if math.isinf(t.loss) else f"{t.loss:.4g}"
+            numbers = (f"{t.step_ms:.3g}", f"{t.steps:,}", loss)
+            table.append((_call(t.head, self.config), name, *numbers))
         is_alone = len(self.trials) == 1
         found = "Nothing was compared" if is_alone else "Recommended"
         found += f" (held-out loss {self.best.loss:.4g}, "
@@ -220,8 +214,9 @@ def advise(
     copy = keras.models.clone_model(encoder)
     weights = encoder.get_weights()
     class_vectors = [w.numpy() for w in _class_vectors(head)]
-    trials, missed = [], []
-    start_loss, preparation = None, 0.0
+    trials: list[Trial] = []
+    missed: list[str] = []
+    start_loss = preparation = 0.0
 
     def train_by(name, rate, limit):
         """Trains a copy for `limit` seconds, from the model's weights."""
@@ -233,7 +228,7 @@ def advise(
         copy.set_weights(weights)
         for variable, value in zip(_class_vectors(new), class_vectors):
             variable.assign(value)
-        if start_loss is None:
+        if not trials:
             start_loss = trained.evaluate(held_out, verbose=0)
         timer = _Timer(limit)
         trained.fit(
@@ -255,7 +250,7 @@ def advise(
         """Tries the recipes for which there is time, and at least one."""
         for name, rate in recipes:
             if trials and time.monotonic() + preparation + limit > end:
-                optimizer = _rate_text(rate) or "your optimizer"
+                optimizer = _rate_text(rate)
                 missed.append(f"{_call(name, config)} with {optimizer}")
                 continue
             what = progress.log_if_slow(f"Training {name}")
@@ -267,9 +262,9 @@ def advise(
     heads = dict.fromkeys([first, *((name, _RATES[0]) for name in _HEADS)])
     race(heads, share, begin + _HEADS_UNTIL * seconds)
     best = min(trials, key=by_loss)
-    rates = dict.fromkeys((best.head, rate) for rate in _RATES)
-    rates = [recipe for recipe in rates if recipe not in heads]
-    race(rates, share, begin + _RATES_UNTIL * seconds)
+    recipes = [(best.head, rate) for rate in _RATES]
+    recipes = [recipe for recipe in recipes if recipe not in heads]
+    race(recipes, share, begin + _RATES_UNTIL * seconds)
     # Short trainings tell least of rates: finalists are the best recipe, the
     # best with another rate, and the best with another head.
     ranked = sorted(trials, key=by_loss)
@@ -387,9 +382,9 @@ def _call(name, config):
 
 
 def _rate_text(rate):
-    """`HeadAdam` as one would type it, or None for another optimizer."""
+    """`HeadAdam` as one would type it."""
     if rate is None:
-        return None
+        return "your optimizer"
     return f"HeadAdam({f'{rate:.0e}'.replace('e-0', 'e-')})"
 
 
