@@ -22,6 +22,8 @@ _DRAWN_COPIES = 2
 # What Keras' optimizers hold next to a dense gradient: the two terms of a
 # moment's step (measured); plain SGD scales the gradient in place.
 _UPDATE_COPIES = 2
+# The shape of a matrix for which an optimizer is asked.
+_SMALL = (3, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,11 +133,7 @@ def estimate(
         weight_bytes=sum(weight.bytes for weight in weights),
         slot_bytes=sum(_slot_bytes(optimizer, weight) for weight in trained),
         gradient_bytes=_gradient_bytes(
-            head,
-            batch,
-            [weight.shape for weight in trained],
-            optimizer,
-            replicas,
+            head, batch, [w.shape for w in trained], optimizer, replicas
         ),
         activation_bytes=head.activation_bytes(batch, dim),
         index_bytes=head.index_bytes(dim),
@@ -154,26 +152,26 @@ def _initializer_bytes(weight):
 
 
 def _slots_of(optimizer, dtype="float32", are_class_rows=True):
-    """Optimizer state of a small variable, and its shape."""
+    """Shape and bytes of a number of each optimizer state of a matrix."""
     copy = type(optimizer).from_config(optimizer.get_config())
-    variable = keras.Variable(np.zeros((3, 2)), dtype=dtype)
+    variable = keras.Variable(np.zeros(_SMALL), dtype=dtype)
     # An optimizer finds it while it lives.
     matrix = ClassMatrix(variable) if are_class_rows else None
     before = len(copy.variables)
     copy.build([variable])
     del matrix
-    return copy.variables[before:], (3, 2)
+    return [
+        (tuple(slot.shape), tf.as_dtype(slot.dtype).size)
+        for slot in copy.variables[before:]
+    ]
 
 
 def _slot_bytes(optimizer, weight):
-    """Bytes of slots as large as a weight, and of slots with a number a row."""
+    """Bytes of state as large as a weight, and of state with a number a row."""
     are_class_rows = weight.is_rows and len(weight.shape) == 2
-    slots, shape = _slots_of(optimizer, weight.dtype, are_class_rows)
-    sizes = {shape: weight.size, shape[:1]: weight.shape[0]}
-    return sum(
-        tf.as_dtype(slot.dtype).size * sizes.get(tuple(slot.shape), 0)
-        for slot in slots
-    )
+    slots = _slots_of(optimizer, weight.dtype, are_class_rows)
+    numbers = {_SMALL: weight.size, _SMALL[:1]: weight.shape[0]}
+    return sum(size * numbers.get(shape, 0) for shape, size in slots)
 
 
 def _gradient_bytes(head, batch, shapes, optimizer, replicas):
@@ -185,7 +183,6 @@ def _gradient_bytes(head, batch, shapes, optimizer, replicas):
     if steps_by_class and head.steps_by_class and replicas == 1:
         # The gradient of a bias comes with the pass, and Keras moves that.
         shapes = [shape for shape in shapes if len(shape) < 2]
-    slots, shape = _slots_of(optimizer)
-    has_full_slots = any(tuple(slot.shape) == shape for slot in slots)
+    has_full_slots = any(shape == _SMALL for shape, _ in _slots_of(optimizer))
     copies = _UPDATE_COPIES if has_full_slots else 0
     return 4 * sum(map(math.prod, shapes)) * (1 + copies)

@@ -269,12 +269,11 @@ def plan(
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
     part, others, row = -(-batch // machines), machines - 1, _FLOAT * dim
-    is_exact = num_sampled is None
-    costs = machine.exact if is_exact else machine.sampled
+    costs = machine.exact if num_sampled is None else machine.sampled
     rows = []
 
     def head(classes):
-        if is_exact:
+        if num_sampled is None:
             return layers.FullSoftmax(classes, kernel_dtype=kernel_dtype)
         return layers.SampledSoftmax(
             classes, num_sampled, "uniform", kernel_dtype=kernel_dtype
@@ -296,7 +295,7 @@ def plan(
 
     # All class vectors on each machine. Gradients of class vectors cross.
     found = estimate(head(num_classes), dim, part, optimizer, machines)
-    if is_exact:
+    if num_sampled is None:
         sent, collectives = all_reduced(num_classes), _OF_EXACT
         compute_s = costs.seconds(part, num_classes, dim)
     else:
@@ -322,7 +321,7 @@ def plan(
         estimate(layers.FullSoftmax(num_classes), dim, 1, optimizer)
     )
     shard = -(-num_classes // machines)
-    sampled = None if is_exact else -(-num_sampled // machines)
+    sampled = num_sampled and -(-num_sampled // machines)
     sharded = layers.ShardedSoftmax(
         shard, num_sampled=sampled, kernel_dtype=kernel_dtype
     )
@@ -339,12 +338,12 @@ def plan(
         costs.seconds(batch, sampled or shard, dim),
         link.seconds(sent, _OF_SHARDS * others),
     )
-    sampled = "all" if num_sampled is None else f"{num_sampled:,}"
+    count = "all" if num_sampled is None else f"{num_sampled:,}"
     title = (
-        f"{num_classes:,} classes, {sampled} in a step, {dim} dimensions in "
+        f"{num_classes:,} classes, {count} in a step, {dim} dimensions in "
         f"{kernel_dtype}, batch {batch:,}, {machines} machines"
     )
-    if is_exact:
+    if num_sampled is None:
         return Plan(title, tuple(rows))
 
     # Class vectors on parameter servers. The sampled ones cross to the worker,
