@@ -111,9 +111,7 @@ def scores(ids, labels, counts, propensities, ks=KS, bands=BANDS):
 
     Macro-F1 is of the classes that test rows have.
     """
-    ranking = tfxclass.metrics.RankingScores(ks, propensities)
-    ranking.update(ids, labels)
-    found = ranking.result()
+    found = tfxclass.metrics.ranking_scores(ids, labels, ks, propensities)
     result = {f"P@{k}": found[f"precision_at_{k}"] for k in ks}
     result |= {f"PSP@{k}": found[f"psp_at_{k}"] for k in ks}
     each = class_f1(ids[:, : ks[-1]], labels, len(counts))

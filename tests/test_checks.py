@@ -24,7 +24,7 @@ def test_one_number_stands_for_a_list_of_it():
     assert layers.FullSoftmax(9, removed=0).removed == [0]
     assert layers.FullSoftmax(9, removed=np.int64(3)).removed == [3]
     assert layers.AdaptiveSoftmax(9, cutoffs=5).cutoffs == [5]
-    assert metrics.RankingScores(ks=3).ks == (3,)
+    assert "recall_at_3" in metrics.ranking_scores([[1, 2, 0]], [[1]], ks=3)
     assert text.Field("title").columns == ("title",)
     found = tfxclass.remove_classes(model(), 2)
     assert found.layers[-1].removed == [2]
@@ -41,7 +41,7 @@ WRONG = {
     "blocks": lambda: layers.DifferentiatedSoftmax(9, 5),
     "blocks_flat": lambda: layers.DifferentiatedSoftmax(9, (9, 8)),
     "counts": lambda: layers.AdaptiveProjectedSoftmax(9, counts=5),
-    "ks": lambda: metrics.RankingScores("5"),
+    "ks": lambda: metrics.ranking_scores([[1]], [[1]], "5"),
     "columns": lambda: text.Field(3),
     "fields": lambda: text.Tagger(fields=3),
     "labels": lambda: tfxclass.add_classes(NAMED, 1, labels="name"),

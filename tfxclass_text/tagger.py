@@ -422,21 +422,20 @@ class Tagger(Estimator):
         names = columns_lib.read_tags(tags, size)
         labels = columns_lib.padded_ids(names, self.tags)
         num_classes = max(int(labels.max(initial=0)) + 1, len(self.tags))
-        ranking = metrics.RankingScores(ks, self._propensities(num_classes))
-        f1 = metrics.F1Scores(num_classes, self.summary["threshold"])
         # Past so many, none reaches the threshold.
         k = min(max(*ks, 100), len(self.tags))
-        begin = 0
-        for ids, probabilities in self._answers(columns, k):
-            own = labels[begin : begin + len(ids)]
-            # No answer in the places that the tags do not fill.
-            missing = max(*ks, k) - k
-            padded = np.pad(ids, [(0, 0), (0, missing)], constant_values=-1)
-            ranking.update(padded, own)
-            f1.update(ids, probabilities, own)
-            begin += len(ids)
-        micro, macro = f1.result()
-        return {**ranking.result(), "micro_f1": micro, "macro_f1": macro}
+        answers = self._answers(columns, k)
+        ids, probabilities = (np.concatenate(part) for part in zip(*answers))
+        micro, macro = metrics.f1_scores(
+            ids, probabilities, labels, num_classes, self.summary["threshold"]
+        )
+        # No answer in the places that the tags do not fill.
+        missing = max(*ks, k) - k
+        padded = np.pad(ids, [(0, 0), (0, missing)], constant_values=-1)
+        found = metrics.ranking_scores(
+            padded, labels, ks, self._propensities(num_classes)
+        )
+        return {**found, "micro_f1": micro, "macro_f1": macro}
 
     def save(self, folder: Path) -> None:
         """Writes the tagger to a folder; `Tagger.load` reads it."""

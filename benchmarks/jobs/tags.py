@@ -159,15 +159,13 @@ def scores(best, expected, train_tags, ks, by_hit):
     chances = metrics.propensities(
         [counts[tag] for tag in every], len(train_tags)
     )
-    ranking = metrics.RankingScores(ks, chances)
     answers = np.full((len(best), max(ks)), -1)
     labels = np.full((len(best), max(map(len, expected))), -1)
     for i, (row, tags) in enumerate(zip(best, expected)):
         found = [ids[tag] for tag in row[: max(ks)]]
         answers[i, : len(found)] = found
         labels[i, : len(tags)] = [ids[tag] for tag in tags]
-    ranking.update(answers, labels)
-    found = ranking.result()
+    found = metrics.ranking_scores(answers, labels, ks, chances)
     shares = {k: float(found[f"precision_at_{k}"]) for k in ks}
     if by_hit:
         return {f"hit@{k}": round(k * share, 4) for k, share in shares.items()}

@@ -25,26 +25,24 @@ MADE = {
 
 @pytest.fixture(scope="module")
 def case():
-    """A head, rows with up to three labels, and what NumPy's streams say."""
+    """A head, rows with up to three labels, and NumPy's measures of them."""
     head = built(layers.FullSoftmax(CLASSES, loss="sigmoid"))
     x, y = data(rows=50, labels_wide=3)
     y = np.array([[*dict.fromkeys(row), -1, -1][:3] for row in y])
     y[7] = -1
     ids, scores = (v.numpy() for v in head.top_k(x, CLASSES))
-    ranking, f1 = (
-        metrics.RankingScores((5, CLASSES)),  # a rank of any class
-        metrics.F1Scores(CLASSES, 0.9),
-    )
-    ranking.update(ids, y)
+    # A rank of any class.
+    ranking = metrics.ranking_scores(ids, y, (5, CLASSES))
     labelled = (y >= 0).any(axis=1)
-    f1.update(ids[labelled], scores[labelled], y[labelled])
-    micro, macro = f1.result()
+    micro, macro = metrics.f1_scores(
+        ids[labelled], scores[labelled], y[labelled], CLASSES, 0.9
+    )
     expected = {"micro_f1": micro, "macro_f1": macro}
-    return head, x, y, {**ranking.result(), **expected}
+    return head, x, y, {**ranking, **expected}
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_equals_the_streamed_numpy(case, name):
+def test_equals_the_function_of_answers(case, name):
     """In batches; once more from its config, after a reset."""
     head, x, y, expected = case
     metric = MADE[name](head)

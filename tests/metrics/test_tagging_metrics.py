@@ -1,11 +1,12 @@
-"""`RankingScores` and `F1Scores` against the plain way, row by row."""
+"""`ranking_scores` and `f1_scores` against the plain way, row by row."""
 
 import numpy as np
 import pytest
 
 from tfxclass import metrics
-from tfxclass.metrics import F1Scores
-from tfxclass.metrics import RankingScores
+from tfxclass.metrics import f1_scores
+from tfxclass.metrics import ranking_scores
+from tfxclass.metrics import tagging
 
 
 def make_rows(num_rows=60, num_classes=12, seed=0):
@@ -54,62 +55,64 @@ def plain_scores(ids, labels, k, propensities):
     }
 
 
-@pytest.mark.parametrize("batch_size", [7, 60])
-def test_ranking_scores(batch_size):
+@pytest.mark.parametrize("block_rows", [7, 60])
+def test_ranking_scores(block_rows, monkeypatch):
+    monkeypatch.setattr(tagging, "_BLOCK_ROWS", block_rows)
     ids, _, labels = make_rows()
     propensities = metrics.propensities(np.arange(12), 60)
-    scores = RankingScores((1, 3, 12), propensities)
-    for begin in range(0, 60, batch_size):
-        part = slice(begin, begin + batch_size)
-        scores.update(ids[part], labels[part])
+    found = ranking_scores(ids, labels, (1, 3, 12), propensities)
     expected = {}
     for k in (1, 3, 12):
         expected.update(plain_scores(ids, labels, k, propensities))
-    assert scores.result() == pytest.approx(expected, rel=1e-12)
+    assert found == pytest.approx(expected, rel=1e-12)
     assert expected["recall_at_12"] == 1 and expected["recall_at_3"] < 1
 
 
 def test_scores_without_labels_or_answers():
-    scores = RankingScores((2,))
-    scores.update([[0, 1]], [[-1, -1]])
     with pytest.raises(ValueError, match="rows with labels"):
-        scores.result()
+        ranking_scores([[0, 1]], [[-1, -1]], (2,))
     # Padding of answers is no label.
-    scores.update([[-1, -1]], [[3, -1]])
-    assert scores.result()["recall_at_2"] == 0
-    assert scores.result()["mean_reciprocal_rank"] == 0
+    found = ranking_scores([[0, 1], [-1, -1]], [[-1, -1], [3, -1]], (2,))
+    assert found["recall_at_2"] == found["mean_reciprocal_rank"] == 0
+
+
+ONE = [[1]]
 
 
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: RankingScores(()), "`ks`"),
-        (lambda: RankingScores((0,)), "`ks`"),
-        (lambda: RankingScores().update([1], [[1]]), "shapes"),
-        (lambda: RankingScores().update([[1]], [[1], [2]]), "shapes"),
-        (lambda: RankingScores().update([[9, 2]], [[1]]), "at least 5 col"),
-        (lambda: RankingScores(propensities=[0.0, 1.0]), r"`propens.*\(0, 1\]"),
-        (lambda: RankingScores(propensities=[2.0]), "`propensities` must be"),
-        (lambda: RankingScores().update([["a"]], [[1]]), "`ids` .* str"),
-        (lambda: RankingScores().update([[1]], [["a"]]), "`labels` .* str"),
-        (lambda: RankingScores().update([[1]], [[1], [1, 2]]), "lengths"),
-        (lambda: F1Scores(3).update([[1]], [[1]], [["a"]]), "`labels` .* str"),
-        (lambda: F1Scores(0), "num_classes"),
-        (lambda: RankingScores((2,)).update([[1, 1]], [[1]]), "twice"),
-        (lambda: F1Scores(3).update([[1, 1]], [[1, 1]], [[1]]), "twice"),
-        (lambda: F1Scores(3).update([[1]], [[np.nan]], [[1]]), "NaN"),
+        (lambda: ranking_scores(ONE, ONE, ()), "`ks`"),
+        (lambda: ranking_scores(ONE, ONE, (0,)), "`ks`"),
+        (lambda: ranking_scores([1], ONE), "shapes"),
+        (lambda: ranking_scores(ONE, [[1], [2]]), "shapes"),
+        (lambda: ranking_scores([[9, 2]], ONE), "at least 5 col"),
         (
-            lambda: F1Scores(3).update([[3]], [[1]], [[1]]),
-            "`ids` must be b",
+            lambda: ranking_scores(ONE, ONE, propensities=[0.0, 1.0]),
+            r"`propens.*\(0, 1\]",
         ),
-        (lambda: F1Scores(3).update([[1]], [[1]], [[3]]), "`labels` must be b"),
         (
-            lambda: RankingScores((1,), [0.5, 0.5]).update([[0]], [[2]]),
+            lambda: ranking_scores(ONE, ONE, propensities=[2.0]),
+            "`propensities` must be",
+        ),
+        (lambda: ranking_scores([["a"]], ONE), "`ids` .* str"),
+        (lambda: ranking_scores(ONE, [["a"]]), "`labels` .* str"),
+        (lambda: ranking_scores(ONE, [[1], [1, 2]]), "lengths"),
+        (lambda: ranking_scores([[1, 1]], ONE, (2,)), "twice"),
+        (
+            lambda: ranking_scores([[0]], [[2]], (1,), [0.5, 0.5]),
             "`labels` must be below",
         ),
-        (lambda: F1Scores(3).update([[1]], [[1, 1]], [[1]]), "shapes"),
-        (lambda: F1Scores(3).update([[1]], [[1]], [[1], [2]]), "shapes"),
-        (lambda: F1Scores(3, np.nan), "threshold"),
+        (lambda: f1_scores(ONE, ONE, [["a"]], 3), "`labels` .* str"),
+        (lambda: f1_scores(ONE, ONE, ONE, 0), "num_classes"),
+        (lambda: f1_scores([[1, 1]], [[1, 1]], ONE, 3), "twice"),
+        (lambda: f1_scores(ONE, [[np.nan]], ONE, 3), "NaN"),
+        (lambda: f1_scores([[3]], ONE, ONE, 3), "`ids` must be b"),
+        (lambda: f1_scores(ONE, ONE, [[3]], 3), "`labels` must be b"),
+        (lambda: f1_scores(ONE, [[1, 1]], ONE, 3), "shapes"),
+        (lambda: f1_scores(ONE, ONE, [[1], [2]], 3), "shapes"),
+        (lambda: f1_scores(ONE, ONE, ONE, 3, np.nan), "threshold"),
+        (lambda: f1_scores(*np.zeros((3, 0, 1), int), 3), "needs rows"),
     ],
 )
 def test_bad_arguments(make, message):
@@ -118,29 +121,21 @@ def test_bad_arguments(make, message):
 
 
 def test_a_repeated_label_counts_once():
-    once, twice = RankingScores((2,)), RankingScores((2,))
-    once.update([[0, 1]], [[1, -1]])
-    twice.update([[0, 1]], [[1, 1]])
-    assert once.result() == twice.result()
-    f1 = F1Scores(3)
-    f1.update([[1]], [[1.0]], [[1, 1]])
-    assert f1.result() == (1, 1)
+    once = ranking_scores([[0, 1]], [[1, -1]], (2,))
+    assert once == ranking_scores([[0, 1]], [[1, 1]], (2,))
+    assert f1_scores([[1]], [[1.0]], [[1, 1]], 3) == (1, 1)
 
 
 def test_no_rank_past_the_greatest_k_counts():
-    scores = RankingScores((1, 2))
-    scores.update([[5, 6, 7, 8], [7, 5, 6, 8]], [[7], [5]])
-    assert scores.result()["mean_reciprocal_rank"] == 0.5 / 2
+    ids = [[5, 6, 7, 8], [7, 5, 6, 8]]
+    found = ranking_scores(ids, [[7], [5]], (1, 2))
+    assert found["mean_reciprocal_rank"] == 0.5 / 2
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.9])
 def test_f1_scores(threshold):
     ids, probabilities, labels = make_rows()
-    scores = F1Scores(12, threshold)
-    for begin in range(0, 60, 25):
-        part = slice(begin, begin + 25)
-        scores.update(ids[part], probabilities[part], labels[part])
-    micro, macro = scores.result()
+    micro, macro = f1_scores(ids, probabilities, labels, 12, threshold)
     truth = np.zeros((60, 12), bool)
     row, place = np.nonzero(labels >= 0)
     truth[row, labels[row, place]] = True
@@ -155,8 +150,4 @@ def test_f1_scores(threshold):
 
 
 def test_f1_of_nothing():
-    scores = F1Scores(3)
-    with pytest.raises(ValueError, match="needs rows"):
-        scores.result()
-    scores.update([[-1]], [[1.0]], [[-1]])
-    assert scores.result() == (0, 0)
+    assert f1_scores([[-1]], [[1.0]], [[-1]], 3) == (0, 0)

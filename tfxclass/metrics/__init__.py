@@ -6,7 +6,7 @@ forward pass behind `y_pred` instead. In training, they rank the labels among
 the classes that the step computed anyway. In evaluation, they rank among all
 classes, block by block.
 
-`RankingScores` and `F1Scores` take answers instead of a head and are not
+`ranking_scores` and `f1_scores` take answers instead of a head and are not
 listed: `Tagger.evaluate` computes them.
 """
 
@@ -24,8 +24,8 @@ from tfxclass.metrics.ranking import PrecisionAtK
 from tfxclass.metrics.ranking import RecallAtK
 from tfxclass.metrics.ranking import RPrecisionAtK
 from tfxclass.metrics.ranking import TopKAccuracy
-from tfxclass.metrics.tagging import F1Scores as F1Scores
-from tfxclass.metrics.tagging import RankingScores as RankingScores
+from tfxclass.metrics.tagging import f1_scores as f1_scores
+from tfxclass.metrics.tagging import ranking_scores as ranking_scores
 from tfxclass.metrics.verification import hit_rate
 from tfxclass.metrics.verification import true_positive_rate
 from tfxclass.metrics.verification import verification_accuracy

@@ -81,9 +81,5 @@ class ExpectedCalibrationError(HeadMetric):
         gap = tf.reduce_sum(tf.abs(confidence - hits))
         return tf.math.divide_no_nan(gap, tf.reduce_sum(total))
 
-    def reset_state(self) -> None:
-        super().reset_state()
-        self.sums.assign(tf.zeros_like(self.sums.value))
-
     def get_config(self) -> Config:
         return {**super().get_config(), "num_bins": self.num_bins}

@@ -3,11 +3,11 @@
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.metrics.head_metric import MetricAtK
 from tfxclass.samplers.label_overflow import LabelOverflow
 from tfxclass.types import Config
 
@@ -80,7 +80,7 @@ class SamplerState(HeadMetric):
 
 
 @keras.saving.register_keras_serializable("tfxclass")
-class CumulativeProbability(HeadMetric):
+class CumulativeProbability(MetricAtK):
     """CP_K: the sum of the k greatest probabilities.
 
     It tells how few classes share the probability mass, which is what adaptive
@@ -100,25 +100,11 @@ class CumulativeProbability(HeadMetric):
 
     _prefix = "cumulative_probability"
 
-    def __init__(
-        self,
-        head: OutputHead | str,
-        k: int,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-    ) -> None:
-        k = check_positive_int("k", k)
-        super().__init__(head, name or f"{self._prefix}_{k}", dtype)
-        self.k = k
-
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         head = forward.head
         probabilities = head.activate(_logits(forward))
         best = tf.math.top_k(probabilities, min(self.k, head.num_classes))
         return tf.reduce_sum(best.values, axis=1)
-
-    def get_config(self) -> Config:
-        return {**super().get_config(), "k": self.k}
 
 
 @keras.saving.register_keras_serializable("tfxclass")

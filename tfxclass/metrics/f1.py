@@ -114,11 +114,6 @@ class F1Score(HeadMetric):
         counted = tf.math.count_nonzero(total, dtype=tf.float32)
         return tf.math.divide_no_nan(tf.reduce_sum(f1), counted)
 
-    def reset_state(self) -> None:
-        super().reset_state()
-        for variable in (self.labels, self.answers, self.hits):
-            variable.assign(tf.zeros_like(variable.value))
-
     def get_config(self) -> Config:
         names = ("threshold", "average", "k", "num_classes")
         own = {name: getattr(self, name) for name in names}

@@ -1,8 +1,11 @@
 """Base of the metrics, which read the forward pass behind `y_pred`."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_positive_int
 from tfxclass.core import forward as forward_lib
 from tfxclass.core.forward import row_weights
 from tfxclass.core.targets import Targets
@@ -113,6 +116,10 @@ class HeadMetric(keras.metrics.Mean):
             is_wrong, float("nan"), scores
         )
 
+    def reset_state(self) -> None:
+        for variable in self.variables:
+            variable.assign(tf.zeros_like(variable.value))
+
     def get_config(self) -> Config:
         config = super().get_config()
         return {
@@ -120,6 +127,33 @@ class HeadMetric(keras.metrics.Mean):
             "name": config["name"],
             "dtype": config["dtype"],
         }
+
+
+class MetricAtK(HeadMetric):
+    """Base class of metrics of k classes.
+
+    Args:
+        head: the head, or its name.
+        k: int, number of classes.
+        name: str, name of the metric. Defaults to `<prefix>_<k>`.
+        dtype: as in `keras.metrics.Metric`.
+    """
+
+    _prefix = ""
+
+    def __init__(
+        self,
+        # Without the default, Python's error would name this class.
+        head: Any = None,
+        k: int = 1,
+        name: str | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+    ) -> None:
+        self.k = check_positive_int("k", k)
+        super().__init__(head, name or f"{self._prefix}_{self.k}", dtype)
+
+    def get_config(self) -> Config:
+        return {**super().get_config(), "k": self.k}
 
 
 def _best_of_logits(head, logits, k):

@@ -11,42 +11,22 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_k
-from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.metrics.head_metric import HeadMetric
+from tfxclass.metrics.head_metric import MetricAtK
 from tfxclass.retrieval import measures
-from tfxclass.types import Config
 
 
-class RankingMetric(HeadMetric):
+class RankingMetric(MetricAtK):
     """Base class of what goes by the ranks of the labels.
 
     A row with a NaN logit, or whose loss is not finite, finds none of its
     labels.
-
-    Args:
-        head: the head, or its name.
-        k: int, number of answers.
-        name: name of the metric; `<prefix>_<k>` by default.
-        dtype: as in `keras.metrics.Metric`.
     """
 
-    #: A function of `measures`, and how the name begins.
+    #: A function of `measures`.
     measure: Any = None
-    _prefix = ""
-
-    def __init__(
-        self,
-        # Without the default, Python's error would name this class.
-        head: Any = None,
-        k: int = 1,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-    ) -> None:
-        self.k = check_positive_int("k", k)
-        super().__init__(head, name or f"{self._prefix}_{self.k}", dtype)
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         count = tf.math.count_nonzero(
@@ -70,9 +50,6 @@ class RankingMetric(HeadMetric):
         # Ids are -1, as padding is, where a logit is NaN.
         ids, _ = self.best(forward, min(self.k, forward.head.num_answers))
         return measures.ranks_of(ids, targets.ids, self.k)
-
-    def get_config(self) -> Config:
-        return {**super().get_config(), "k": self.k}
 
 
 def _ranks_in(ranking):
