@@ -179,3 +179,15 @@ def test_several_heads_are_told_apart():
     logs = {"loss": 1.0}
     log.on_epoch_end(0, logs)
     assert {"loss", "words/fill_rate", "tags/rebuilds"} <= logs.keys()
+
+
+def test_seconds_of_training():
+    keras.utils.set_random_seed(0)
+    head = tfxclass.layers.FullSoftmax(60)
+    model, (x, y) = make_model(head), data(rows=64)
+    seconds = tfxclass.callbacks.SecondsLog()
+    history = model.fit(
+        x, y, epochs=2, validation_split=0.5, verbose=0, callbacks=[seconds]
+    )
+    first, second = history.history["seconds"]
+    assert 0 < first < second

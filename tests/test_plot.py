@@ -32,24 +32,6 @@ def model_and_rows():
     return make_model(head, metrics=[accuracy]), *data(rows=64)
 
 
-def test_accuracy_against_time():
-    model, x, y = model_and_rows()
-    seconds = tfxclass.callbacks.SecondsLog()
-    history = model.fit(
-        x, y, epochs=2, validation_split=0.5, verbose=0, callbacks=[seconds]
-    )
-    taken = history.history["seconds"]
-    assert 0 < taken[0] < taken[1]
-    other = {"seconds": [1, 2], "val_top3": [0.25, 0.5]}
-    ax = plot.plot_accuracy({"one": history, "two": other}, "val_top3")
-    one, two = lines(ax)
-    np.testing.assert_array_equal(one, [taken, history.history["val_top3"]])
-    np.testing.assert_array_equal(two, [[1, 2], [0.25, 0.5]])
-    assert [t.get_text() for t in ax.get_legend().texts] == ["one", "two"]
-    with pytest.raises(ValueError, match="'three' must have.*'seconds'"):
-        plot.plot_accuracy({"three": {"val_top3": [1]}}, "val_top3")
-
-
 def test_recall_against_probes():
     model, x, _ = model_and_rows()
     lists = tfxclass.export.InvertedLists(num_lists=6)
@@ -75,4 +57,4 @@ def test_reliability_diagram():
 def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
-        plot.plot_accuracy({}, "val_top3")
+        plot.plot_recall(None, [[1.0]])

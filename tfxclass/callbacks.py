@@ -24,8 +24,7 @@ def __dir__() -> list[str]:
 class SecondsLog(keras.callbacks.Callback):
     """Adds `seconds` of training to the logs, without evaluation.
 
-    Use it with `tfxclass.plot.plot_accuracy`, which draws accuracy against
-    time.
+    Use it to compare heads by their accuracy after equally many seconds.
 
     Example:
 

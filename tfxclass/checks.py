@@ -1,4 +1,7 @@
-"""Checks of arguments that several classes share."""
+"""Checks of arguments that several classes share.
+
+`name` is the argument that an error names, everywhere.
+"""
 
 import contextlib
 import difflib
@@ -29,11 +32,8 @@ def as_list(
 ) -> list[Any]:
     """`values` as a list; raises ValueError if they are no collection.
 
-    Args:
-        name: str, the argument that an error names.
-        values: what was given for it.
-        items: str, what the list must hold.
-        single: type, or tuple of types. One value of it becomes a list of one.
+    `items` says what the list must hold. One value of a type in `single`
+    becomes a list of one.
     """
     if isinstance(values, single) and not isinstance(values, bool):
         return [values]
@@ -53,14 +53,10 @@ def as_positive_ints(name: str, values: Any) -> list[int]:
 
 
 def as_array(name: str, values: Any) -> np.ndarray:
-    """Values in their order as an array; ValueError for others.
+    """An array, list, tensor or Series in its order, or ValueError.
 
     The labels of a pandas Series are left out. Objects that are all integers,
     floats or bools become an array of them, as nullable columns do.
-
-    Args:
-        name: str, the argument that an error names.
-        values: array, list, tuple, tensor, or a Series of pandas or polars.
     """
     if isinstance(values, (Mapping, Set, Iterator)):
         raise ValueError(
@@ -137,12 +133,7 @@ def as_numbers_of_classes(name: str, values: Any) -> np.ndarray:
 
 
 def check_class_order(name: str, values: Any) -> None:
-    """Raises ValueError for a pandas object that is not in order of class ids.
-
-    Args:
-        name: str, the argument that an error names.
-        values: anything with a row for each class.
-    """
+    """Raises ValueError for a pandas object not in the order of class ids."""
     index = getattr(values, "index", None)
     # A list has a method of this name.
     if index is None or callable(index):
@@ -162,10 +153,7 @@ def check_distinct_names(
 ) -> None:
     """Raises ValueError for the first name that an earlier class has.
 
-    Args:
-        name: str, the argument that an error names.
-        names: a name for each class.
-        removed: class ids, whose names other classes may have.
+    Other classes may have the names of the class ids in `removed`.
     """
     if len(set(names)) == len(names):
         return
@@ -205,18 +193,11 @@ def check_options(
     options: Mapping[str, Any] | None,
     others: Iterable[str],
 ) -> Mapping[str, Any]:
-    """The options that a head takes in a dict.
+    """`options`, a dict or None, as a dict; or ValueError.
 
-    Args:
-        head: str, name of the head's class, for errors.
-        argument: str, the argument that `options` is.
-        names: str, the options that there are.
-        options: what the head got, or None.
-        others: names of the head's other arguments.
-
-    Raises:
-        ValueError: options that are no dict, one that is none of `names`, or
-            one that is given outside of the dict.
+    `argument` of the class `head` may have the options `names`. `others` are
+    the names of the head's other arguments: an option among them is refused,
+    too.
     """
     options = {} if options is None else options
     if not isinstance(options, Mapping):
@@ -244,9 +225,8 @@ def check_options(
 def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
     """Adds the argument that was meant to a ValueError about a misspelt one.
 
-    Args:
-        kind: class whose constructor is called within the block.
-        given: names of the arguments that Keras' constructor gets.
+    The block calls the constructor of `kind`, and Keras gets the arguments with
+    the names `given`.
     """
     try:
         yield

@@ -12,13 +12,8 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 def local_path(path: Path, name: str = "path") -> str:
     """A path of the local file system as a str; `~` is expanded.
 
-    Args:
-        path: str or `os.PathLike`.
-        name: str, the argument that an error names.
-
-    Raises:
-        ValueError: `path` is no path, is empty, or is an address of remote
-            storage, such as `gs://bucket/folder`.
+    A ValueError, which names the argument `name`, is raised for what is no
+    path, is empty, or is an address of remote storage, such as `gs://bucket`.
     """
     try:
         text = os.fsdecode(path)

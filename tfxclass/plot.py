@@ -1,9 +1,8 @@
-"""Figures of training runs, probabilities and approximate searches.
+"""Figures of probabilities and approximate searches.
 
 They need matplotlib: `pip install matplotlib`.
 """
 
-from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
 
@@ -22,7 +21,6 @@ from tfxclass.types import Array
 
 __all__ = [
     "RecallCurve",
-    "plot_accuracy",
     "plot_recall",
     "plot_reliability",
 ]
@@ -30,55 +28,6 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def plot_accuracy(
-    runs: Mapping[str, Any],
-    metric: str,
-    ax: Any = None,
-) -> Any:
-    """Draws a metric of several runs against their training time.
-
-    Each run needs `tfxclass.callbacks.SecondsLog` in its `callbacks`. It needs
-    matplotlib.
-
-    Args:
-        runs: dict from a run's label to the result of its `fit`, or to the
-            `history` of the result, a dict of lists.
-        metric: str, the name in the logs, such as `"val_top10"`.
-        ax: matplotlib axes. Defaults to a new figure.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        ValueError: if a run does not have the metric or the seconds.
-
-    Example:
-
-    ```python
-    run = {"seconds": [1.0, 1.1], "val_accuracy": [0.4, 0.6]}
-    axes = tfxclass.plot.plot_accuracy({"full": run}, "val_accuracy")
-    ```
-    """
-    histories = {
-        label: getattr(run, "history", run) for label, run in runs.items()
-    }
-    for label, history in histories.items():
-        missing = [n for n in (metric, "seconds") if n not in history]
-        if missing:
-            raise ValueError(
-                f"The run {label!r} must have {missing} in its history. "
-                "Fix: `metrics` of `compile`, and callbacks="
-                "[tfxclass.callbacks.SecondsLog()]. Received: "
-                f"{sorted(history)}"
-            )
-    ax = _axes(ax)
-    for label, history in histories.items():
-        ax.plot(history["seconds"], history[metric], "o-", label=label)
-    ax.set(xlabel="seconds of training", ylabel=metric)
-    return _finished(ax)
 
 
 def plot_reliability(
@@ -188,7 +137,8 @@ def plot_recall(
         ylabel=f"share of the {k} best found",
         xscale="log",
     )
-    _finished(ax)
+    ax.grid(alpha=0.3)
+    ax.legend()
     return curve
 
 
@@ -217,9 +167,3 @@ def _axes(ax):
             "Fix: pip install matplotlib"
         ) from e
     return pyplot.subplots()[1] if ax is None else ax
-
-
-def _finished(ax):
-    ax.grid(alpha=0.3)
-    ax.legend()
-    return ax

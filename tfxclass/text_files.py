@@ -2,13 +2,13 @@
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import io
 import lzma
 import os
 import zlib
 from collections.abc import Iterator
-from typing import IO
 from typing import Any
 
 #: Functions that open a packed file, by the end of its name.
@@ -32,11 +32,6 @@ def is_one_line(name: str) -> bool:
     """
     if name.splitlines() != [name] or "\0" in name or name.startswith(MARK):
         return False
-    return is_unicode(name)
-
-
-def is_unicode(name: str) -> bool:
-    """Whether the name can be encoded: it has no lone surrogate."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -58,15 +53,9 @@ def read_bytes(path: str, size: int) -> Iterator[bytes]:
     Raises:
         ValueError: a packed file is damaged.
     """
-    try:
-        with _open(path) as f:
-            while chunk := f.read(size):
-                yield chunk
-    except _DAMAGED as e:
-        raise _damaged(path, e) from e
-    except OSError as e:
-        _check_system_error(path, e)
-        raise
+    with _opened(path) as f:
+        while chunk := f.read(size):
+            yield chunk
 
 
 def read_lines(path: str, encoding: str = "utf-8") -> Iterator[str]:
@@ -85,17 +74,23 @@ def read_lines(path: str, encoding: str = "utf-8") -> Iterator[str]:
     """
     check_encoding(encoding)
     try:
-        with _open(path) as f:
-            _check_mark(path, encoding, f)
+        with _opened(path) as f:
+            # Every other encoding has a use for the marks' bytes, or none.
+            if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
+                check_bytes(path, f.peek(4)[:4])
             lines = io.TextIOWrapper(f, encoding, newline="")
-            yield from _without_mark(lines)
+            for line in lines:
+                yield line.removeprefix(MARK)
+                break
+            yield from lines
     except UnicodeDecodeError as e:
-        raise _undecodable(path, encoding, e) from e
-    except _DAMAGED as e:
-        raise _damaged(path, e) from e
-    except OSError as e:
-        _check_system_error(path, e)
-        raise
+        number, e = _first_error(path, encoding) or ("?", e)
+        raise ValueError(
+            f"{path}, line {number}: byte 0x{e.object[e.start]:02x} cannot be "
+            f"read as {encoding.upper()}. Save the file as UTF-8, or pass the "
+            'encoding that it has, such as encoding="cp1252" (--encoding '
+            "cp1252) for files of Excel in Western Europe."
+        ) from e
 
 
 def check_encoding(encoding: str) -> None:
@@ -119,31 +114,18 @@ def check_bytes(path: str, begin: bytes) -> None:
             )
 
 
-def _open(path: str) -> IO[bytes]:
-    return OPENERS.get(endings(path)[1], open)(path, "rb")
-
-
-def _check_mark(path, encoding, file):
-    # Every other encoding has a use for these bytes, or none.
-    if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
-        check_bytes(path, file.peek(4)[:4])
-
-
-def _without_mark(lines):
-    for line in lines:
-        yield line.removeprefix(MARK)
-        break
-    yield from lines
-
-
-def _undecodable(path, encoding, error):
-    number, error = _first_error(path, encoding) or ("?", error)
-    return ValueError(
-        f"{path}, line {number}: byte 0x{error.object[error.start]:02x} cannot "
-        f"be read as {encoding.upper()}. Save the file as UTF-8, or pass the "
-        'encoding that it has, such as encoding="cp1252" (--encoding cp1252) '
-        "for files of Excel in Western Europe."
-    )
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    """The unpacked bytes of a file, as a file."""
+    packing = endings(path)[1]
+    try:
+        with OPENERS.get(packing, open)(path, "rb") as f:
+            yield f
+    except (OSError, *_DAMAGED) as e:
+        # Errors of the content of a packed file are no errors of the system.
+        if getattr(e, "errno", None) is not None:
+            raise
+        raise ValueError(f"{path} is damaged, or no {packing} file: {e}") from e
 
 
 def _first_error(path, encoding):
@@ -151,21 +133,10 @@ def _first_error(path, encoding):
     decoder = codecs.getincrementaldecoder(encoding)()
     number = 1
     try:
-        with _open(path) as f:
+        with _opened(path) as f:
             for number, line in enumerate(f, 1):
                 decoder.decode(line)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as e:
         return number, e
     return None
-
-
-def _damaged(path, error):
-    packing = endings(path)[1]
-    return ValueError(f"{path} is damaged, or no {packing} file: {error}")
-
-
-def _check_system_error(path, error):
-    # Errors of the content of a packed file are no errors of the system.
-    if error.errno is None:
-        raise _damaged(path, error) from error
