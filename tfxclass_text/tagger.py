@@ -424,16 +424,30 @@ class Tagger(Estimator):
         num_classes = max(int(labels.max(initial=0)) + 1, len(self.tags))
         # Past so many, none reaches the threshold.
         k = min(max(*ks, 100), len(self.tags))
-        answers = self._answers(columns, k)
-        ids, probabilities = (np.concatenate(part) for part in zip(*answers))
-        micro, macro = metrics.f1_scores(
-            ids, probabilities, labels, num_classes, self.summary["threshold"]
-        )
+        threshold, most = self.summary["threshold"], max(ks)
+        answers = []
+        for pair in self._answers(columns, k):
+            # Answers are best first: later columns do not reach the threshold.
+            used = np.count_nonzero((pair[1] >= threshold).any(axis=0))
+            answers.append([x[:, : max(used, most)].copy() for x in pair])
+        width = max(most, *(ids.shape[1] for ids, _ in answers))
         # No answer in the places that the tags do not fill.
-        missing = max(*ks, k) - k
-        padded = np.pad(ids, [(0, 0), (0, missing)], constant_values=-1)
+        ids, probabilities = (
+            np.concatenate(
+                [
+                    np.pad(
+                        x, [(0, 0), (0, width - x.shape[1])], constant_values=-1
+                    )
+                    for x in part
+                ]
+            )
+            for part in zip(*answers)
+        )
+        micro, macro = metrics.f1_scores(
+            ids, probabilities, labels, num_classes, threshold
+        )
         found = metrics.ranking_scores(
-            padded, labels, ks, self._propensities(num_classes)
+            ids, labels, ks, self._propensities(num_classes)
         )
         return {**found, "micro_f1": micro, "macro_f1": macro}
 
