@@ -1,10 +1,10 @@
 """Memory, network traffic and time of training on many machines."""
 
-from tfxclass.planning.plan import Link
-from tfxclass.planning.plan import Machine
+from tfxclass.planning.machine import Link
+from tfxclass.planning.machine import Machine
+from tfxclass.planning.machine import StepCosts
 from tfxclass.planning.plan import Plan
 from tfxclass.planning.plan import PlanRow
-from tfxclass.planning.plan import StepCosts
 from tfxclass.planning.plan import plan
 
 __all__ = ["Link", "Machine", "Plan", "PlanRow", "StepCosts", "plan"]
