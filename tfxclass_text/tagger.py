@@ -431,17 +431,14 @@ class Tagger(Estimator):
             used = np.count_nonzero((pair[1] >= threshold).any(axis=0))
             answers.append([x[:, : max(used, most)].copy() for x in pair])
         width = max(most, *(ids.shape[1] for ids, _ in answers))
-        # No answer in the places that the tags do not fill.
+
+        def padded(x):
+            """No answer in the places that the tags do not fill."""
+            missing = [(0, 0), (0, width - x.shape[1])]
+            return np.pad(x, missing, constant_values=-1)
+
         ids, probabilities = (
-            np.concatenate(
-                [
-                    np.pad(
-                        x, [(0, 0), (0, width - x.shape[1])], constant_values=-1
-                    )
-                    for x in part
-                ]
-            )
-            for part in zip(*answers)
+            np.concatenate([padded(x) for x in part]) for part in zip(*answers)
         )
         micro, macro = metrics.f1_scores(
             ids, probabilities, labels, num_classes, threshold
