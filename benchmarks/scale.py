@@ -73,7 +73,7 @@ def count_collectives():
 
     from tfxclass.keras_internals import collective_ops
 
-    module, counts = collective_ops(), {}
+    module, counts = collective_ops, {}
 
     def counted(function):
         def call(*args, **options):

@@ -14,10 +14,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
-import tfxclass
 from tfxclass import keras_internals
 from tfxclass import layers
-from tfxclass.keras_internals import names as private
 
 ROOT = pathlib.Path(__file__).parent.parent
 INSIDE = ROOT / "tfxclass" / "keras_internals"
@@ -28,6 +26,16 @@ FOLDERS = (
     "examples",
     "benchmarks",
     "serving",
+)
+# What the folder has to be asked for.
+PRIVATE = set(
+    "_accumulated_gradients _all_reduce_sum_gradients _apply_weight_decay "
+    "_autocast _backend_apply_gradients _backend_update_step _clip_gradients "
+    "_compile_metrics _flatten_layers _functions _get_variable_index "
+    "_gradient_function _handle_data _inbound_nodes _iterations "
+    "_keras_history _pywrap_util_port _registry _trainable_variables "
+    "_untrack_variable _use_weight_decay _user_metrics "
+    "_user_weighted_metrics _value _var_key scratch_graph".split()
 )
 # Of NamedTuple and os, by Python's documentation.
 PUBLIC = {"_asdict", "_exit", "_fields", "_replace"}
@@ -336,248 +344,37 @@ class TestLayers:
         assert not list(keras_internals.called_graphs(found))
 
 
-@pytest.fixture
-def lose(monkeypatch):
-    """A function that makes private names missing for one test."""
-
-    def lose(*names):
-        private.is_there.cache_clear()
-        private.warn_once.cache_clear()
-        for name in names:
-            monkeypatch.setitem(private.USES, name, lambda: False)
-
-    yield lose
-    monkeypatch.undo()
-    private.is_there.cache_clear()
-    private.warn_once.cache_clear()
-
-
-def sampled():
-    head = layers.SampledSoftmax(50, num_sampled=10)
-    return keras.Sequential([keras.Input((3,)), head])
-
-
-def fit(optimizer, **kwargs):
-    """One epoch of a sampled head; the model."""
-    model = sampled()
-    model.compile(optimizer, loss=model.layers[-1].loss)
-    labels = np.stack([np.arange(4), np.full(4, -1)], axis=1)
-    model.fit(np.ones((4, 3), np.float32), labels, verbose=0, **kwargs)
-    return model
-
-
-def step(optimizer):
-    """One update of a row of a matrix."""
-    gradient = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), [3, 2])
-    optimizer.apply([gradient], [keras.Variable(np.zeros((3, 2)))])
-
-
-#: What needs each name that disables something, and the beginning of the text.
-NEEDS = {
-    **{
-        f"Optimizer.{name}": (tfxclass.optimizers.LazySGD, "LazySGD")
-        for name in (*private.METHODS, *private.STATE)
-    },
-    **{
-        f"Optimizer.{name}": (
-            lambda: tfxclass.optimizers.LazyAdam(weight_decay=0.1),
-            "LazyAdam",
-        )
-        for name in private.DECAY
-    },
-    "Optimizer._accumulated_gradients": (
-        lambda: tfxclass.optimizers.LazyAdam(gradient_accumulation_steps=2),
-        "LazyAdam",
-    ),
-    "Variable._value": (
-        lambda: step(tfxclass.optimizers.LazyAdam()),
-        "Lazy optimizers",
-    ),
-    **{
-        name: (
-            lambda: tied()(np.zeros([2], np.int64)),
-            "`tied_to`",
-        )
-        for name in ("Variable._autocast", "Layer._untrack_variable")
-    },
-    **{
-        name: (lambda: tfxclass.top_k(sampled(), 3), "`top_k`")
-        for name in ("Model._flatten_layers", private.HISTORY)
-    },
-    "tf.__internal__.distribute.interim.maybe_merge_call": (
-        lambda: keras_internals.merge_call(print, None),
-        "Local steps",
-    ),
-    "Graph._functions": (
-        lambda: keras_internals.called_graphs(None),
-        "The ONNX export",
-    ),
-}
-#: What follows from a name that has a public way in its place, or None.
-WARNS = {
-    private.SCRATCH_GRAPH_USE: "may fail before its first step",
-    **dict.fromkeys(private.METRICS, "Slow metrics"),
-    "tf.__internal__.eager_context.eager_mode": None,
-    "ops.gradient_registry._registry": "memory of models is kept",
-    "Operation._gradient_function": "memory of models is kept",
-    "_pywrap_util_port.IsMklEnabled": None,
-    "eager.record.could_possibly_record": None,
-    "control_flow_util.GraphOrParentsInXlaContext": None,
-    "Tensor._handle_data": None,
-}
-
-
-def tied():
-    embedding = keras.layers.Embedding(5, 2)
-    embedding.build(())
-    head = layers.FullSoftmax(5, tied_to=embedding, use_bias=False)
-    return keras.Sequential([embedding, head])
-
-
-class TestMissingNames:
-    def test_all_are_there(self):
-        assert not keras_internals.missing(*private.USES)
-
-    def test_each_has_a_test(self):
-        assert {*NEEDS, *WARNS} == set(private.USES)
-        assert not {*NEEDS} & {*WARNS}
-
-    @pytest.mark.parametrize("name", NEEDS)
-    def test_disables_a_feature(self, lose, name):
-        feature, start = NEEDS[name]
-        lose(name)
-        with pytest.raises(NotImplementedError) as raised:
-            feature()
-        message = str(raised.value)
-        assert start in message
-        assert f"Keras {keras.__version__} with TensorFlow" in message
-        assert name in message and private.TESTED in message
-
-    def test_slow_metrics_are_not_reported(self, lose):
-        lose(*private.METRICS)
-        head = layers.SampledSoftmax(5)
-        model = keras.Sequential([keras.Input([2]), head])
-        model.compile("sgd", loss=head.loss, metrics=["accuracy"])
-        with pytest.warns(UserWarning, match="Slow metrics"):
-            assert tfxclass.check(model) == []
-
-    def test_warns_once(self, lose):
-        """Of each consequence; the model is trained as with the names."""
-        lost = {*WARNS} - {*private.METRICS}
-        keras.utils.set_random_seed(0)
-        expected = fit("sgd")
-        lose(*lost)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            keras.utils.set_random_seed(0)
-            found = fit("sgd")
-        texts = [str(warning.message) for warning in caught]
-        texts = [text for text in texts if private.TESTED in text]
-        for name in lost:
-            consequence = WARNS[name]
-            told = [text for text in texts if consequence and name in text]
-            assert len(told) == (consequence is not None), name
-            assert not told or consequence in told[0]
-        assert len(texts) == len({WARNS[name] for name in lost} - {None})
-        for ours, other in zip(found.weights, expected.weights):
-            np.testing.assert_array_equal(ours, other)
-
-    def test_heads_train_without_all_of_them(self, lose):
-        lose(*private.USES)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            fit("sgd").predict(np.ones((2, 3), np.float32), verbose=0)
-
-    def test_options_that_are_not_used_do_not_count(self, lose):
-        lose(*[f"Optimizer.{name}" for name in private.DECAY])
-        step(tfxclass.optimizers.LazyAdam())
-
-    @pytest.mark.parametrize(
-        "owner, name, instead, missing",
-        [
-            (
-                "keras.src.optimizers.base_optimizer.BaseOptimizer",
-                "_clip_gradients",
-                None,
-                "Optimizer._clip_gradients",
-            ),
-            (
-                "keras.src.backend.tensorflow",
-                "compute_output_spec",
-                lambda *args: "other_graph",
-                private.SCRATCH_GRAPH_USE,
-            ),
-            (
-                "keras.src.backend.tensorflow",
-                "compute_output_spec",
-                None,
-                private.SCRATCH_GRAPH_USE,
-            ),
-            (
-                "keras.src.ops.node",
-                "KerasHistory",
-                lambda *x: None,
-                private.HISTORY,
-            ),
-        ],
-    )
-    def test_finds_changes(
-        self, monkeypatch, lose, owner, name, instead, missing
-    ):
-        if instead:
-            monkeypatch.setattr(f"{owner}.{name}", instead)
-        else:
-            monkeypatch.delattr(f"{owner}.{name}")
-        lose()
-        assert keras_internals.missing(*private.USES) == [missing]
-
-    def test_a_module_that_is_gone(self, monkeypatch, lose):
-        for name in ("eager.record", "framework.ops"):
-            monkeypatch.setitem(sys.modules, f"tensorflow.python.{name}", None)
-        lose()
-        assert keras_internals.missing(*private.USES) == [
-            "ops.gradient_registry._registry",
-            "eager.record.could_possibly_record",
-            "Tensor._handle_data",
-        ]
-
-    def test_the_import_goes_on(self):
-        """Though much is really gone; and leaves TensorFlow unconfigured."""
-        code = (
-            "import sys, keras, tensorflow as tf\n"
-            "from keras.src.optimizers import base_optimizer as base\n"
-            "from keras.src.backend import tensorflow as backend\n"
-            "sys.modules['tensorflow.python.eager.record'] = None\n"
-            "del base.BaseOptimizer._clip_gradients\n"
-            "del backend.compute_output_spec\n"
-            "del keras.layers.Layer._untrack_variable\n"
-            "del tf.__internal__.eager_context\n"
-            "import tfxclass\n"
-            # Devices cannot be set up once the first variable is made.
-            "cpu = tf.config.list_physical_devices('CPU')[0]\n"
-            "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
-            "tf.config.set_logical_device_configuration(cpu, two)\n"
-            "assert keras.Input((1,)).name == 'keras_tensor'\n"
-            "tfxclass.optimizers.LazyAdam()"
-        )
-        ran = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-        last = ran.stderr.strip().splitlines()[-1]
-        assert last.startswith("NotImplementedError: LazyAdam (use an"), last
-        assert "Optimizer._clip_gradients. tfxclass was" in last
-
+class TestVersions:
     def test_tested_versions_are_those_required(self):
         text = (ROOT / "pyproject.toml").read_text()
-        assert f'dependencies = ["{private.TESTED}", ' in text
+        assert f'dependencies = ["{keras_internals.TESTED}", ' in text
+
+    @pytest.mark.parametrize("version", ["3.11.3", "3.17.0", "4.0.0.dev1"])
+    def test_another_keras(self, monkeypatch, version):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            keras_internals.check_version()
+        monkeypatch.setattr("keras.__version__", version)
+        received = f"pip install.*Received: keras {version}"
+        with pytest.warns(UserWarning, match=received):
+            keras_internals.check_version()
 
     def test_another_backend(self, monkeypatch):
         monkeypatch.setattr("keras.backend.backend", lambda: "jax")
         with pytest.raises(ImportError, match="Received: 'jax'"):
             keras_internals.check_backend()
+
+    def test_the_import_leaves_tensorflow_unconfigured(self):
+        """Devices cannot be set up once the first variable is made."""
+        code = (
+            "import keras, tensorflow as tf\n"
+            "import tfxclass\n"
+            "cpu = tf.config.list_physical_devices('CPU')[0]\n"
+            "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
+            "tf.config.set_logical_device_configuration(cpu, two)\n"
+            "assert keras.Input((1,)).name == 'keras_tensor'\n"
+        )
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 class _Names(ast.NodeVisitor):
@@ -619,15 +416,6 @@ def _names_in(path):
     return names
 
 
-def _is_listed(name):
-    """Whether the folder has to be asked for it."""
-    if not isinstance(name, str):
-        return False
-    uses = " ".join(private.USES)
-    listed = {part.strip(",'") for x in uses.split() for part in x.split(".")}
-    return name in listed and (name.startswith("_") or "_graph" in name)
-
-
 @pytest.fixture(scope="module")
 def files():
     paths = [p for f in FOLDERS for p in sorted((ROOT / f).rglob("*.py"))]
@@ -640,16 +428,11 @@ def files():
 class TestOneFolder:
     """Nothing else in the repository spells a private name of theirs."""
 
-    def test_names_are_known_to_the_search(self):
-        assert _is_listed("_clip_gradients") and _is_listed("_inbound_nodes")
-        assert _is_listed("scratch_graph") and not _is_listed("Adam")
-
     def test_listed_names(self, files):
         found = [
             f"{path.relative_to(ROOT)}: {name}"
             for path, names in files.items()
-            for name in {*names.used, *names.defined, *names.strings}
-            if _is_listed(name)
+            for name in {*names.used, *names.defined, *names.strings} & PRIVATE
         ]
         assert not found
 
@@ -657,8 +440,9 @@ class TestOneFolder:
         inside = set().union(
             *(_names_in(path).defined for path in INSIDE.glob("*.py"))
         )
-        own = {x for x in inside if not _is_listed(x)}
-        own = own.union(*(names.defined for names in files.values()))
+        own = (inside - PRIVATE).union(
+            *(names.defined for names in files.values())
+        )
         found = [
             f"{path.relative_to(ROOT)}:{line}: {name}"
             for path, names in files.items()

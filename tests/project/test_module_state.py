@@ -20,8 +20,6 @@ ALLOWED = {
     "ops/library.py:processor_features": "of the processor",
     "ops/exact_softmax.py:multiplies_bfloat16": "of the processor",
     "ops/placement.py:warn_once": "of the machine: a warning for each reason",
-    "keras_internals/names.py:is_there": "of the installed Keras",
-    "keras_internals/names.py:warn_once": "of the installed Keras",
 }
 MAKERS = (
     "Condition ContextVar Counter Lock OrderedDict RLock Semaphore "

@@ -12,7 +12,7 @@ from tests.benchmarks.test_results import MACHINE_PATH
 from tests.versions import ask
 from tests.versions import environments
 from tests.versions import table
-from tfxclass.keras_internals import names
+from tfxclass.keras_internals import TESTED
 
 FOUND = {
     "date": "2030-01-02",
@@ -61,7 +61,7 @@ def test_every_tensorflow_was_tested_and_loads_every_export():
 
 
 def test_the_oldest_keras_is_tested():
-    oldest = names.TESTED.partition(">=")[2].partition(",")[0]
+    oldest = TESTED.partition(">=")[2].partition(",")[0]
     assert f"keras=={oldest}.0" in environments.TESTED[build.TESTED[0]]
 
 

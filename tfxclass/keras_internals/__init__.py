@@ -1,9 +1,11 @@
 """What tfxclass uses of the insides of Keras and TensorFlow: all of it, here.
 
 Private names may go with any release. Each has one function or method in this
-folder, under a name of ours; nothing else in the package spells it. `names.py`
-lists them, each with a check.
+folder, under a name of ours; nothing else in the package spells it. Each has a
+test, which `make test-versions` runs with all versions that are allowed.
 """
+
+import warnings
 
 import keras
 
@@ -27,8 +29,6 @@ from tfxclass.keras_internals.layers import tensors_before as tensors_before
 from tfxclass.keras_internals.layers import tf_variable as tf_variable
 from tfxclass.keras_internals.layers import untrack as untrack
 from tfxclass.keras_internals.layers import without_autocast as without_autocast
-from tfxclass.keras_internals.names import missing as missing
-from tfxclass.keras_internals.names import need as need
 from tfxclass.keras_internals.optimizers import OptimizerHooks as OptimizerHooks
 from tfxclass.keras_internals.optimizers import count_step as count_step
 from tfxclass.keras_internals.optimizers import (
@@ -40,6 +40,21 @@ from tfxclass.keras_internals.training import (
     is_keras_building as is_keras_building,
 )
 from tfxclass.keras_internals.training import metrics_of as metrics_of
+
+#: What the private names were tested with, as pip spells it.
+TESTED = "keras>=3.12,<3.17"
+
+
+def check_version() -> None:
+    """Warns where Keras is of another version, whose names may differ."""
+    minor = tuple(map(int, keras.__version__.split(".")[:2]))
+    if not (3, 12) <= minor < (3, 17):
+        warnings.warn(
+            "tfxclass uses private names of Keras, and was tested with "
+            f"{TESTED}. Fix: pip install '{TESTED}', or install a newer "
+            f"tfxclass. Received: keras {keras.__version__}",
+            stacklevel=2,
+        )
 
 
 def check_backend() -> None:
@@ -53,3 +68,4 @@ def check_backend() -> None:
 
 
 check_backend()
+check_version()

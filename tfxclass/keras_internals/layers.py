@@ -3,15 +3,12 @@
 import keras
 import tensorflow as tf
 
-from tfxclass.keras_internals.names import HISTORY
-from tfxclass.keras_internals.names import needs
 from tfxclass.types import Variable
 
 # Public, says Keras' guide to masking.
 _MASK = "_keras_mask"
 
 
-@needs("Lazy optimizers and BatchSampler", "Variable._value")
 def tf_variable(variable: Variable) -> tf.Variable:
     """The `tf.Variable` of a Keras variable; another is returned as it is.
 
@@ -27,13 +24,11 @@ def path_of(variable: Variable) -> str:
     return getattr(variable, "path", variable.name)
 
 
-@needs("`tied_to`", "Layer._untrack_variable")
 def untrack(layer: keras.layers.Layer, variable: keras.Variable) -> None:
     """Makes a variable that is an attribute of `layer` none of its weights."""
     layer._untrack_variable(variable)
 
 
-@needs("`tied_to`", "Variable._autocast")
 def without_autocast(variable: keras.Variable) -> None:
     """Makes a variable one that a layer of lower precision reads as it is."""
     variable._autocast = False
@@ -49,23 +44,17 @@ def set_mask(tensor: tf.Tensor, mask: tf.Tensor | None) -> None:
     setattr(tensor, _MASK, mask)
 
 
-@needs(
-    "`top_k`, exports, SamplerLog and layers as groups of MultiOptimizer",
-    "Model._flatten_layers",
-)
 def flat_layers(model: keras.Layer) -> list[keras.layers.Layer]:
     """A model or layer and all layers in it, however deep; a list."""
     return list(model._flatten_layers())
 
 
-@needs("`top_k` and exports", HISTORY)
 def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     """The symbolic tensors that a symbolic tensor was computed from."""
     operation, node_index, _ = tensor._keras_history
     return operation._inbound_nodes[node_index].input_tensors
 
 
-@needs("`replace_head`", HISTORY)
 def maker_of(tensor: keras.KerasTensor) -> keras.Operation:
     """The layer or operation that a symbolic tensor was computed by."""
     return tensor._keras_history[0]
@@ -82,7 +71,6 @@ def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
     return list(found.values())
 
 
-@needs("`tied_to` by its name", HISTORY)
 def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
     """The layers that a symbolic tensor was computed by; a list."""
     made_by = [x._keras_history[0] for x in tensors_before(tensor)]

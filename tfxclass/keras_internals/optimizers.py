@@ -9,13 +9,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.keras_internals.names import DECAY
-from tfxclass.keras_internals.names import METHODS
-from tfxclass.keras_internals.names import STATE
-from tfxclass.keras_internals.names import SUMS
-from tfxclass.keras_internals.names import need
-from tfxclass.keras_internals.names import needs
-
 if TYPE_CHECKING:
     from typing import Any as _Base  # Keras' class is to the right of it.
 else:
@@ -31,20 +24,9 @@ class OptimizerHooks(_Base):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._check_names([*METHODS, *STATE])
         super().__init__(*args, **kwargs)
-        if self.weight_decay:
-            self._check_names(DECAY)
-        if self.gradient_accumulation_steps:
-            self._check_names([SUMS])
         #: The strategy in scope when the optimizer was made.
         self._strategy = tf.distribute.get_strategy()
-
-    def _check_names(self, names):
-        need(
-            f"{type(self).__name__} (use an optimizer of keras.optimizers)",
-            *[f"Optimizer.{name}" for name in names],
-        )
 
     def _backend_apply_gradients(self, grads, variables):
         self._on_apply(grads, variables)
@@ -87,7 +69,6 @@ class OptimizerHooks(_Base):
 
         Only after `build`: Keras 3.16 refuses to tell before.
         """
-        self._check_names(DECAY)
         return self._use_weight_decay(variable)
 
     @property
@@ -134,7 +115,6 @@ def eager_variables() -> Iterator[None]:
         yield
 
 
-@needs("MultiOptimizer", "Optimizer._iterations")
 def count_step(optimizer: keras.optimizers.Optimizer) -> None:
     """Moves the count of steps on, without one.
 
@@ -143,7 +123,6 @@ def count_step(optimizer: keras.optimizers.Optimizer) -> None:
     optimizer._iterations.assign_add(1)
 
 
-@needs("Lazy optimizers and their growth", "Optimizer._iterations")
 def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     """How often gradients were applied, int64 scalar.
 
@@ -152,10 +131,6 @@ def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
     return tf.cast(optimizer._iterations, tf.int64)
 
 
-@needs(
-    "Local steps",
-    "tf.__internal__.distribute.interim.maybe_merge_call",
-)
 def merge_call(
     function: Callable[..., Any], strategy: tf.distribute.Strategy, *args: Any
 ) -> Any:

@@ -5,11 +5,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.keras_internals.names import METRICS
-from tfxclass.keras_internals.names import SCRATCH_GRAPH
-from tfxclass.keras_internals.names import SCRATCH_GRAPH_USE
-from tfxclass.keras_internals.names import has_all
-
 
 def is_keras_building() -> bool:
     """Whether Keras calls the loss and the metrics on placeholders.
@@ -20,12 +15,7 @@ def is_keras_building() -> bool:
     """
     if tf.executing_eagerly():
         return False
-    has_all(
-        "Training under a tf.distribute strategy may fail before its first "
-        "step.",
-        SCRATCH_GRAPH_USE,
-    )
-    return tf.compat.v1.get_default_graph().name.startswith(SCRATCH_GRAPH)
+    return tf.compat.v1.get_default_graph().name.startswith("scratch_graph")
 
 
 def metrics_of(model: keras.Model, output_name: str) -> list[Any]:
@@ -38,10 +28,7 @@ def metrics_of(model: keras.Model, output_name: str) -> list[Any]:
     Returns:
         List of names, functions and `keras.metrics.Metric`.
     """
-    is_known = has_all(
-        "Slow metrics of a sampled head are not reported.", *METRICS
-    )
-    compiled = model._compile_metrics if is_known else None
+    compiled = model._compile_metrics
     if compiled is None:
         return []
     # Sequential and subclassed models have one, or no names.
