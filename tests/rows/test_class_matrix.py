@@ -116,9 +116,9 @@ def test_a_sampler_is_told_of_what_moved():
     assert head.class_matrix.on_moved == head.sampler.rows_moved
     seen = []
     head.class_matrix.on_moved = lambda ids: seen.extend(ids.numpy())
-    head.class_matrix.note_moved(tf.constant([1, 3]))
+    head.class_matrix.on_moved(tf.constant([1, 3]))
     assert seen == [1, 3]
-    ClassMatrix(head.kernel).note_moved(tf.constant([1, 3]))
+    ClassMatrix(head.kernel).on_moved(tf.constant([1, 3]))
 
 
 def test_an_optimizer_counts_while_it_lives():

@@ -118,17 +118,6 @@ def assign_rows(variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor) -> Any:
     )
 
 
-def clear_rows(variable: tf.Variable, ids: tf.Tensor) -> None:
-    """variable[ids] = 0, also where rows are NaN or infinite.
-
-    By TensorFlow's scatter: for variables that are not read as a whole.
-    """
-    zero = tf.zeros([], variable.dtype)
-    tf.raw_ops.ResourceScatterUpdate(
-        resource=variable.handle, indices=ids, updates=zero
-    )
-
-
 def adagrad_update(
     variable: tf.Tensor,
     accumulator: tf.Tensor,

@@ -94,7 +94,7 @@ class ScaledAdagrad:
         """1, or `TRAINED_FACTOR` for class vectors that were trained before."""
         if not self.trained_marks:
             return tf.ones([], tf.float64)
-        states = [tf_variable(each) for each in self.trained_marks]
+        states = map(tf_variable, self.trained_marks)
         marks = [_read(x.handle, x.dtype)[0, 2] for x in states]
         marks = [tf.cast(mark, tf.float32) for mark in marks]
         is_trained = tf.reduce_max(tf.stack(marks)) > 0

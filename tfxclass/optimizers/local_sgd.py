@@ -11,10 +11,9 @@ from tfxclass.checks import check_positive_int
 from tfxclass.keras_internals import eager_variables
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
+from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.replica_averages import ReplicaAverages
-from tfxclass.optimizers.row_gradients import summed_rows
-from tfxclass.optimizers.row_gradients import times
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.optimizers.stages import Stage
 from tfxclass.optimizers.stages import StageSchedule
@@ -130,8 +129,7 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         super().build(variables)
         with eager_variables():
             if self._is_replicated:
-                is_average = self._schedule.is_average
-                self._averages = ReplicaAverages(self, is_average)
+                self._averages = ReplicaAverages(self, self._schedule)
             if self._pulls:
                 self._stage_starts = self.add_optimizer_variables(
                     variables, "stage_start"
@@ -188,7 +186,8 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
             merge_call(self._start_stage, self._strategy)
         # Keras divides the loss by their number, for a sum of gradients.
         num_replicas = self._strategy.num_replicas_in_sync
-        grads = [times(gradient, num_replicas) for gradient in grads]
+        values = [row_gradients.values_of(g) * num_replicas for g in grads]
+        grads = list(map(row_gradients.with_values, grads, values))
         super()._on_apply(grads, variables)
         if self._averages is not None:
             self._averages.end_step(grads, variables)
@@ -199,13 +198,10 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
 
     def _start_stage(self, strategy):
         def copy():
-            pairs = zip(self._stage_starts, self._built_for)
-            for start, variable in pairs:
+            for start, variable in zip(self._stage_starts, self._built_for):
                 strategy.extended.update(
                     tf_variable(start),
-                    lambda start, variable: start.assign(
-                        tf.cast(variable, start.dtype)
-                    ),
+                    lambda x, now: x.assign(tf.cast(now, x.dtype)),
                     args=(tf_variable(variable),),
                 )
 
@@ -227,8 +223,8 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         here = tf.convert_to_tensor(variable)
         start = tf.convert_to_tensor(tf_variable(self._stage_starts[index]))
         if not isinstance(gradient, tf.IndexedSlices):
-            return gradient + (here - start) / self.gamma
-        gradient = summed_rows(gradient)
+            return gradient + (tf.cast(here, start.dtype) - start) / self.gamma
+        gradient = row_gradients.summed_rows(gradient)
         ids = gradient.indices
         rows = tf.cast(tf.gather(here, ids), start.dtype)
         pull = (rows - tf.gather(start, ids)) / self.gamma

@@ -14,6 +14,7 @@ from tfxclass.keras_internals import eager_variables
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import path_of
 from tfxclass.rows import class_matrix
+from tfxclass.rows import sharded_rows
 from tfxclass.types import Config
 from tfxclass.types import Gradient
 from tfxclass.types import Scalar
@@ -91,20 +92,20 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         pairs = _checked(optimizers_and_layers)
         self.optimizers = [optimizer for optimizer, _ in pairs]
         self._owners = [_flatten(owner) for _, owner in pairs]
-        #: Of a file: the number of the group of each variable, or None.
-        self._order: list[int] | None = None
+        #: Of a file: the number of the group of each variable.
+        self._order: list[int] = []
+        #: The number of the group of each variable, by its key.
+        self._group_of: dict[str, int] = {}
         self._numbers()  # Raises if a variable is named twice.
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
-        self._group_of = dict(
-            zip(map(self._key_of, variables), self._numbers_of(variables))
-        )
+        numbers = self._numbers_of(variables)
+        self._group_of = dict(zip(map(self._key_of, variables), numbers))
+        groups = self._split(variables, variables)
         with eager_variables():
-            for optimizer, group in zip(
-                self.optimizers, self._split(variables, variables)
-            ):
+            for optimizer, group in zip(self.optimizers, groups):
                 class_matrix.check_rounded(group, optimizer)
                 optimizer.build(group)
             super().build(variables)
@@ -114,14 +115,13 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         found = {}
         for number, part in self._parts():
             key = part if isinstance(part, str) else self._key_of(part)
-            if found.setdefault(key, number) == number:
-                continue
-            if self._order is None:
+            if found.setdefault(key, number) != number and not self._order:
                 raise ValueError(
                     "A variable must be named with one optimizer. Received: "
                     f"'{_path_of(part)}' with numbers {found[key]} and {number}"
                 )
-            found[key] = None
+            # Of a file, two variables may have one path.
+            found[key] = number if found[key] == number else None
         return found
 
     def _parts(self):
@@ -144,7 +144,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             for v in variables
         ]
         missing = [_path_of(v) for v, g in zip(variables, found) if g is None]
-        if missing and self._order and len(self._order) == len(variables):
+        if missing and len(self._order) == len(variables):
             # A model comes back with its variables in the same order, but
             # perhaps with other paths ("model/dense" as "dense").
             return self._order
@@ -164,11 +164,9 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             ValueError: if no group contains the layer, or a model that has it.
         """
         for optimizer, group in zip(self.optimizers, self._owners):
-            layers = [part for part in group if isinstance(part, keras.Layer)]
-            if any(
-                inner is layer for part in layers for inner in flat_layers(part)
-            ):
-                return optimizer
+            for part in group:
+                if isinstance(part, keras.Layer) and layer in flat_layers(part):
+                    return optimizer
         raise ValueError(
             "A group of the MultiOptimizer must name the layer, or a model "
             f"that has it. Received: none for {layer.name!r}"
@@ -194,11 +192,12 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         if not len(grads):
             return
         variables = self._known_variables(trainable_variables)
-        for optimizer, of_group, group in zip(
+        groups = zip(
             self.optimizers,
             self._split(variables, grads),
             self._split(variables, variables),
-        ):
+        )
+        for optimizer, of_group, group in groups:
             if any(gradient is not None for gradient in of_group):
                 optimizer.apply(of_group, group)
             else:
@@ -206,10 +205,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         count_step(self)
 
     def _known_variables(self, variables):
-        if variables is None and self.built:
-            return self._built_for
-        variables = list(variables or ())
-        if variables and not self.built:
+        variables = list(self._built_for if variables is None else variables)
+        if variables:
             self.build(variables)
         unknown = [
             _path_of(v)
@@ -258,32 +255,28 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         )
 
     def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
-        for optimizer, group in zip(
-            self.optimizers, self._split(var_list, var_list)
-        ):
+        groups = self._split(var_list, var_list)
+        for optimizer, group in zip(self.optimizers, groups):
             optimizer.finalize_variable_values(group)
 
     def save_own_variables(self, store: Store) -> None:
         # Keras saves the optimizers of the groups, each by its own rule.
-        for i, variable in enumerate(super().variables):
-            store[str(i)] = variable.numpy()
+        sharded_rows.save(super().variables, store)
 
     def load_own_variables(self, store: Store) -> None:
-        for i, variable in enumerate(super().variables):
-            variable.assign(store[str(i)])
+        sharded_rows.load(super().variables, store)
 
     def get_config(self) -> Config:
-        parts = [[_path_of(part), number] for number, part in self._parts()]
+        parts = self._parts()
         if self.built:
             parts = [
-                [_path_of(v), self._group_of[self._key_of(v)]]
-                for v in self._built_for
+                (self._group_of[self._key_of(v)], v) for v in self._built_for
             ]
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,
             "optimizers": [serialize(x) for x in self.optimizers],
-            "variables": parts,
+            "variables": [[_path_of(part), number] for number, part in parts],
         }
 
     @classmethod
@@ -297,7 +290,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         self = cls([(x, []) for x in optimizers], name=config["name"])
         for path, number in config["variables"]:
             self._owners[number].append(path)
-        self._order = [number for _, number in config["variables"]]
+            self._order.append(number)
         return self
 
 

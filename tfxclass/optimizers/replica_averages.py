@@ -1,7 +1,6 @@
 """Averages of replicas that take steps by themselves."""
 
 import functools
-from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +8,8 @@ import tensorflow as tf
 
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
+from tfxclass.optimizers.stages import StageSchedule
 from tfxclass.types import Gradient
-from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 
@@ -19,16 +18,13 @@ class ReplicaAverages:
 
     Args:
         optimizer: a built `LocalSGD` with several replicas.
-        is_average: function of the number of a step: whether models are
-            averaged after it, a bool tensor.
+        schedule: tells after which steps models are averaged.
     """
 
-    def __init__(
-        self, optimizer: Any, is_average: Callable[[Scalar], tf.Tensor]
-    ) -> None:
+    def __init__(self, optimizer: Any, schedule: StageSchedule) -> None:
         self._optimizer = optimizer
         self._strategy = optimizer._strategy
-        self._is_average = is_average
+        self._is_average = schedule.is_average
         self._touched = [self._add_touched(v) for v in optimizer._built_for]
         # Indices of variables that are known to get row gradients.
         self._row_indices: set[int] = set()
@@ -74,7 +70,7 @@ class ReplicaAverages:
     def _average_if_due(self, strategy):
         tf.cond(
             self._is_average(self._optimizer.iterations),
-            lambda: self._average(strategy, sorted(self._row_indices)),
+            lambda: self._average(strategy, tuple(sorted(self._row_indices))),
             lambda: None,
         )
 
@@ -92,7 +88,7 @@ class ReplicaAverages:
         for variable, ids in zip(tables, moved):
             matrix = self._optimizer._matrix_of(variable)
             if matrix is not None:
-                matrix.note_moved(ids)
+                matrix.on_moved(ids)
 
     def average(self) -> None:
         """Averages now, unless replicas are equal; outside of replicas."""
@@ -109,17 +105,14 @@ class ReplicaAverages:
 
     def replicas_differ(self) -> bool:
         """Whether there was a step since the last average."""
-        step = self._num_steps()
+        step = int(self._optimizer.iterations.numpy())
         if step in (0, self._averaged_at):
             return False
         return not bool(self._is_average(step - 1))
 
     def note_equal(self) -> None:
         """Says that all replicas have the same values now."""
-        self._averaged_at = self._num_steps()
-
-    def _num_steps(self):
-        return int(self._optimizer.iterations.numpy())
+        self._averaged_at = int(self._optimizer.iterations.numpy())
 
 
 def _assign_means(strategy, whole, rows):
@@ -145,7 +138,11 @@ def _assign_means(strategy, whole, rows):
     for variable, mean in zip(whole, means):
         update(variable, lambda v, mean: v.assign(mean), args=(mean,))
     for (number, table), mean in zip(tables, means[len(whole) :], strict=True):
-        update(table, _assign_rows, args=(ids[number], mean))
+        update(
+            table,
+            lambda v, at, rows: v.scatter_update(tf.IndexedSlices(rows, at)),
+            args=(ids[number], mean),
+        )
     for touched in masks:
         update(touched, lambda v: v.assign(tf.zeros_like(v)))
     # Alike in all replicas.
@@ -178,7 +175,3 @@ def _all_reduce(strategy, operation, values, variables):
         return []
     pairs = list(zip(values, variables, strict=True))
     return strategy.extended.batch_reduce_to(operation, pairs)
-
-
-def _assign_rows(variable, ids, rows):
-    variable.scatter_update(tf.IndexedSlices(rows, ids))

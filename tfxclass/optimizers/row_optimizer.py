@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -25,7 +26,6 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.row_update import RowStorage
 from tfxclass.optimizers import row_gradients
 from tfxclass.optimizers import rules
-from tfxclass.optimizers.row_gradients import GradientSums
 from tfxclass.rows import class_gradients
 from tfxclass.rows import class_matrix
 from tfxclass.rows import sharded_rows
@@ -104,7 +104,6 @@ class RowOptimizer(OptimizerHooks):
         self.second_moment = second_moment
         self.slot_dtype = slot_dtype
         self.l2 = l2
-        self._sums: GradientSums | None = None
         self._matrices: dict[str, ClassMatrix] = {}
         self._check_arguments()
 
@@ -156,8 +155,6 @@ class RowOptimizer(OptimizerHooks):
             #: The state of each variable, by name.
             self._states = [self._make_state(v) for v in variables]
             super().build(variables)
-            if self.gradient_accumulation_steps and not self._is_replicated:
-                self._sums = GradientSums(self)
 
     def _matrix_of(self, variable):
         """The `ClassMatrix` whose class vectors a variable has, or None."""
@@ -231,14 +228,19 @@ class RowOptimizer(OptimizerHooks):
             grads, variables = self._step_by_class(grads, variables)
             if not variables:
                 return
-        grads = [self._as_rows(g, v) for g, v in zip(grads, variables)]
-        if self._sums is None:
+        for gradient, variable in zip(grads, variables):
+            if self._is_by_rows(gradient, variable):
+                self._check_rows(self._built_for[self._index_of(variable)])
+        steps = self.gradient_accumulation_steps
+        if not steps or self._is_replicated:
             self._step(grads, variables)
             return
+        sums = [self._gradient_sums[self._index_of(v)] for v in variables]
+        sums = [tf_variable(each) for each in sums]
         tf.cond(
-            self._sums.is_last(),
-            lambda: self._step_with_means(grads, variables),
-            lambda: self._sums.add(grads, variables),
+            (num_applied(self) + 1) % steps == 0,
+            lambda: self._step_with_means(grads, variables, sums),
+            lambda: row_gradients.add(sums, grads),
         )
 
     def _step_by_class(self, grads, variables):
@@ -278,19 +280,15 @@ class RowOptimizer(OptimizerHooks):
             return None
         return class_gradients.take(gradient, variable, matrix)
 
-    def _as_rows(self, gradient, variable):
-        """Names all rows where Keras cannot update the variable."""
-        variable = self._built_for[self._index_of(variable)]
+    def _is_by_rows(self, gradient, variable):
+        """Whether ours, not Keras' step, updates a variable."""
         if isinstance(gradient, tf.IndexedSlices):
-            self._check_rows(variable)
-            return gradient
+            return True
+        variable = self._built_for[self._index_of(variable)]
         storage = self._storage_of(variable)
         is_plain = storage == RowStorage(storage.dtype, storage.dtype)
         rule = self._rule_of(variable, self._matrix_of(variable))
-        if is_plain and rule.takes_dense:
-            return gradient
-        self._check_rows(variable)
-        return row_gradients.AllRows(gradient)
+        return not (is_plain and rule.takes_dense)
 
     def _check_rows(self, variable):
         """Refuses what updates of rows cannot do."""
@@ -335,29 +333,35 @@ class RowOptimizer(OptimizerHooks):
                 )
 
     def _step(self, grads, variables):
-        if any(isinstance(g, tf.IndexedSlices) for g in grads):
+        if any(map(self._is_by_rows, grads, variables)):
             self._row_steps(grads, variables)
         else:
             super()._on_apply(grads, variables)
 
-    def _step_with_means(self, grads, variables):
-        self._sums.add(grads, variables)
-        means = self._sums.means(grads, variables)
+    def _step_with_means(self, grads, variables, sums):
+        row_gradients.add(sums, grads)
+        steps = self.gradient_accumulation_steps
+        by_rows = map(self._is_by_rows, grads, variables)
+        means = [row_gradients.mean(s, r, steps) for s, r in zip(sums, by_rows)]
         self._row_steps(means, variables)
-        self._sums.clear(means, variables)
+        # Also the sums of variables that had no gradient in this step.
+        for each in self._gradient_sums:
+            if each is not None:
+                tf_variable(each).assign(tf.zeros_like(each))
 
     def _row_steps(self, grads, variables):
         """As Keras' step, with weight decay in the row updates."""
-        grads = self._on_clip(grads)
-        is_dense = [not isinstance(g, tf.IndexedSlices) for g in grads]
-        self._decay_all([v for d, v in zip(is_dense, variables) if d])
-        self._update_all(grads, variables)
+        by_rows = map(self._is_by_rows, grads, variables)
+        self._decay_all([v for r, v in zip(by_rows, variables) if not r])
+        self._update_all(self._on_clip(grads), variables)
 
     def _on_clip(self, grads):
         """Clips as Keras does, with duplicate rows summed first."""
         if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
             return grads
-        return row_gradients.clipped(super()._on_clip, grads)
+        grads = list(map(row_gradients.summed_rows, grads))
+        values = super()._on_clip(list(map(row_gradients.values_of, grads)))
+        return list(map(row_gradients.with_values, grads, values))
 
     def _on_all_reduce(self, pairs):
         reduce = super()._on_all_reduce
@@ -366,18 +370,24 @@ class RowOptimizer(OptimizerHooks):
         pairs = list(pairs)
         variables = [self._built_for[self._index_of(v)] for _, v in pairs]
         is_whole = [sharded_rows.shards_of(v) is None for v in variables]
-        return row_gradients.all_reduce(reduce, pairs, is_whole)
+        # Each replica keeps the gradient of its own shard.
+        reduced = iter(reduce(list(itertools.compress(pairs, is_whole))))
+        return [next(reduced) if x else p for x, p in zip(is_whole, pairs)]
 
     def update_step(
         self, gradient: Gradient, variable: Variable, learning_rate: Any
     ) -> None:
         if self.l2 and self._has_decay(variable):
             gradient = row_gradients.with_l2(gradient, variable, self.l2)
+        if not self._is_by_rows(gradient, variable):
+            super().update_step(gradient, variable, learning_rate)
+            return
         if isinstance(gradient, tf.IndexedSlices):
             ids = tf.cast(gradient.indices, tf.int64)
-            self._update_rows(variable, ids, gradient.values, learning_rate)
         else:
-            super().update_step(gradient, variable, learning_rate)
+            ids = tf.range(tf.shape(gradient, tf.int64)[0])
+        values = row_gradients.values_of(gradient)
+        self._update_rows(variable, ids, values, learning_rate)
 
     def _update_rows(self, variable, ids, grads, learning_rate):
         """One step of the rows `ids`; what the op returns."""

@@ -93,13 +93,8 @@ def growing_stages(
         factor = growth**power
         longer = factor if rule == "stl_sgd" else math.sqrt(factor)
         # A root of 2 twice is 2, but for the last bit.
-        stages.append(
-            Stage(
-                learning_rate / factor,
-                round(steps * factor),
-                max(1, math.floor(interval * longer + 1e-9)),
-            )
-        )
+        own = max(1, math.floor(interval * longer + 1e-9))
+        stages.append((learning_rate / factor, round(steps * factor), own))
     return check_stages(stages)
 
 
@@ -135,10 +130,8 @@ class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self, stages: Sequence[Stage | tuple[float, int, int]]
     ) -> None:
         self.stages = stages
-        columns = zip(*stages, strict=True)
-        self._rates, self._steps, self._intervals = columns
-        ends = list(itertools.accumulate(self._steps))
-        self._starts = [0, *ends[:-1]]
+        self._rates, self._steps, self._intervals = zip(*stages, strict=True)
+        self._starts = [0, *itertools.accumulate(self._steps[:-1])]
 
     def __call__(self, step: Scalar) -> tf.Tensor:
         rates = tf.constant(self._rates, tf.float32)

@@ -1,5 +1,6 @@
 """Class vectors of a head, and all that is known of them."""
 
+import dataclasses
 import weakref
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -85,14 +86,10 @@ class ClassRows(NamedTuple):
         return tf.where(is_here, local, -1)
 
     def gather(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Some rows; their gradients are row-sparse.
+        """Rows `ids`, int64 `[...]`; their gradients are row-sparse.
 
-        Args:
-            ids: int64 of any shape, rows of `kernel`.
-
-        Returns:
-            `(kernel, bias)`: float32 `[..., dim]`, normalized if need be, and
-            `[...]` or None.
+        Returns `(kernel, bias)`: float32 `[..., dim]`, normalized if need be,
+        and `[...]` or None.
         """
         kernel = placement.gather(self.kernel, ids)
         if self.normalize:
@@ -149,13 +146,14 @@ def _variable(variable):
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ClassMatrix:
     """Class vectors and their biases, as a head makes them in `build`.
 
     The head, its sampler and its exports read `ClassRows` of it. An optimizer,
     which is handed the variables alone, finds it with `of`.
 
-    Args:
+    Attributes:
         kernel: Keras variable `[rows, dim]`, or `SplitRows` of servers.
         bias: as `kernel`, `[rows]`, or None.
         normalize: bool, whether logits are cosines of the class vectors.
@@ -168,38 +166,31 @@ class ClassMatrix:
             server or on the host, and is computed with there.
         bfloat16_products: of `ClassRows`.
         shards: the `Shards` whose rows the variables have, or None.
-
-    Attributes:
-        on_moved: function that is called with the ids of class vectors,
-            int64 `[n]`, that moved without being sampled; or None.
+        on_moved: function of the ids of class vectors, int64 `[n]`, which
+            `LocalSGD` calls of the rows that an average changes: a sampler
+            knows the rows of its own samples.
     """
 
-    def __init__(
-        self,
-        kernel: Any,
-        bias: Any = None,
-        normalize: bool = False,
-        seed: int | None = None,
-        initial_rms: float | None = None,
-        is_tied: bool = False,
-        is_apart: bool = False,
-        bfloat16_products: bool = False,
-        shards: Any = None,
-    ) -> None:
-        self.kernel, self.bias = kernel, bias
-        self.normalize = normalize
-        self.seed = int(seed or 0)
-        self.initial_rms = initial_rms
-        self.is_tied = is_tied
-        self.bfloat16_products = bfloat16_products
-        self.shards = shards
-        self.on_moved: Callable[[tf.Tensor], None] | None = None
-        self._is_apart = is_apart
+    kernel: Any
+    bias: Any = None
+    normalize: bool = False
+    seed: int | None = None
+    initial_rms: float | None = None
+    is_tied: bool = False
+    is_apart: bool = False
+    bfloat16_products: bool = False
+    shards: Any = None
+
+    def __post_init__(self) -> None:
+        self.seed = int(self.seed or 0)
+        self.on_moved: Callable[[tf.Tensor], None] = lambda ids: None
         self._optimizer: Any = lambda: None
         #: Function that returns the last `DeferredGradient`, or None.
         self.deferred_gradient: Any = lambda: None
-        self._parts = shards_lib.parts_of(kernel)
-        self._owned: list[Any] = []
+        #: The variables with class vectors, one for each server.
+        self.parts = shards_lib.parts_of(self.kernel)
+        #: Weak references to what was given to `own`.
+        self.owned: list[Any] = []
         for variable in self.variables:
             for part in shards_lib.parts_of(variable):
                 self.own(part)
@@ -209,29 +200,21 @@ class ClassMatrix:
         """The kernel, and the bias if there is one."""
         return [x for x in (self.kernel, self.bias) if x is not None]
 
-    def has(self, variable: Variable) -> bool:
-        """Whether class vectors are in a variable, of one server perhaps."""
-        return any(part is variable for part in self._parts)
-
     def own(self, variable: Variable) -> None:
         """Makes `owner_of` find this matrix by a variable."""
         # Optimizer state may live shorter, and another variable get its id.
-        self._owned.append(weakref.ref(variable))
+        self.owned.append(weakref.ref(variable))
         _OWNERS[id(variable)] = self
-
-    def owns(self, variable: Variable) -> bool:
-        """Whether a variable was given to `own`."""
-        return any(each() is variable for each in self._owned)
 
     @property
     def device(self) -> str | None:
         """The device that reads all class vectors, str; None is the step's."""
-        return placement.device_of(self.kernel) if self._is_apart else None
+        return placement.device_of(self.kernel) if self.is_apart else None
 
     @property
     def is_half(self) -> bool:
         """Whether class vectors are stored in bfloat16."""
-        return bfloat16_rows.is_half(self._parts[0])
+        return bfloat16_rows.is_half(self.parts[0])
 
     @property
     def rows(self) -> ClassRows:
@@ -339,20 +322,13 @@ class ClassMatrix:
         """Whether the optimizer updates each replica by itself."""
         return getattr(self.optimizer, "differs_between_replicas", False)
 
-    def note_moved(self, ids: tf.Tensor) -> None:
-        """Tells `on_moved` of class vectors that moved, int64 `[n]`.
-
-        Only `LocalSGD` does, of the rows that an average changes: a sampler
-        knows the rows of its own samples.
-        """
-        if self.on_moved is not None:
-            self.on_moved(ids)
-
 
 def owner_of(variable: Any) -> ClassMatrix | None:
     """The `ClassMatrix` that a variable or its optimizer state belongs to."""
     matrix = _OWNERS.get(id(variable))
-    return matrix if matrix is not None and matrix.owns(variable) else None
+    if matrix is None or all(x() is not variable for x in matrix.owned):
+        return None
+    return matrix
 
 
 def of(variable: Variable) -> ClassMatrix | None:
@@ -361,7 +337,9 @@ def of(variable: Variable) -> ClassMatrix | None:
     The class vectors may be those of one server. A bias has none.
     """
     matrix = owner_of(variable)
-    return matrix if matrix is not None and matrix.has(variable) else None
+    if matrix is None or all(part is not variable for part in matrix.parts):
+        return None
+    return matrix
 
 
 def in_blocks(
@@ -369,12 +347,7 @@ def in_blocks(
     biases: Sequence[tf.Tensor | Variable | None] | None = None,
     bfloat16_products: bool = False,
 ) -> list[ClassRows]:
-    """`ClassRows` of matrices whose classes are numbered through.
-
-    Args:
-        kernels, biases: as of `ClassRows`; no biases by default.
-        bfloat16_products: of `ClassRows`.
-    """
+    """`ClassRows` of matrices whose classes are numbered through."""
     found, first = [], 0
     biases = [None] * len(kernels) if biases is None else biases
     for kernel, bias in zip(kernels, biases, strict=True):
