@@ -130,20 +130,19 @@ def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
         ValueError: `y_pred` is not the output of that head as it returned it.
     """
     forward = of(y_pred)
-    if forward is None:
-        shape = getattr(y_pred, "shape", None)
-        received = f"a {type(y_pred).__name__} of shape {shape}, which is not "
-        received += "a head's output"
-    elif forward.head is None:
-        received = "the output of a head that no longer exists"
-    elif forward.head.name == head_name:
-        return forward
-    else:
+    if forward is not None and forward.head is not None:
+        if forward.head.name == head_name:
+            return forward
         raise ValueError(
             f"`{reader}` is of the head {head_name!r}. Received: the output of "
             f"another head, {forward.head.name!r}. Fix: take the loss and the "
             "metrics from the head that is the model's last layer"
         )
+    received = "the output of a head that no longer exists"
+    if forward is None:
+        shape = getattr(y_pred, "shape", None)
+        received = f"a {type(y_pred).__name__} of shape {shape}, which is not "
+        received += "a head's output"
     raise ValueError(
         f"`{reader}` works with what the head {head_name!r} returned, as it "
         "is. Make the head the last layer, without an Activation, a cast or a "

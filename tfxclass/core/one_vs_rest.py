@@ -31,18 +31,13 @@ class Binary(NamedTuple):
     is_soft: bool = False
 
 
-def _squared_hinge(logits):
-    return tf.square(tf.nn.relu(1.0 + logits))
-
-
-def _squared_hinge_slope(logits):
-    return 2.0 * tf.nn.relu(1.0 + logits)
-
-
 #: By name: the logistic loss, and max(0, 1 - y z)^2.
 BINARY = {
     "sigmoid": Binary(tf.nn.softplus, tf.sigmoid),
-    "squared_hinge": Binary(_squared_hinge, _squared_hinge_slope),
+    "squared_hinge": Binary(
+        lambda logits: tf.square(tf.nn.relu(1.0 + logits)),
+        lambda logits: 2.0 * tf.nn.relu(1.0 + logits),
+    ),
 }
 
 
@@ -90,18 +85,12 @@ def one_vs_rest_loss(
         logits: float32 `[batch, n]`.
         targets: `Targets` whose ids are columns of `logits`; a label's loss
             is times its weight.
-        binary: `Binary`.
         class_weights: float32 `[n]` or `[batch, n]`, factors of the losses of
             other classes. The inverse expected counts of a sample make the sum
-            and its gradient unbiased. None is 1.
-        margin: function of the label's logits, or None.
+            and its gradient unbiased (Horvitz and Thompson, A Generalization of
+            Sampling Without Replacement From a Finite Universe, JASA 1952).
 
-    Returns:
-        float32 `[batch]`, 0 for rows without labels.
-
-    References:
-        Horvitz and Thompson, A Generalization of Sampling Without Replacement
-        From a Finite Universe, JASA 1952.
+    Returns float32 `[batch]`, 0 for rows without labels.
     """
     of_labels = take_columns(logits, targets.ids)
     terms = LabelTerms(binary, of_labels, targets, margin)

@@ -63,15 +63,13 @@ def softmax_cross_entropy(
 
     @custom_gradient
     def loss_of(logits):
-        terms = TargetTerms(
-            targets_lib.take_columns(logits, targets.ids), targets, margin
-        )
+        of_targets = targets_lib.take_columns(logits, targets.ids)
+        terms = TargetTerms(of_targets, targets, margin)
         empty = empty_stats(tf.shape(logits)[0])
-        logsumexp = logsumexp_of(
-            *library.ops.tfxclass_softmax_block_stats(
-                logits, targets.ids, terms.delta, offset, *empty
-            )
+        stats = library.ops.tfxclass_softmax_block_stats(
+            logits, targets.ids, terms.delta, offset, *empty
         )
+        logsumexp = logsumexp_of(*stats)
 
         def grad(upstream):
             return library.ops.tfxclass_softmax_block_grad(

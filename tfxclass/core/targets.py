@@ -155,11 +155,11 @@ def _as_rows(labels, leading_shape):
     leading = tf.shape(ids)[:1] if leading_shape is None else leading_shape
     rank = 1 if leading_shape is None else leading.shape[0]
     if labels.shape.rank not in (None, rank, rank + 1):
-        wanted = ["batch", "time", *"abcdefgh"][:rank]
+        wanted = ", ".join(["batch", "time", *"abcdefgh"][:rank])
         raise ValueError(
-            f"`labels` must have shape {_names(wanted)} or "
-            f"{_names([*wanted, 'p'])}, since the features have {rank + 1} "
-            f"dimensions. Received: shape {labels.shape}."
+            f"`labels` must have shape [{wanted}] or [{wanted}, p], since the "
+            f"features have {rank + 1} dimensions. Received: shape "
+            f"{labels.shape}."
         )
     _check_static_shape(labels, leading)
     shape = tf.shape(ids)
@@ -197,10 +197,6 @@ def _check_static_shape(labels, leading):
             f"{_SHAPES} Received: labels of shape {shape} with features of "
             f"shape {known} without their last dimension."
         )
-
-
-def _names(names):
-    return f"[{', '.join(names)}]"
 
 
 def _check_range(ids, num_classes):
@@ -343,22 +339,19 @@ def require(
     the message. A node that was imported has no such calls: the message stands
     in the fourth line, below the node's name, which says the same in short.
 
-    Args:
-        condition: bool tensor `[]`.
-        name: str, what must hold, in words joined by `_`.
-        *message: str, and tensors, which are printed among them.
-
-    Returns:
-        An operation to depend on; None when executing eagerly.
+    `name` says what must hold, in words joined by `_`. The message may have
+    tensors in it. Returns an operation to depend on; None when executing
+    eagerly.
     """
     if tf.executing_eagerly():
         if condition:
             return None
-        shown = [x if _is_text(x) else _shown(x) for x in message]
+        shown = [x if isinstance(x, str) else _shown(x) for x in message]
         raise tf.errors.InvalidArgumentError(None, None, " ".join(shown))
-    values = [tf.convert_to_tensor(x) for x in message if not _is_text(x)]
-    inputs = [tf.convert_to_tensor(condition), *values]
-    graph, names = _assertion(inputs, message)
+    values = [x for x in message if not isinstance(x, str)]
+    inputs = list(map(tf.convert_to_tensor, [condition, *values]))
+    graph = _assertion(inputs, message)
+    names = [f"x{i}:0" for i in range(len(inputs))]
     # The import fails within `tf.control_dependencies`; inputs are enough.
     with tf.control_dependencies(None):
         (node,) = tf.graph_util.import_graph_def(
@@ -370,17 +363,13 @@ def require(
     return node
 
 
-def _is_text(part):
-    return isinstance(part, str)
-
-
 def _shown(tensor):
     value = tf.convert_to_tensor(tensor).numpy()
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _assertion(inputs, message):
-    """A graph with the node `check`, and the names of its inputs."""
+    """A graph with the node `check`, of the inputs `x0`, `x1`, ..."""
     with tf.Graph().as_default() as graph:
         taken = [
             tf.compat.v1.placeholder(x.dtype, x.shape, f"x{i}")
@@ -390,10 +379,10 @@ def _assertion(inputs, message):
         tf.raw_ops.Assert(
             condition=taken[0],
             data=[
-                tf.constant(part) if _is_text(part) else next(values)
+                part if isinstance(part, str) else next(values)
                 for part in message
             ],
             summarize=10,
             name="check",
         )
-    return graph.as_graph_def(), [x.name for x in taken]
+    return graph.as_graph_def()

@@ -22,18 +22,10 @@ def class_means(
     ids: np.ndarray,
     num_classes: int,
 ) -> ClassMeans:
-    """`ClassMeans` of some classes in the batches.
+    """`ClassMeans` of the classes `ids`, int64 `[n]`, rising.
 
-    Args:
-        encoder: model from the inputs to the features.
-        head: the head that reads these.
-        batches: `Batches`; labels of other classes are passed over.
-        ids: int64 `[n]`, rising.
-        num_classes: int, labels are below it.
-
-    Raises:
-        ValueError: labels that are no integers.
-        InvalidArgumentError: labels out of range.
+    The encoder computes features of the inputs, and the head reads these.
+    Labels are below `num_classes`; those of other classes are passed over.
     """
     counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
     sums: list[np.ndarray] = []

@@ -15,18 +15,17 @@ from tfxclass.layers.output_head import OutputHead
 def with_head(model: keras.Model, head: OutputHead) -> keras.Model:
     """Replaces the head of `model`; other layers are shared.
 
-    Args:
-        model: a built Keras model that ends in a head.
-        head: a head that was not built, of the same name.
-
-    Returns:
-        A built model. If `model` is compiled, so is this one, with metrics of
-        as many classes as `head` has, and an optimizer that is built, as new.
+    The new head is not built, and has the name of the old one. If `model` is
+    compiled, so is the built model that is returned, with metrics of as many
+    classes as `head` has, and an optimizer that is built, as new.
     """
     inputs, features, old = encoder_of(model)
     with scope_of(model):
         if is_called(features):
-            other = _wrapped(model, inputs, features, head)
+            # A functional model around the layers of a subclassed one.
+            outputs = head(features)
+            inputs = inputs_as_given(model, inputs)
+            other = keras.Model(inputs, outputs, name=model.name)
         else:
             other = _cloned(model, old, head)
         config = model.get_compile_config() if model.compiled else None
@@ -42,12 +41,6 @@ def scope_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:
     if strategy is tf.distribute.get_strategy():
         return contextlib.nullcontext()
     return strategy.scope()
-
-
-def _wrapped(model, inputs, features, head):
-    """A functional model around the layers of a subclassed one."""
-    inputs = inputs_as_given(model, inputs)
-    return keras.Model(inputs, head(features), name=model.name)
 
 
 def _cloned(model, old, head):

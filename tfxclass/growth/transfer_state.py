@@ -1,5 +1,6 @@
 """Copies weights and optimizer state of a head into another one."""
 
+import functools
 from typing import Any
 
 import keras
@@ -54,11 +55,7 @@ def transfer_state(
 ) -> None:
     """Gives a model what another one knows, after `change` of its head.
 
-    Args:
-        old, new: models whose other layers are the same.
-        heads: `(before, after)`, the heads of both.
-        change: `ClassUpdate`.
-        means: `ClassMeans` of the new classes, or None.
+    Their other layers are the same. `means` are of the new classes.
     """
     before, after = heads
     sources = after.growth.row_sources(before, change)
@@ -100,15 +97,11 @@ def _paired(old, new, heads):
     The head of a subclassed model need not be its last layer: then the order
     of the new model's variables is another.
     """
-    optimizers_and_heads = zip((old, new), heads)
-    named = [
-        [(_place_of(v, head), v) for v in optimizer.variables]
-        for optimizer, head in optimizers_and_heads
-    ]
-    before, after = ([place for place, _ in pairs] for pairs in named)
-    if before != after and sorted(before) == sorted(after):
-        named = [sorted(pairs, key=lambda pair: pair[0]) for pairs in named]
-    return zip(*([v for _, v in pairs] for pairs in named), strict=True)
+    before, after = (
+        sorted(optimizer.variables, key=functools.partial(_place_of, head=head))
+        for optimizer, head in zip((old, new), heads)
+    )
+    return zip(before, after, strict=True)
 
 
 def _place_of(variable, head):

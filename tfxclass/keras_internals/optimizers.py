@@ -60,8 +60,6 @@ class OptimizerHooks(_Base):
 
     def _decay_all(self, variables):
         """Applies weight decay to variables as a whole."""
-        if self.weight_decay is None:
-            return
         self._apply_weight_decay(variables)
 
     def _has_decay(self, variable):

@@ -31,8 +31,8 @@ def block_size(batch: Scalar, on_gpu: bool = False) -> tf.Tensor:
     """Classes a block for a batch, int64 scalar tensor, constant for an int."""
     if isinstance(batch, int):
         return tf.constant(classes_of(max(batch, 1), on_gpu), tf.int64)
-    batch = tf.maximum(tf.cast(batch, tf.int64), 1)
     most = tf.constant(_most_logits(on_gpu), tf.int64)
+    batch = tf.maximum(tf.cast(batch, tf.int64), 1)
     return tf.maximum(most // batch, LEAST_BLOCK)
 
 
@@ -73,11 +73,9 @@ class Blocks:
         if isinstance(rows.kernel, StoredRows):
             self.size = tf.constant(rows.kernel.block, tf.int64)
             return
-        most = queries.shape[0] if max_queries is None else max_queries
-        self.size = block_size(
-            self.batch if most is None else most,
-            placement.on_gpu(rows.device),
-        )
+        known = (max_queries, queries.shape[0], self.batch)
+        most = next(x for x in known if x is not None)
+        self.size = block_size(most, placement.on_gpu(rows.device))
 
     def rows(self, start: Scalar) -> tf.Tensor:
         """Rows as they are multiplied, float32 `[size, dim]`."""
@@ -104,14 +102,10 @@ class Blocks:
         """float32 `[batch, num_classes]`, where that is what is wanted."""
 
         def step(start, columns):
-            columns = columns.write(
-                columns.size(), tf.transpose(self.logits(start))
-            )
-            return [columns]
+            logits = tf.transpose(self.logits(start))
+            return [columns.write(columns.size(), logits)]
 
-        columns = tf.TensorArray(
-            tf.float32, 0, dynamic_size=True, infer_shape=False
-        )
+        columns = tf.TensorArray(tf.float32, 0, True, infer_shape=False)
         (columns,) = self.fold(step, (columns,))
         return tf.transpose(columns.concat())
 
@@ -197,12 +191,8 @@ def effective_classes(
 ) -> Effective:
     """The exact effective number of the negatives' classes, in one pass.
 
-    Args:
-        queries: float32 `[n, dim]`.
-        target_ids: int64 `[n, p]`, -1 is padding.
-        rows: `ClassRows` of all classes.
-        num_best: int or int32 scalar, at most as many as there are classes.
-        max_queries: of `Blocks`.
+    `target_ids` are int64 `[n, p]`, -1 is padding, and `num_best` is at most
+    the number of classes.
     """
     blocks = Blocks(queries, rows, max_queries)
     batch = blocks.batch

@@ -35,19 +35,19 @@ class WriteGuard:
 
     def __init__(self, variable: Variable, matrix: ClassMatrix) -> None:
         self.matrix = matrix
-        self._graph = _current_graph()
+        self._graph = tf.compat.v1.get_default_graph()
         self._variable = tf_variable(variable)
         self._known = {op.name for op in self._users()}
 
     def _users(self):
-        handle = self._graph.capture(self._variable.handle)
-        return handle.consumers()
+        return self._graph.capture(self._variable.handle).consumers()
 
     def is_as_it_was(self, variable: Variable) -> bool:
         """Whether this is the variable, in this graph, and not written."""
-        if variable.handle is not self._variable.handle:
-            return False
-        if self._graph is not _current_graph():
+        if (
+            variable.handle is not self._variable.handle
+            or self._graph is not tf.compat.v1.get_default_graph()
+        ):
             return False
         new = [op for op in self._users() if op.name not in self._known]
         return all(op.type in _READERS for op in new)
@@ -58,12 +58,8 @@ class DeferredGradient:
     """A gradient of a kernel, and when its rows may be written.
 
     Attributes:
-        tensor: the gradient, dense.
-        gradient: `ClassGradient`.
-        guard: `WriteGuard` of the kernel.
-        of_bias: the tensor that is the gradient of the bias, or None.
-        after: list of tensors: once these are there, nothing reads the kernel.
-        is_taken: bool.
+        tensor, of_bias: gradients of the kernel, dense, and of a bias.
+        after: once these are there, nothing reads the kernel.
     """
 
     tensor: tf.Tensor
@@ -82,7 +78,8 @@ def guard(variable: Any) -> WriteGuard | None:
     is_variable = isinstance(variable, (keras.Variable, tf.Variable))
     if not is_variable or tf.distribute.has_strategy():
         return None
-    if tf.executing_eagerly() or not hasattr(_current_graph(), "capture"):
+    graph = tf.compat.v1.get_default_graph()
+    if tf.executing_eagerly() or not hasattr(graph, "capture"):
         return None
     matrix = class_matrix.of(variable)
     return None if matrix is None else WriteGuard(variable, matrix)
@@ -93,15 +90,12 @@ def take(
 ) -> DeferredGradient | None:
     """The `DeferredGradient` of a gradient, once; or None."""
     deferred = matrix.deferred_gradient()
-    if deferred is None or deferred.is_taken:
-        return None
-    if deferred.tensor is not gradient:
-        return None
-    if not deferred.guard.is_as_it_was(variable):
+    if (
+        deferred is None
+        or deferred.is_taken
+        or deferred.tensor is not gradient
+        or not deferred.guard.is_as_it_was(variable)
+    ):
         return None
     deferred.is_taken = True
     return deferred
-
-
-def _current_graph():
-    return tf.compat.v1.get_default_graph()

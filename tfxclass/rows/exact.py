@@ -35,21 +35,13 @@ def is_used(parts: Iterable[ClassRows]) -> bool:
 
 
 class ExactPart:
-    """A part's arithmetic on the batch of all, where its rows lie.
+    """A part, as `loss_parts.py` describes it; `grad` makes its `gradient`.
 
-    Args:
-        queries: float32 `[batch, dim]`.
-        rows: `ClassRows` of tensors.
-        targets: `Targets` of the batch of all.
-        columns: int64 `[batch, p]`, the row of each target in `rows`, -1 where
-            none is.
-        margin: function of the target logits, or None.
-        uniform: float, mass of each class in addition to the targets.
-        is_recorded: bool, whether gradients will be asked for.
-
-    Attributes:
-        gradient: `ClassGradient`, after `grad`.
+    `uniform` is the mass of each class in addition to the targets, and
+    `is_recorded` tells whether gradients will be asked for.
     """
+
+    gradient: ClassGradient
 
     def __init__(
         self,

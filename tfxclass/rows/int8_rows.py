@@ -60,11 +60,6 @@ class Int8Rows(StoredRows):
         """Consecutive rows."""
         return Int8Rows(self.codes[part], self.scales[part])
 
-    def take(self, ids: tf.Tensor) -> "Int8Rows":
-        """Rows `ids`."""
-        values = self.codes, self.scales
-        return Int8Rows(*(tf.gather(x, ids) for x in values))
-
     def widened(self) -> tf.Tensor:
         """float32 `[n, dim]`."""
         scales = tf.convert_to_tensor(self.scales)[..., tf.newaxis]
@@ -76,7 +71,8 @@ class Int8Rows(StoredRows):
 
     def floats(self, ids: tf.Tensor) -> tf.Tensor:
         """Rows `ids`, int64 `[...]`: float32 `[..., dim]`."""
-        return self.take(ids).widened()
+        values = self.codes, self.scales
+        return Int8Rows(*(tf.gather(x, ids) for x in values)).widened()
 
     def products(
         self, queries: tf.Tensor, start: Scalar, size: int

@@ -45,11 +45,7 @@ def cross_entropy(
     """Cross-entropy over the classes of all parts; float32 `[batch]`.
 
     If the classes are a sample, their log expected counts are subtracted from
-    logits.
-
-    Args:
-        parts, targets, columns, exchange, margin: of `streamed_loss`.
-        uniform: float, mass of each class in addition to the targets.
+    logits. `uniform` is the mass of each class in addition to the targets.
     """
     parts = [(x, _corrected(rows)) for x, rows in parts]
     return streamed_loss(
@@ -69,10 +65,6 @@ def one_vs_rest(
 
     If the classes are a sample, the losses of classes that are no labels are
     divided by the expected counts.
-
-    Args:
-        parts, targets, columns, exchange, margin: of `streamed_loss`.
-        binary: `tfxclass.core.one_vs_rest.Binary`.
     """
     return streamed_loss(
         OneVsRestPart, parts, targets, columns, exchange, margin, binary=binary
@@ -86,10 +78,7 @@ def sum_of_logits(
 ) -> tf.Tensor:
     """The sum of the logits of all classes, estimated; float32 `[batch]`.
 
-    Args:
-        parts: as of `streamed_loss`, rows of a sample without `normalize`.
-        targets: `Targets`; rows without labels have a sum of 0.
-        exchange: of `streamed_loss`.
+    Parts are samples, not to be normalized. A row without labels has 0.
     """
     return streamed_loss(UniformPart, parts, targets, exchange=exchange)
 
@@ -144,7 +133,13 @@ def streamed_loss(
         make_part = functools.partial(
             ExactPart, is_recorded=is_recorded(), **options
         )
-    guards = [_guard(rows) if is_exact else None for _, rows in parts]
+    # Of parts with all their rows. A GPU has no steps by class.
+    guards = [
+        class_gradients.guard(rows.kernel)
+        if is_exact and rows.size is None and not exact.on_gpu(rows.device)
+        else None
+        for _, rows in parts
+    ]
     losses_of_all: list[tf.Tensor] = []
     deferred: list[Any] = []
 
@@ -188,19 +183,10 @@ def streamed_loss(
 
         return exchange.own(losses), grad
 
-    with placement.on(_common_device(given)):
+    devices = {rows.device for rows in given}
+    with placement.on(devices.pop() if len(devices) == 1 else None):
         losses_of_all.append(loss_of(*queries, *kernels, *biases))
     return losses_of_all[0]
-
-
-def _guard(rows):
-    """A `WriteGuard` of the kernel, if the part has all its rows.
-
-    A GPU has no steps by class.
-    """
-    if rows.size is not None or exact.on_gpu(rows.device):
-        return None
-    return class_gradients.guard(rows.kernel)
 
 
 def _deferred(parts, guards, grads, losses):
@@ -217,12 +203,6 @@ def _deferred(parts, guards, grads, losses):
         for tensor, part, guard, of_bias in given
         if guard is not None
     ]
-
-
-def _common_device(parts):
-    """The device of all parts, str; None if there are several."""
-    devices = {rows.device for rows in parts}
-    return devices.pop() if len(devices) == 1 else None
 
 
 def _on_rows_device(function, inputs, parts):

@@ -1,6 +1,9 @@
 """What `streamed_loss` computes of a part of the classes.
 
-A part has the batch of all replicas, and computes where its class rows lie:
+A part gets the batch of all replicas, and computes where its class rows lie:
+queries, float32 `[batch, dim]`; `ClassRows` of tensors; `Targets`; `columns`,
+int64 `[batch, p]`, the row of each target in the part, -1 where none is; and a
+function of the target logits that takes a margin off, or None.
 
 - `stats()` gives some numbers of each row, float32 `[batch, n]`. They cross
   between replicas.
@@ -35,14 +38,6 @@ class _BlockPart:
 
     A subclass defines `_stats`, and `_logits_grad(state, upstream)`: a function
     of the first class and the logits of a block that returns their gradient.
-
-    Args:
-        queries: float32 `[batch, dim]`, of the batch of all.
-        rows: `ClassRows` of tensors.
-        targets: `Targets` of the batch of all.
-        columns: int64 `[batch, p]`, the row of each target in `rows`, -1 where
-            none is.
-        margin: function of the target logits, or None.
     """
 
     def __init__(

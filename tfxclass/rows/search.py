@@ -80,14 +80,7 @@ def best(
 def best_of_rows(
     queries: tf.Tensor, rows: ClassRows, k: int, with_logsumexp: bool = True
 ) -> Best:
-    """`Best` of `ClassRows`.
-
-    Args:
-        queries: float32 `[batch, dim]`.
-        rows: `ClassRows`.
-        k: int; at most as many as `rows` has room for are returned.
-        with_logsumexp: whether it is needed.
-    """
+    """`Best` of one part, of as many classes at most as it has room for."""
     if rows.is_stock:
         return stock_search.best(queries, rows, k, with_logsumexp)
     with placement.on(rows.device):
@@ -102,14 +95,7 @@ def best_of_rows(
 def best_of_blocks(
     blocks: Blocks, k: Scalar, with_logsumexp: bool = True, first: int = 0
 ) -> Best:
-    """`Best` of blocks of logits.
-
-    Args:
-        blocks: `Blocks`, or what has its `batch`, `logits` and `fold`.
-        k: int.
-        with_logsumexp: whether it is needed.
-        first: int, class of the first row.
-    """
+    """`Best` of `Blocks`, whose first row is the class `first`."""
     batch = blocks.batch
     nothing = tf.fill([batch, 1], tf.constant(-1, tf.int64))
     no_delta = tf.zeros([batch, 1])

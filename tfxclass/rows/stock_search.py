@@ -3,6 +3,7 @@
 `tfxclass.rows.search` takes these functions for `ClassRows` with `is_stock`.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -29,12 +30,9 @@ _LEAST_OF_MANY = 8 * LEAST_BLOCK
 
 
 def stored(weights: Any, store: Callable[[tf.Tensor], StoredRows]) -> Any:
-    """Rows of `ClassRows.servable`, or several of them, in another form.
+    """`ClassRows` to serve, or several of them, in another form.
 
-    Args:
-        weights: it.
-        store: function of rows without padding, `[n, dim]`: `quantize` or
-            `in_columns`.
+    `store` makes it of rows without padding: `quantize` or `in_columns`.
     """
     if isinstance(weights, ClassRows):
         kernel = tf.convert_to_tensor(weights.kernel)[: weights.num_classes]
@@ -82,19 +80,10 @@ def all_logits(queries: tf.Tensor, rows: ClassRows) -> tf.Tensor:
 def best(
     queries: tf.Tensor, rows: ClassRows, k: int, with_logsumexp: bool = True
 ) -> Best:
-    """`Best` of `ClassRows` that are multiplied as they are.
-
-    As `search.best_of_rows`.
-
-    Args:
-        queries: float32 `[batch, dim]`.
-        rows: `ClassRows`, not to be normalised.
-        k: int; at most as many as there are classes are returned.
-        with_logsumexp: whether it is needed.
-    """
+    """`search.best_of_rows`, of `ClassRows` that are not to be normalized."""
     rows = rows.whole()
     found = best_of_blocks(
-        lambda start, size: block_logits(queries, rows, start, size),
+        functools.partial(block_logits, queries, rows),
         tf.shape(queries)[0],
         rows.num_classes,
         min(k, rows.num_classes),
@@ -118,16 +107,12 @@ def best_of_blocks(
     with_logsumexp: bool = True,
     block: int | None = None,
 ) -> Best:
-    """`Best` of any logits.
+    """`Best` of any logits, for `k` up to `num_classes`.
 
     Args:
-        logits_of: function of `(start, size)`, the first class of a block and
-            how many (the last one may have fewer), that returns their logits,
-            float32 `[batch, size]`.
+        logits_of: function of the first class of a block and how many (the
+            last one may have fewer): their logits, float32 `[batch, size]`.
         batch: int32 scalar tensor.
-        num_classes: int.
-        k: int, at most `num_classes`.
-        with_logsumexp: whether it is needed.
         block: int, classes of a block; by default it goes by the batch.
     """
 
@@ -137,7 +122,11 @@ def best_of_blocks(
     if num_classes <= (block or ONE_BLOCK_CLASSES):
         found = best_of(tf.zeros([], tf.int64), num_classes)
     else:
-        size = -(-k // block) * block if block else _block_size(batch, k)
+        if block:
+            size = -(-k // block) * block
+        else:
+            size = tf.maximum(block_size(batch), k) + _ROW_MULTIPLE - 1
+            size = size // _ROW_MULTIPLE * _ROW_MULTIPLE
         found = _fold(best_of, size, num_classes, k)
     ids, scores, top, total, lost = found
     logsumexp = top + tf.math.log(total + lost)
@@ -157,20 +146,11 @@ def _without_nan(best):
     return best._replace(ids=ids, logits=nan_last(best.logits))
 
 
-def _block_size(batch, k):
-    return _rounded(tf.maximum(block_size(batch), k))
-
-
-def _rounded(size):
-    return (size + _ROW_MULTIPLE - 1) // _ROW_MULTIPLE * _ROW_MULTIPLE
-
-
 def _fold(best_of, size, num_classes, k):
     """`_best` of all classes, one block of `size` after the other."""
     first = best_of(tf.zeros([], tf.int64), size)
     # The batch and k, not the number of classes of a block.
-    shapes = [[None, width] for width in (k, k, 1, 1, 1)]
-    shapes = [tf.TensorShape(shape) for shape in shapes]
+    shapes = [tf.TensorShape([None, width]) for width in (k, k, 1, 1, 1)]
     first = [tf.ensure_shape(x, s) for x, s in zip(first, shapes)]
 
     def step(start, *best):
@@ -188,10 +168,8 @@ def _fold(best_of, size, num_classes, k):
 def _best(logits, start, k, with_logsumexp):
     """The best of a block `[batch, n]` whose first class is `start`.
 
-    Returns:
-        `(ids, scores, top, total, lost)`: int64 and float32
-        `[batch, min(k, n)]`; max and sum of exp(logit - max), and what the sum
-        lost by rounding, float32 `[batch, 1]`.
+    Returns `(ids, scores, top, total, lost)`: `[batch, min(k, n)]`; max, sum of
+    exp(logit - max) and what it lost by rounding, float32 `[batch, 1]`.
     """
     scores, columns = top_k(logits, k)
     top = scores[:, 0, tf.newaxis]
@@ -210,12 +188,7 @@ def top_k(logits: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     Where there are many, only those groups of columns are sorted whose greatest
     are among the k best of all groups: the k best columns are in them.
 
-    Args:
-        logits: float32 `[batch, n]`.
-        k: int.
-
-    Returns:
-        `(logits, columns)`, float32 and int32 `[batch, min(k, n)]`.
+    Returns `(logits, columns)`, float32 and int32 `[batch, min(k, n)]`.
     """
     columns = _best_columns(nan_last(logits), k)
     return tf.gather(logits, columns, axis=1, batch_dims=1), columns
