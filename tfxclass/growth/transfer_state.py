@@ -141,11 +141,10 @@ def _slot_of(variable, head, sources):
 
 def _carry_rows(parts, rows, weight):
     """Copies optimizer state; for new rows, averages get their values."""
-    was, values = (
-        np.concatenate([np.atleast_1d(read(x)) for x in variables])
-        for variables in zip(*parts)
-    )
     variables = [variable for _, variable in parts]
+    now = [np.atleast_1d(read(x)) for x in variables]
+    was = np.concatenate([np.atleast_1d(read(x)) for x, _ in parts])
+    values = np.concatenate(now)
     if len(values) != len(rows):
         # A number for all rows.
         write(variables[0], read(parts[0][0]))
@@ -153,9 +152,6 @@ def _carry_rows(parts, rows, weight):
     if weight is not None:
         values = np.array(read(weight), values.dtype)
     values[rows >= 0] = was[rows[rows >= 0]]
-    sizes = [len(values)]
-    if len(variables) > 1:
-        sizes = [variable.shape[0] for variable in variables]
-    ends = np.cumsum(sizes)
-    for variable, size, end in zip(variables, sizes, ends, strict=True):
-        write(variable, values[end - size : end])
+    ends = np.cumsum([len(part) for part in now])
+    for variable, part in zip(variables, np.split(values, ends[:-1])):
+        write(variable, part)

@@ -75,7 +75,8 @@ class ScaledAdagrad:
         else:
             wide = tf.cast(grads, rules.compute_dtype(step.storage))
             ids, sums = row_update.sum_duplicate_rows(ids, wide)
-            grads, scale = tf.cast(sums, grads.dtype), gradient_scale(sums)
+            grads = tf.cast(sums, grads.dtype)
+            scale = rules.gradient_scale(sums)
         if self.has_scale:
             scale = _mean_so_far(step.state["gradient_scale"], scale)
         name = "velocity" if self.takes_dense else "accumulator"
@@ -263,20 +264,6 @@ def _check_rate(name, rate, others=""):
         )
 
 
-def gradient_scale(rows: tf.Tensor) -> tf.Tensor:
-    """The mean square of gradients, scalar; 0 without any.
-
-    Args:
-        rows: `[n, ...]`, gradients of distinct rows. Rows of zeros and rows
-            with a NaN or an infinity are ignored.
-    """
-    squares = tf.reduce_mean(tf.square(rows), tf.range(1, tf.rank(rows)))
-    counts = (squares > 0) & tf.math.is_finite(squares)
-    total = tf.reduce_sum(tf.where(counts, squares, tf.zeros_like(squares)))
-    number = tf.cast(tf.math.count_nonzero(counts), squares.dtype)
-    return tf.math.divide_no_nan(total, number)
-
-
 def _mean_so_far(handle, scale):
     """The mean of the scales so far, whose sum and number are in `handle`."""
     old = _read(handle, scale.dtype)
@@ -309,7 +296,7 @@ def _target_gradient_scale(matrix, gradient):
         unit = vectors * inverse
         along = tf.reduce_sum(rows * unit, axis=1, keepdims=True)
         rows = (rows - along * unit) * inverse
-    return gradient_scale(row_update.sum_duplicate_rows(ids, rows)[1])
+    return rules.gradient_scale(row_update.sum_duplicate_rows(ids, rows)[1])
 
 
 # For `compile("HeadAdam")`: Keras looks up a name as it is given.

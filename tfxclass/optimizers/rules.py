@@ -88,6 +88,18 @@ def one_row(storage: RowStorage, initial: Sequence[float]) -> StateSpec:
     return StateSpec((1, len(initial)), dtype, [list(initial)])
 
 
+def gradient_scale(rows: tf.Tensor) -> tf.Tensor:
+    """The mean square of gradients of distinct rows, scalar; 0 without any.
+
+    Rows of zeros and rows with a NaN or an infinity are ignored.
+    """
+    squares = tf.reduce_mean(tf.square(rows), tf.range(1, tf.rank(rows)))
+    counts = (squares > 0) & tf.math.is_finite(squares)
+    total = tf.reduce_sum(tf.where(counts, squares, tf.zeros_like(squares)))
+    number = tf.cast(tf.math.count_nonzero(counts), squares.dtype)
+    return tf.math.divide_no_nan(total, number)
+
+
 def compute_dtype(storage: RowStorage) -> tf.DType:
     """float64 for float64 rows, otherwise float32."""
     is_double = storage.slot_dtype == tf.float64
@@ -218,14 +230,12 @@ class SharedAdam:
         ids, sums = row_update.sum_duplicate_rows(
             step.ids, tf.cast(step.grads, dtype)
         )
-        squares = tf.reduce_mean(tf.square(sums), tf.range(1, tf.rank(sums)))
-        counts = (squares > 0) & (squares < dtype.max)
-        square = tf.reduce_sum(tf.where(counts, squares, tf.zeros([], dtype)))
-        square /= tf.cast(tf.math.count_nonzero(counts), dtype)  # NaN of none
+        square = gradient_scale(sums)
         old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
         seen = tf.stack([square, tf.ones([], dtype)])[tf.newaxis]
         new = old + (1 - self.beta_2) * (seen - old)
-        new = tf.where(tf.math.is_finite(square), new, old)
+        counts = (square > 0) & tf.math.is_finite(square)
+        new = tf.where(counts, new, old)
         tf.raw_ops.AssignVariableOp(resource=handle, value=new)
         root = tf.sqrt(tf.math.divide_no_nan(new[0, 0], new[0, 1]))
         rate = tf.cast(step.learning_rate, dtype) * (1 - self.beta_1)

@@ -48,15 +48,6 @@ def stored(weights: Any, store: Callable[[tf.Tensor], StoredRows]) -> Any:
     return weights
 
 
-def products(queries: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """`queries . rows`, float32 `[batch, n]` of `[batch, dim]` and `[n, dim]`.
-
-    This way round TensorFlow's product is up to 2.5 times faster for 4 to 16
-    queries, and about as fast for others (AVX2, with oneDNN and without).
-    """
-    return tf.transpose(tf.matmul(rows, queries, transpose_b=True))
-
-
 def block_logits(
     queries: tf.Tensor, rows: ClassRows, start: Scalar, size: Scalar
 ) -> tf.Tensor:
@@ -65,7 +56,9 @@ def block_logits(
         logits = rows.kernel.products(queries, start, size)
     else:
         part = bfloat16_rows.widen(rows.kernel[start : start + size])
-        logits = products(queries, part)
+        # This way round the product is up to 2.5 times faster for 4 to 16
+        # queries, and about as fast for others (AVX2, with oneDNN or not).
+        logits = tf.transpose(tf.matmul(part, queries, transpose_b=True))
     if rows.bias is None:
         return logits
     return logits + rows.bias[start : start + size]
