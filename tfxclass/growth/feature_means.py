@@ -35,10 +35,16 @@ def class_means(
     for batch in all_batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         features = tf.convert_to_tensor(encoder(x, training=False))
-        labels = _labels(features, y, num_classes)
-        rows, numbers = _pairs(labels, ids)
+        leading, mask = tf.shape(features)[:-1], mask_of(features)
+        labels = as_targets(y, num_classes, leading, mask).ids.numpy()
+        # Rows of the batch, and the place of the class of each.
+        rows, columns = np.nonzero(np.isin(labels, ids))
+        numbers = np.searchsorted(ids, labels[rows, columns])
         np.add.at(counts, numbers, 1)
-        queries = [directions(q.numpy()) for q in _queries(head, features)]
+        queries = [flatten(features)]
+        if head.has_class_rows:
+            queries = head.part_queries(queries[0])
+        queries = [directions(q.numpy()) for q in queries]
         seen.add(queries, labels)
         if not sums:
             sums = [
@@ -72,27 +78,3 @@ class _Sums:
     def all(self):
         classes = np.count_nonzero(self.classes)
         return Seen(self.rows, classes, self.totals, self.seconds)
-
-
-def _queries(head, features):
-    features = flatten(features)
-    if head.has_class_rows:
-        return head.part_queries(features)
-    return [features]
-
-
-def _labels(features, labels, num_classes):
-    """Classes of a batch's rows, int64 `[rows, p]` padded with -1."""
-    targets = as_targets(
-        labels,
-        num_classes,
-        tf.shape(features)[:-1],
-        mask=mask_of(features),
-    )
-    return targets.ids.numpy()
-
-
-def _pairs(labels, classes):
-    """Rows of a batch, and the place of the class of each."""
-    rows, columns = np.nonzero(np.isin(labels, classes))
-    return rows, np.searchsorted(classes, labels[rows, columns])

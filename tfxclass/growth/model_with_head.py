@@ -23,9 +23,8 @@ def with_head(model: keras.Model, head: OutputHead) -> keras.Model:
     with scope_of(model):
         if is_called(features):
             # A functional model around the layers of a subclassed one.
-            outputs = head(features)
-            inputs = inputs_as_given(model, inputs)
-            other = keras.Model(inputs, outputs, name=model.name)
+            given = inputs_as_given(model, inputs)
+            other = keras.Model(given, head(features), name=model.name)
         else:
             other = _cloned(model, old, head)
         config = model.get_compile_config() if model.compiled else None

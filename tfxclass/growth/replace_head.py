@@ -144,13 +144,13 @@ def _last_layer(model):
             "tfxclass.set_class_vectors"
         )
     layer, (features,) = maker_of(outputs[0]), arguments_of(outputs[0])
-    activation = "linear"
-    if isinstance(layer, (keras.layers.Softmax, keras.layers.Activation)):
-        if isinstance(layer, keras.layers.Activation):
-            activation = keras.activations.serialize(layer.activation)
-        else:
-            is_last = layer.axis == -1
-            activation = "softmax" if is_last else f"softmax of {layer.axis=}"
+    found = []
+    if isinstance(layer, keras.layers.Activation):
+        found = [keras.activations.serialize(layer.activation)]
+    elif isinstance(layer, keras.layers.Softmax):
+        is_last = layer.axis == -1
+        found = ["softmax" if is_last else f"softmax of {layer.axis=}"]
+    if found:
         layer, (features,) = maker_of(features), arguments_of(features)
     if not isinstance(layer, keras.layers.Dense):
         raise ValueError(
@@ -159,9 +159,8 @@ def _last_layer(model):
             f"{layer.name!r} there. Fix: for a model within a model, give the "
             "inner one, or put its layers into one keras.Model"
         )
-    own = keras.activations.serialize(layer.activation)
-    if own != "linear":
-        activation = own if activation == "linear" else f"{own}, {activation}"
+    found = [keras.activations.serialize(layer.activation), *found]
+    activation = ", ".join(x for x in found if x != "linear") or "linear"
     if activation not in _ACTIVATIONS:
         raise ValueError(
             "The activation at the end of `model` must be softmax, sigmoid or "

@@ -190,7 +190,7 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         grads = list(map(row_gradients.with_values, grads, values))
         super()._on_apply(grads, variables)
         if self._averages is not None:
-            self._averages.end_step(grads, variables)
+            self._averages.end_step()
 
     def _on_all_reduce(self, pairs):
         """Each replica keeps its own gradient."""

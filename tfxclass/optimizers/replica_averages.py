@@ -1,7 +1,6 @@
 """Averages of replicas that take steps by themselves."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +9,6 @@ from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
 from tfxclass.optimizers.stages import StageSchedule
 from tfxclass.types import Gradient
-from tfxclass.types import Variable
 
 
 class ReplicaAverages:
@@ -51,20 +49,14 @@ class ReplicaAverages:
         if touched is None:
             return
         if isinstance(gradient, tf.IndexedSlices):
+            self._row_indices.add(index)
             marks = tf.ones_like(gradient.indices, dtype=tf.bool)
             touched.scatter_update(tf.IndexedSlices(marks, gradient.indices))
         else:
             touched.assign(tf.ones(touched.shape, tf.bool))
 
-    def end_step(
-        self, grads: Sequence[Gradient], variables: Sequence[Variable]
-    ) -> None:
+    def end_step(self) -> None:
         """Averages if it is time; in each replica, after its step."""
-        for gradient, variable in zip(grads, variables):
-            index = self._optimizer._index_of(variable)
-            is_rows = isinstance(gradient, tf.IndexedSlices)
-            if is_rows and self._touched[index] is not None:
-                self._row_indices.add(index)
         merge_call(self._average_if_due, self._strategy)
 
     def _average_if_due(self, strategy):

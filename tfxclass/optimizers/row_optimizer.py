@@ -233,8 +233,11 @@ class RowOptimizer(OptimizerHooks):
             if self._is_by_rows(gradient, variable):
                 self._check_rows(self._built_for[self._index_of(variable)])
         steps = self.gradient_accumulation_steps
-        if not steps or self._is_replicated:
-            self._step(grads, variables)
+        if not steps:
+            self._row_steps(grads, variables)
+            return
+        if self._is_replicated:
+            super()._on_apply(grads, variables)
             return
         sums = [self._gradient_sums[self._index_of(v)] for v in variables]
         sums = [tf_variable(each) for each in sums]
@@ -333,12 +336,6 @@ class RowOptimizer(OptimizerHooks):
                     f"{variable.path!r} is in shards. Received: {name}={value}"
                 )
 
-    def _step(self, grads, variables):
-        if any(map(self._is_by_rows, grads, variables)):
-            self._row_steps(grads, variables)
-        else:
-            super()._on_apply(grads, variables)
-
     def _step_with_means(self, grads, variables, sums):
         row_gradients.add(sums, grads)
         steps = self.gradient_accumulation_steps
@@ -382,10 +379,9 @@ class RowOptimizer(OptimizerHooks):
             super().update_step(gradient, variable, learning_rate)
             return
         if isinstance(gradient, tf.IndexedSlices):
-            ids = tf.cast(gradient.indices, tf.int64)
+            ids, values = tf.cast(gradient.indices, tf.int64), gradient.values
         else:
-            ids = tf.range(tf.shape(gradient, tf.int64)[0])
-        values = row_gradients.values_of(gradient)
+            ids, values = tf.range(tf.shape(gradient, tf.int64)[0]), gradient
         self._update_rows(variable, ids, values, learning_rate)
 
     def _update_rows(self, variable, ids, grads, learning_rate):

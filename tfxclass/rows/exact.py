@@ -14,7 +14,6 @@ from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import exact_softmax
 from tfxclass.ops import library
-from tfxclass.ops import placement
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
 from tfxclass.rows import norms
@@ -62,14 +61,7 @@ class ExactPart:
         self.uniform, self._is_recorded = uniform, is_recorded
         self._epsilon = norms.EPSILON if rows.normalize else 0.0
         self._is_labelled = targets.is_labelled
-        with self._on_rows_device():
-            self._find_targets(targets, columns, margin)
-
-    def _on_rows_device(self):
-        return placement.on(self.rows.device)
-
-    def _find_targets(self, targets, columns, margin):
-        rows, safe = self.rows, tf.maximum(columns, 0)
+        safe = tf.maximum(columns, 0)
         taken = bfloat16_rows.widen(tf.gather(rows.kernel, safe))
         # Rounded as the op does: the logits of targets are among its own.
         factors = _rounded(taken) if self._is_narrow else taken
@@ -86,17 +78,15 @@ class ExactPart:
 
     def stats(self) -> tf.Tensor:
         """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
-        with self._on_rows_device():
-            self._top, total, self._sum_of_rows = self._sums(self._is_recorded)
-            # Rounding a finished sum to float32 makes no visible difference.
-            total = tf.cast(total, tf.float32)
-            target = self._terms.weighted()
-            if self.uniform:
-                kernel, bias = Blocks(self.queries, self.rows).sum_of_rows()
-                self._all_rows = kernel
-                logits = tf.linalg.matvec(self.queries, kernel) + bias
-                target += self.uniform * logits
-            return tf.stack([self._top, total, target], axis=1)
+        self._top, total, self._sum_of_rows = self._sums(self._is_recorded)
+        # Rounding a finished sum to float32 makes no visible difference.
+        total = tf.cast(total, tf.float32)
+        target = self._terms.weighted()
+        if self.uniform:
+            self._all_rows, bias = Blocks(self.queries, self.rows).sum_of_rows()
+            logits = tf.linalg.matvec(self.queries, self._all_rows) + bias
+            target += self.uniform * logits
+        return tf.stack([self._top, total, target], axis=1)
 
     def _sums(self, wants_rows):
         return exact_softmax.sums(
@@ -115,23 +105,22 @@ class ExactPart:
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Gradients of the queries, the rows and, or None, the bias."""
         ids = self._terms.targets.ids
-        with self._on_rows_device():
-            at_targets = self._terms.grad(logsumexp, upstream)
-            self.gradient = ClassGradient(
-                self.queries,
-                self.rows.bias,
-                ids,
-                tf.where(ids >= 0, at_targets, 0.0),
-                tf.cast(logsumexp, tf.float32),
-                upstream * self._is_labelled,
-                self.uniform,
-                self._epsilon,
-                self._is_narrow,
-            )
-            return (
-                self._queries_grad(logsumexp),
-                *exact_softmax.dense_gradients(self.rows.kernel, self.gradient),
-            )
+        at_targets = self._terms.grad(logsumexp, upstream)
+        self.gradient = ClassGradient(
+            self.queries,
+            self.rows.bias,
+            ids,
+            tf.where(ids >= 0, at_targets, 0.0),
+            tf.cast(logsumexp, tf.float32),
+            upstream * self._is_labelled,
+            self.uniform,
+            self._epsilon,
+            self._is_narrow,
+        )
+        return (
+            self._queries_grad(logsumexp),
+            *exact_softmax.dense_gradients(self.rows.kernel, self.gradient),
+        )
 
     def _queries_grad(self, logsumexp):
         if not self._is_recorded:

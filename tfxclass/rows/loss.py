@@ -140,40 +140,49 @@ def streamed_loss(
         else None
         for _, rows in parts
     ]
+    of_rows = [rows.device for rows in given]
+    # Of queries, kernels and, if there are, biases.
+    devices = [None] * len(parts) + of_rows + of_rows
     losses_of_all: list[tf.Tensor] = []
     deferred: list[Any] = []
 
     @custom_gradient
     def loss_of(*inputs):
         # Out of sight of an eager tape, which would keep every block.
-        unseen = _on_rows_device(tf.stop_gradient, inputs, given)
-        queries, kernels, biases = _split_inputs(unseen, len(parts))
-        found = [
-            make_part(
-                exchange.gather(x),
-                rows._replace(kernel=kernel, bias=bias),
-                targets,
-                own,
-                margin,
-            )
-            for x, rows, kernel, bias, own in zip(
-                queries, given, kernels, biases, columns
-            )
+        unseen = [
+            _computed_on(device, tf.stop_gradient, x)
+            for device, x in zip(devices, inputs)
         ]
-        stats = exchange.all_gather([part.stats() for part in found])
+        queries, kernels, biases = _split_inputs(unseen, len(parts))
+        queries = [exchange.gather(x) for x in queries]
+        rows = [
+            part._replace(kernel=kernel, bias=bias)
+            for part, kernel, bias in zip(given, kernels, biases)
+        ]
+        found = [
+            _computed_on(x.device, make_part, query, x, targets, own, margin)
+            for query, x, own in zip(queries, rows, columns)
+        ]
+        stats = [_computed_on(x.rows.device, x.stats) for x in found]
+        stats = exchange.all_gather(stats)
         losses, state = kind.merged(tf.stack(stats))
         # Not a product: a row without labels may have an infinite loss.
         losses = tf.where(targets.is_labelled > 0, losses, 0.0)
 
         def grad(upstream):
             upstream = exchange.gather(upstream)
-            of_queries, of_kernels, of_biases = zip(
-                *[part.grad(state, upstream) for part in found]
-            )
+            of_each = [
+                _computed_on(x.rows.device, x.grad, state, upstream)
+                for x in found
+            ]
+            of_queries, of_kernels, of_biases = zip(*of_each)
             of_queries = [exchange.reduce_scatter(x) for x in of_queries]
             of_biases = [x for x in of_biases if x is not None]
             grads = [*of_queries, *of_kernels, *of_biases]
-            first_rows = _on_rows_device(lambda x: x[:1], inputs, given)
+            first_rows = [
+                _computed_on(device, lambda x: x[:1], x)
+                for device, x in zip(devices, inputs)
+            ]
             grads = first_order_gradients(
                 "The streamed loss", grads, first_rows
             )
@@ -183,9 +192,10 @@ def streamed_loss(
 
         return exchange.own(losses), grad
 
-    devices = {rows.device for rows in given}
-    with placement.on(devices.pop() if len(devices) == 1 else None):
-        losses_of_all.append(loss_of(*queries, *kernels, *biases))
+    device = of_rows[0] if len(set(of_rows)) == 1 else None
+    losses_of_all.append(
+        _computed_on(device, loss_of, *queries, *kernels, *biases)
+    )
     return losses_of_all[0]
 
 
@@ -205,16 +215,10 @@ def _deferred(parts, guards, grads, losses):
     ]
 
 
-def _on_rows_device(function, inputs, parts):
-    """`function` of each input, computed where its part's rows lie."""
-    devices = [rows.device for rows in parts]
-    # Queries, kernels and, if there are, biases.
-    devices = [None] * len(parts) + 2 * devices
-    found = []
-    for x, device in zip(inputs, devices):
-        with placement.on(device):
-            found.append(function(x))
-    return found
+def _computed_on(device, function, *arguments):
+    """`function(*arguments)`, computed where rows lie."""
+    with placement.on(device):
+        return function(*arguments)
 
 
 def _split_inputs(inputs, count):

@@ -1,6 +1,6 @@
 """What `streamed_loss` computes of a part of the classes.
 
-A part gets the batch of all replicas, and computes where its class rows lie:
+A part gets the batch of all replicas, and is called where its class rows lie:
 queries, float32 `[batch, dim]`; `ClassRows` of tensors; `Targets`; `columns`,
 int64 `[batch, p]`, the row of each target in the part, -1 where none is; and a
 function of the target logits that takes a margin off, or None.
@@ -26,7 +26,6 @@ from tfxclass.core.softmax import logsumexp_of
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
-from tfxclass.ops import placement
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_matrix import ClassRows
@@ -36,7 +35,7 @@ from tfxclass.types import Margin
 class _BlockPart:
     """A part whose logits are computed a block at a time, in both passes.
 
-    A subclass defines `_stats`, and `_logits_grad(state, upstream)`: a function
+    A subclass defines `stats`, and `_logits_grad(state, upstream)`: a function
     of the first class and the logits of a block that returns their gradient.
     """
 
@@ -50,41 +49,24 @@ class _BlockPart:
     ) -> None:
         self.rows, self._is_labelled = rows, targets.is_labelled
         self.ids = columns
-        with self._on_rows_device():
-            self.blocks = Blocks(queries, rows)
-            logits = logits_at(queries, rows, columns)
-            # Most rows may have their targets in other parts.
-            weights = tf.where(columns >= 0, targets.weights, 0.0)
-            self.terms = self._terms(logits, Targets(columns, weights), margin)
-
-    def _on_rows_device(self):
-        return placement.on(self.rows.device)
+        self.blocks = Blocks(queries, rows)
+        logits = logits_at(queries, rows, columns)
+        # Most rows may have their targets in other parts.
+        weights = tf.where(columns >= 0, targets.weights, 0.0)
+        self.terms = self._terms(logits, Targets(columns, weights), margin)
 
     def _terms(self, logits, targets, margin) -> Any:
         """Loss and gradient at the targets, given their logits."""
         return TargetTerms(logits, targets, margin)
 
-    def _stats(self) -> tf.Tensor:
-        raise NotImplementedError
-
     def _logits_grad(self, state, upstream) -> Callable[..., tf.Tensor]:
         raise NotImplementedError
-
-    def stats(self) -> tf.Tensor:
-        """Numbers of each row, float32 `[batch of all, n]`."""
-        with self._on_rows_device():
-            return self._stats()
 
     def grad(
         self, state: Any, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Gradients of the queries, the rows and, or None, the bias."""
-        with self._on_rows_device():
-            upstream = upstream * self._is_labelled
-            return self._folded(self._logits_grad(state, upstream))
-
-    def _folded(self, logits_grad):
-        """Gradients from `logits_grad(start, logits)` of each block."""
+        logits_grad = self._logits_grad(state, upstream * self._is_labelled)
         rows, blocks = self.rows, self.blocks
         has_bias = rows.bias is not None
         empty = library.ops.tfxclass_empty_like
@@ -123,7 +105,8 @@ class SoftmaxPart(_BlockPart):
         super().__init__(*args)
         self.uniform = uniform
 
-    def _stats(self):
+    def stats(self) -> tf.Tensor:
+        """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
         terms = self.terms
 
         def step(start, top, total):
@@ -185,7 +168,9 @@ class OneVsRestPart(_BlockPart):
         self.class_weights = None if counts is None else tf.exp(-counts)
         return one_vs_rest.LabelTerms(self.binary, logits, targets, margin)
 
-    def _stats(self):
+    def stats(self) -> tf.Tensor:
+        """The sum of the losses; float32 `[batch of all, 1]`."""
+
         def step(start, total):
             losses = one_vs_rest.negatives(
                 self.binary,
@@ -247,16 +232,14 @@ class UniformPart:
         del columns, margin
         self.queries, self.rows = queries, rows
         self._is_labelled = targets.is_labelled
-        with placement.on(rows.device):
-            self._weights = tf.exp(-rows.log_counts)
+        self._weights = tf.exp(-rows.log_counts)
 
     def stats(self) -> tf.Tensor:
         """The part's sum; float32 `[batch, 1]`."""
-        with placement.on(self.rows.device):
-            sums = tf.linalg.matvec(self.queries, self._sum_of_rows())
-            if self.rows.bias is not None:
-                sums += tf.tensordot(self._weights, self.rows.bias, 1)
-            return sums[:, tf.newaxis]
+        sums = tf.linalg.matvec(self.queries, self._sum_of_rows())
+        if self.rows.bias is not None:
+            sums += tf.tensordot(self._weights, self.rows.bias, 1)
+        return sums[:, tf.newaxis]
 
     def _sum_of_rows(self):
         return tf.linalg.matvec(
@@ -269,14 +252,13 @@ class UniformPart:
         self, state: None, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Gradients of the queries, the rows and, or None, the bias."""
-        with placement.on(self.rows.device):
-            factor = (upstream * self._is_labelled)[:, tf.newaxis]
-            of_sum = tf.reduce_sum(factor * self.queries, axis=0)
-            of_bias = None
-            if self.rows.bias is not None:
-                of_bias = self._weights * tf.reduce_sum(factor)
-            return (
-                factor * self._sum_of_rows(),
-                self._weights[:, tf.newaxis] * of_sum,
-                of_bias,
-            )
+        factor = (upstream * self._is_labelled)[:, tf.newaxis]
+        of_sum = tf.reduce_sum(factor * self.queries, axis=0)
+        of_bias = None
+        if self.rows.bias is not None:
+            of_bias = self._weights * tf.reduce_sum(factor)
+        return (
+            factor * self._sum_of_rows(),
+            self._weights[:, tf.newaxis] * of_sum,
+            of_bias,
+        )
