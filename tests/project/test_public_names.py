@@ -46,15 +46,15 @@ def test_names_of_a_subclass_are_listed():
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
 def test_optimizers_have_the_arguments_of_keras(name):
     """With the same defaults, in the same order."""
-    own = getattr(tfxclass.optimizers, f"Lazy{name}")
-    other = getattr(keras.optimizers, name)
-    parameters = inspect.signature(other).parameters.values()
-    given = [x.default for x in parameters if x.kind == x.POSITIONAL_OR_KEYWORD]
-    expected = other(*given).get_config()
-    for config in (own().get_config(), own(*given).get_config()):
-        known = {key: config[key] for key in expected}
-        assert known == {**expected, "name": config["name"]}
-    assert "l2" in inspect.signature(own).parameters
+    own = inspect.signature(getattr(tfxclass.optimizers, f"Lazy{name}"))
+    other = inspect.signature(getattr(keras.optimizers, name))
+    positional = [
+        x for x in own.parameters.values() if x.kind == x.POSITIONAL_OR_KEYWORD
+    ]
+    expected = [*other.parameters.values()][: len(positional)]
+    for mine, theirs in zip(positional, expected):
+        assert (mine.name, mine.default) == (theirs.name, theirs.default)
+    assert "l2" in own.parameters
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import keras
 
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
+from tfxclass.types import Config
+from tfxclass.types import LearningRate
 
 
 @keras.saving.register_keras_serializable(package="tfxclass")
@@ -96,6 +98,24 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
     SECOND_MOMENTS = ("element", "row", "matrix")
     SLOT_DTYPES = ("float32", "bfloat16")
 
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        weight_decay: float | None = None,
+        *,
+        second_moment: str = "element",
+        slot_dtype: str = "float32",
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        of_keras = (beta_1, beta_2, epsilon, amsgrad, weight_decay)
+        compact = {"second_moment": second_moment, "slot_dtype": slot_dtype}
+        super().__init__(learning_rate, *of_keras, l2=l2, **compact, **kwargs)
+
     def _check_arguments(self):
         check_epsilon(self.epsilon)
         if self.second_moment == "element" and self.slot_dtype != "float32":
@@ -155,6 +175,24 @@ class LazyAdamW(RowOptimizer, keras.optimizers.AdamW):
     _check_arguments = LazyAdam._check_arguments
     _rule_of = LazyAdam._rule_of
 
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        weight_decay: float = 0.004,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        amsgrad: bool = False,
+        *,
+        second_moment: str = "element",
+        slot_dtype: str = "float32",
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        of_keras = (weight_decay, beta_1, beta_2, epsilon, amsgrad)
+        compact = {"second_moment": second_moment, "slot_dtype": slot_dtype}
+        super().__init__(learning_rate, *of_keras, l2=l2, **compact, **kwargs)
+
 
 @keras.saving.register_keras_serializable(package="tfxclass")
 class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
@@ -192,6 +230,22 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
     """
 
     SECOND_MOMENTS = ("element", "row")
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.001,
+        initial_accumulator_value: float = 0.1,
+        epsilon: float = 1e-7,
+        weight_decay: float | None = None,
+        *,
+        second_moment: str = "element",
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        first = initial_accumulator_value
+        of_keras = (learning_rate, first, epsilon, weight_decay)
+        ours: Config = {"second_moment": second_moment, "l2": l2}
+        super().__init__(*of_keras, **ours, **kwargs)
 
     def _rule_of(self, variable, matrix):
         return rules.Adagrad(self.initial_accumulator_value, self.epsilon)
@@ -236,6 +290,20 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
     """
 
     SLOT_DTYPES = ("float32", "bfloat16")
+
+    def __init__(
+        self,
+        learning_rate: LearningRate = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float | None = None,
+        *,
+        slot_dtype: str = "float32",
+        l2: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        of_keras = (learning_rate, momentum, nesterov, weight_decay)
+        super().__init__(*of_keras, slot_dtype=slot_dtype, l2=l2, **kwargs)
 
     def _rule_of(self, variable, matrix):
         return rules.SGD(self.momentum, self.nesterov)

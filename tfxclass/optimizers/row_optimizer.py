@@ -1,5 +1,6 @@
 """The base of the optimizers that update only the rows a step touches."""
 
+import contextlib
 import functools
 import itertools
 import math
@@ -81,16 +82,16 @@ class RowOptimizer(OptimizerHooks):
         l2: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        with suggesting_arguments(type(self), kwargs):
-            super().__init__(*args, **kwargs)
-        if self.use_ema:
+        if kwargs.get("use_ema"):
             raise ValueError(
                 "A moving average changes all class vectors in each step, and "
                 f"{type(self).__name__} updates those that a step touches. "
                 "Fix: tfxclass.optimizers.MultiOptimizer with "
                 "keras.optimizers.Adam(use_ema=True) for the other layers. "
-                f"Received: use_ema={self.use_ema}"
+                f"Received: use_ema={kwargs['use_ema']}"
             )
+        with suggesting_arguments(type(self), kwargs):
+            super().__init__(*args, **kwargs)
         check_choice("second_moment", second_moment, self.SECOND_MOMENTS)
         check_choice("slot_dtype", slot_dtype, self.SLOT_DTYPES)
         if second_moment == "row" or slot_dtype == "bfloat16":
@@ -195,9 +196,7 @@ class RowOptimizer(OptimizerHooks):
         with extended.colocate_vars_with(tf_variable(reference)):
             if self._is_replicated:
                 return sharded_rows.make_alongside(reference, make)
-            is_placed = tf.distribute.has_strategy()
-            device = None if is_placed else placement.device_of(reference)
-            with placement.on(device):
+            with _device_of(reference):
                 return make()
 
     def _storage_of(self, variable):
@@ -362,12 +361,14 @@ class RowOptimizer(OptimizerHooks):
         return list(map(row_gradients.with_values, grads, values))
 
     def _on_all_reduce(self, pairs):
+        reduce = super()._on_all_reduce
+        if not tf.distribute.has_strategy():
+            return reduce(pairs)
         pairs = list(pairs)
         variables = [self._built_for[self._index_of(v)] for _, v in pairs]
         is_whole = [sharded_rows.shards_of(v) is None for v in variables]
         # Each replica keeps the gradient of its own shard.
-        whole = list(itertools.compress(pairs, is_whole))
-        reduced = iter(super()._on_all_reduce(whole))
+        reduced = iter(reduce(list(itertools.compress(pairs, is_whole))))
         return [next(reduced) if x else p for x, p in zip(is_whole, pairs)]
 
     def update_step(
@@ -431,3 +432,10 @@ class RowOptimizer(OptimizerHooks):
         if len(self.SLOT_DTYPES) > 1:
             own["slot_dtype"] = self.slot_dtype
         return {**super().get_config(), **own}
+
+
+def _device_of(variable):
+    """The device scope of optimizer state; strategies place their own."""
+    if tf.distribute.has_strategy():
+        return contextlib.nullcontext()
+    return placement.colocate_with(variable)
