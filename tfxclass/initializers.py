@@ -14,9 +14,24 @@ from tfxclass.types import Initializer
 from tfxclass.types import Shape
 
 __all__ = [
+    "InBlocks",
     "LogOdds",
     "rms_of",
 ]
+
+#: Numbers of a block of `InBlocks`, at most.
+BLOCK_NUMBERS = 1 << 21
+#: Initializers that are not random.
+CONSTANTS = (
+    keras.initializers.Zeros,
+    keras.initializers.Ones,
+    keras.initializers.Constant,
+)
+_PLAIN = (
+    keras.initializers.RandomNormal,
+    keras.initializers.RandomUniform,
+    keras.initializers.TruncatedNormal,
+)
 
 
 def __dir__() -> list[str]:
@@ -75,6 +90,84 @@ class LogOdds(keras.initializers.Initializer):
 
     def get_config(self) -> Config:
         return {"label_counts": self.label_counts, "num_rows": self.num_rows}
+
+
+class InBlocks(keras.initializers.Initializer):
+    """Values of another initializer, drawn a block of rows at a time.
+
+    Each block has a seed of its own, so any part of a matrix can be made
+    without the rest, and the whole is never held twice. Values that are not
+    independent, such as `Orthogonal`'s, are one block, and so are those whose
+    seed is no int. One block has the values of the other initializer.
+    """
+
+    def __init__(self, initializer: Initializer) -> None:
+        if isinstance(initializer, InBlocks):
+            initializer = initializer.initializer
+        self.initializer = keras.initializers.get(initializer)
+
+    def __call__(self, shape: Shape, dtype: str | None = None) -> tf.Tensor:
+        shape, dtype = tuple(shape), dtype or "float32"
+        rows = self.block_rows(shape)
+        if isinstance(self.initializer, CONSTANTS):
+            return self.initializer(shape, dtype=dtype)
+        if rows >= shape[0]:
+            return tf.cast(self.block(shape, 0), dtype)
+        values = tf.raw_ops.Empty(shape=shape, dtype=dtype, init=False)
+        for number, start in enumerate(range(0, shape[0], rows)):
+            drawn = tf.cast(self.block(shape, number), dtype)
+            # In the same memory.
+            values = tf.raw_ops.InplaceUpdate(
+                x=values, i=start + tf.range(drawn.shape[0]), v=drawn
+            )
+        return values
+
+    def block_rows(self, shape: Shape) -> int:
+        """Rows of a block, but for the last one."""
+        if len(shape) != 2 or not self._is_independent():
+            return shape[0]
+        return min(max(BLOCK_NUMBERS // max(shape[1], 1), 1), shape[0])
+
+    def block(self, shape: Shape, number: int) -> tf.Tensor:
+        """float32 rows of a block of the matrix of this shape."""
+        rows = self.block_rows(shape)
+        if rows >= shape[0]:
+            return self.initializer(shape, dtype="float32")
+        count = min(rows, shape[0] - number * rows)
+        drawn = self._drawer(shape, count, number)
+        return drawn((count, *shape[1:]), dtype="float32")
+
+    def _is_independent(self):
+        drawn = self.initializer
+        if not isinstance(getattr(drawn, "seed", None), int):
+            return False
+        scaled = isinstance(drawn, keras.initializers.VarianceScaling)
+        if scaled and (drawn.input_axes or drawn.output_axes):
+            return False
+        return scaled or type(drawn) in _PLAIN
+
+    def _drawer(self, shape, count, number):
+        """The initializer of a block of `count` rows."""
+        drawn = self.initializer
+        seed = (drawn.seed + 0x9E3779B9 * number) % 2**31
+        if not isinstance(drawn, keras.initializers.VarianceScaling):
+            config = {**drawn.get_config(), "seed": seed}
+            return type(drawn).from_config(config)
+        # It divides by the fans of a block, not by the fans of all rows.
+        part = _fans((count, *shape[1:]), drawn.mode) / _fans(shape, drawn.mode)
+        return keras.initializers.VarianceScaling(
+            drawn.scale * part, drawn.mode, drawn.distribution, seed
+        )
+
+
+def _fans(shape, mode):
+    """The divisor of `VarianceScaling` for a matrix."""
+    fans = {
+        "fan_in": shape[0],
+        "fan_out": shape[1],
+        "fan_avg": (shape[0] + shape[1]) / 2,
+    }
+    return max(1.0, fans[mode])
 
 
 def rms_of(initializer: Initializer, shape: Sequence[int]) -> float | None:

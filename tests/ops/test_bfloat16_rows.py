@@ -17,8 +17,6 @@ from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.lsh import LSHIndex
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
-from tfxclass.rows import rounded_initializer
-from tfxclass.rows.rounded_initializer import Rounded
 
 ROWS, DIM = 40, 8
 # Half of a last bit, of 8 bits.
@@ -352,48 +350,6 @@ def test_an_index_reads_them_as_the_floats_that_they_are(sketch):
         found.append([ids, scores, *states])
     for a, b in zip(*found):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize(
-    "initializer, spread",
-    [
-        # The limit or deviation of a matrix of that shape, as Keras has it.
-        ("glorot_uniform", np.sqrt(6 / (1000 + 40)) / np.sqrt(3)),
-        (keras.initializers.HeNormal(seed=3), np.sqrt(2 / 1000)),
-        (keras.initializers.LecunNormal(seed=3), np.sqrt(1 / 1000)),
-        (keras.initializers.RandomNormal(stddev=0.5, seed=3), 0.5),
-        (keras.initializers.RandomUniform(-0.3, 0.3), 0.3 / np.sqrt(3)),
-        (
-            keras.initializers.VarianceScaling(3.0, "fan_out", "normal"),
-            np.sqrt(3 / 40),
-        ),
-    ],
-)
-def test_first_rows_are_drawn_in_blocks(initializer, spread, monkeypatch):
-    monkeypatch.setattr(rounded_initializer, "BLOCK_NUMBERS", 4000)
-    rounded = Rounded(keras.initializers.get(initializer))
-    drawn = rounded((1000, 40), "bfloat16")
-    assert drawn.dtype == tf.bfloat16 and drawn.shape == (1000, 40)
-    assert rounded.drawn_at_once((1000, 40)) == 4000
-    values = tf.cast(drawn, tf.float32).numpy()
-    # 40,000 numbers: the deviation of their deviation is 0.35 %.
-    np.testing.assert_allclose(values.std(), spread, rtol=0.02)
-    blocks = values.reshape(10, -1)
-    correlation = np.corrcoef(blocks) - np.eye(10)
-    assert np.abs(correlation).max() < 5 / np.sqrt(4000)
-    if not isinstance(initializer, str):
-        again = tf.cast(rounded((1000, 40), "bfloat16"), tf.float32)
-        np.testing.assert_array_equal(values, again)
-
-
-def test_what_is_not_independent_is_drawn_at_once(monkeypatch):
-    monkeypatch.setattr(rounded_initializer, "BLOCK_NUMBERS", 40)
-    rounded = Rounded(keras.initializers.Orthogonal(seed=1))
-    values = tf.cast(rounded((20, 4), "bfloat16"), tf.float32).numpy()
-    np.testing.assert_allclose(values.T @ values, np.eye(4), atol=0.02)
-    assert rounded.drawn_at_once((20, 4)) == 80
-    ones = Rounded(keras.initializers.Ones())((20, 4), "bfloat16")
-    np.testing.assert_array_equal(tf.cast(ones, tf.float32), np.ones((20, 4)))
 
 
 @pytest.mark.parametrize(

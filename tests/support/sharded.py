@@ -10,6 +10,7 @@ import contextlib
 import functools
 import pathlib
 import sys
+from unittest import mock
 
 import keras
 import numpy as np
@@ -18,12 +19,14 @@ import tensorflow as tf
 import tfxclass
 from tests.support import helpers
 from tests.support import reference
+from tfxclass import initializers
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import samplers
 from tfxclass.rows import sharded_rows
+from tfxclass.shards import shards as shards_lib
 
 CLASSES, DIM, BATCH, ROWS = 61, 8, 16, 64
 # Sums in another order, through eight steps.
@@ -279,6 +282,25 @@ def check_negatives(strategy, folder):
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
 
 
+def check_initial(strategy, folder):
+    """First values, drawn in blocks, do not depend on the replicas."""
+    for dtype in ("float32", "bfloat16"):
+        found = []
+        with mock.patch.object(initializers, "BLOCK_NUMBERS", 13 * DIM):
+            for scope in (strategy.scope(), contextlib.nullcontext()):
+                with scope:
+                    initializer = keras.initializers.HeNormal(seed=5)
+                    head = layers.ShardedSoftmax(
+                        CLASSES,
+                        kernel_initializer=initializer,
+                        kernel_dtype=dtype,
+                    )
+                    head.build((None, DIM))
+                found.append(sharded_rows.read(head.kernel))
+        assert_same(found[:1], found[1:], rtol=0, atol=0)
+        assert len(np.unique(found[0].astype(np.float32))) > CLASSES
+
+
 def check_files(strategy, folder):
     """Writes what other numbers of replicas read, and reads theirs."""
     check_loading(strategy, folder)
@@ -291,6 +313,8 @@ def check_files(strategy, folder):
 
 
 def _train_and_save(strategy, folder, name, options):
+    # Files have several blocks of a class matrix.
+    shards_lib.BLOCK_NUMBERS = 20 * DIM
     model = make_model(
         layers.ShardedSoftmax,
         lambda: optimizers.LazyAdam(0.02),

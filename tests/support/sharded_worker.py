@@ -14,6 +14,7 @@ import tensorflow as tf
 from tests.support import sharded
 from tfxclass import layers
 from tfxclass import optimizers
+from tfxclass.shards import shards as shards_lib
 
 
 def main(index, folder, ports):
@@ -61,7 +62,8 @@ def main(index, folder, ports):
             part = slice(i, i + sharded.BATCH)
             train(*on_replicas((x[part], y[part])))
     losses, ids, scores = evaluate(*on_replicas((x, y)))
-    # Both call it; a worker's file has all classes.
+    # Both call it; a worker's file has all classes, in four blocks.
+    shards_lib.BLOCK_NUMBERS = 20 * sharded.DIM
     model.save(folder / f"worker_{index}.keras")
     np.savez(
         folder / f"worker_{index}.npz", losses=losses, ids=ids, scores=scores

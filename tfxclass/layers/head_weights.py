@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.initializers import InBlocks
 from tfxclass.initializers import rms_of
 from tfxclass.ops import placement
 from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.rows.class_matrix import refuse_rounding
-from tfxclass.rows.rounded_initializer import Rounded
 from tfxclass.types import Shape
 
 
@@ -153,7 +153,7 @@ def _add_rows(head, spec, is_apart, kernel):
             part = spec._replace(name=name, shape=shape)
             return add_weight(head, part._replace(initializer=initializer))
 
-        return head.shards.add(add, spec.shape, spec.initializer)
+        return head.shards.add(add, spec.shape, InBlocks(spec.initializer))
 
 
 def add_weight(
@@ -164,7 +164,7 @@ def add_weight(
     """Makes a weight, on the device of `kernel` if that is given."""
     initializer, constraint = spec.initializer, None
     if spec.dtype == "bfloat16":
-        initializer = Rounded(keras.initializers.get(initializer))
+        initializer = InBlocks(initializer)
         constraint = refuse_rounding
     try:
         # Autocast would copy every row in each step. As for the scope: `fit`

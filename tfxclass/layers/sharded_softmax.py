@@ -314,8 +314,8 @@ class ShardedSoftmax(ClassHead):
 
     def load_own_variables(self, store: Store) -> None:
         with head_weights.loading_into(self):
-            rows = saved_random.load(self.random, store)
-            sharded_rows.load(self.class_matrix.variables, rows)
+            saved_random.load(self.random, store)
+            sharded_rows.load(self.class_matrix.variables, store)
         names = [x for x in store.keys() if x.startswith(_SAMPLER)]
         # Samplers of another number of shards are of other classes: the
         # indexes are built again, from the rows.

@@ -420,7 +420,7 @@ class RowOptimizer(OptimizerHooks):
         sharded_rows.save(self.variables, store)
 
     def load_own_variables(self, store: Store) -> None:
-        if len(store.keys()) == len(self.variables):
+        if sharded_rows.num_saved(store) == len(self.variables):
             sharded_rows.load(self.variables, store)
         else:
             super().load_own_variables(store)  # warns

@@ -8,13 +8,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.initializers import CONSTANTS
+from tfxclass.initializers import InBlocks
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.rows.class_matrix import ClassMatrix
-from tfxclass.rows.rounded_initializer import CONSTANTS
-from tfxclass.rows.rounded_initializer import Rounded
 
 # What Keras' initializers hold next to the matrix that they fill: the drawn
 # numbers and the scaled ones; constants become the matrix (measured).
@@ -147,7 +147,8 @@ def _initializer_bytes(weight):
         return 0
     numbers = weight.size
     if weight.dtype == "bfloat16":
-        numbers = min(Rounded(initializer).drawn_at_once(weight.shape), numbers)
+        rows = InBlocks(initializer).block_rows(weight.shape)
+        numbers = rows * math.prod(weight.shape[1:])
     return _DRAWN_COPIES * 4 * numbers
 
 

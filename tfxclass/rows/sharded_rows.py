@@ -48,20 +48,42 @@ def read(variable: Any) -> np.ndarray:
 
 def write(variable: Any, values: np.ndarray) -> None:
     """Assigns all rows, also of one in shards."""
+    _write_blocks(variable, [np.asarray(values)])
+
+
+def _write_blocks(variable, blocks):
     shards = shards_of(variable)
-    if shards is None:
-        variable.assign(values)
-    else:
-        shards.write(variable, np.asarray(values))
+    if shards is not None:
+        return shards.write_blocks(variable, blocks)
+    rows = list(blocks)
+    variable.assign(rows[0] if len(rows) == 1 else np.concatenate(rows))
 
 
 def save(variables: Sequence[Any], store: Store) -> None:
-    """Writes variables into `store` by number, rows in their order."""
+    """Writes variables into `store` by number, rows in their order.
+
+    A large one in shards is written in blocks, so it is never held whole.
+    """
     for number, variable in enumerate(variables):
-        store[str(number)] = read(variable)
+        shards = shards_of(variable)
+        if shards is None or shards.num_blocks(variable) == 1:
+            store[str(number)] = read(variable)
+            continue
+        for place, block in enumerate(shards.read_blocks(variable)):
+            store[f"{number}.{place}"] = block
 
 
 def load(variables: Sequence[Any], store: Store) -> None:
     """Reads what `save` wrote, for any number of shards."""
+    names = set(store.keys())
     for number, variable in enumerate(variables):
-        write(variable, store[str(number)])
+        keys = [str(number)]
+        if keys[0] not in names:
+            places = range(sum(x.startswith(f"{number}.") for x in names))
+            keys = [f"{number}.{place}" for place in places]
+        _write_blocks(variable, (store[key] for key in keys))
+
+
+def num_saved(store: Store) -> int:
+    """How many variables `save` wrote."""
+    return len({key.split(".")[0] for key in store.keys()})

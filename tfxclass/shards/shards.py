@@ -2,7 +2,10 @@
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +13,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.types import Initializer
+from tfxclass.initializers import InBlocks
+from tfxclass.keras_internals import tf_variable
 from tfxclass.types import Variable
+
+#: Numbers that are read or written at a time.
+BLOCK_NUMBERS = 1 << 24
 
 
 class Shards:
@@ -78,18 +85,18 @@ class Shards:
         self,
         add_weight: Callable[..., Variable],
         shape: tuple[int, ...],
-        initializer: Initializer,
+        initializer: InBlocks,
     ) -> Variable:
         """Makes a Keras variable whose rows are sharded.
 
-        All initial values are drawn once on the host, so they do not depend on
-        the number of replicas.
+        Each shard gets its own initial values, a block at a time. They do not
+        depend on the number of replicas.
 
         Args:
             add_weight: function of `(shape, initializer, suffix="")`, where
                 `suffix` is appended to the name.
             shape: tuple of ints, `(num_rows, ...)`.
-            initializer: Keras initializer of the whole matrix, or its name.
+            initializer: `InBlocks` of the whole matrix.
         """
         if self.count == 1:
             return add_weight(shape, initializer)
@@ -100,9 +107,14 @@ class Shards:
         return variable
 
     def _initialize(self, variable, shape, initializer):
-        with tf.init_scope(), tf.device("CPU:0"):
-            values = keras.initializers.get(initializer)(shape, "float32")
-            self.write(variable, values.numpy())
+        step = initializer.block_rows(shape)
+        with tf.init_scope():
+            for first in range(0, self.num_rows, step):
+                end = min(first + step, self.num_rows)
+                if self._overlaps(variable, first, end):
+                    with tf.device("CPU:0"):
+                        block = initializer.block(shape, first // step)
+                    self._write(variable, first, block.numpy())
 
     def creator(self) -> contextlib.AbstractContextManager[Any]:
         """Scope in which variables get components of their own."""
@@ -130,42 +142,119 @@ class Shards:
         return self._numbers
 
     def read(self, variable: Variable) -> np.ndarray:
-        """Reads all rows in their order, as a NumPy array.
+        """All rows in their order; see `read_blocks`."""
+        return np.concatenate(list(self.read_blocks(variable)))
 
-        With several workers, all of them have to call it.
+    def num_blocks(self, variable: Variable) -> int:
+        """How many blocks `read_blocks` yields."""
+        return -(-self.num_rows // _block_rows(variable))
+
+    def read_blocks(self, variable: Variable) -> Iterator[np.ndarray]:
+        """Reads all rows in their order, a block at a time.
+
+        With several workers, all of them have to call it, to its end.
         """
-        parts = [part for _, part in self.components(variable)]
-        if len(parts) < self.count:
-            gathered = self._run(_gather_components, variable.value)
-            parts = np.split(gathered[0].numpy(), self.count)
-        return np.concatenate(
-            [np.asarray(x)[:size] for x, size in zip(parts, self.sizes)]
-        )
+        step = _block_rows(variable)
+        is_here = len(self.components(variable)) == self.count
+        read = None if is_here else self._reader(variable)
+        for first in range(0, self.num_rows, step):
+            end = min(first + step, self.num_rows)
+            if read is None:
+                yield self._rows(variable, first, end)
+            else:
+                yield read(first)[: end - first]
 
-    def _run(self, function, *args):
+    def _rows(self, variable, first, end):
+        """Rows from `first` to `end` of shards that are all here."""
+        found = [
+            tf_variable(part)[low - start : high - start].numpy()
+            for part, start, low, high in self._overlaps(variable, first, end)
+        ]
+        return np.concatenate(found)
+
+    def _overlaps(self, variable, first, end):
+        """`(component, its first row, from, to)` of some of the rows."""
+        found = []
+        for number, part in self.components(variable):
+            start = self.starts[number]
+            low, high = max(first, start), min(end, start + self.sizes[number])
+            if low < high:
+                found.append((part, start, low, high))
+        return found
+
+    def _reader(self, variable):
+        """A function of a row, which reads a block from it on, with others."""
+        offsets = tf.stack([self.starts, [*self.starts[1:], self.num_rows]])
+        block = tf.range(min(_block_rows(variable), self.num_rows))
+
+        def rows(own, first):
+            context = tf.distribute.get_replica_context()
+            start, end = tf.unstack(
+                tf.gather(offsets, context.replica_id_in_sync_group, axis=1)
+            )
+            wanted = first + block
+            is_here = (wanted >= start) & (wanted < end)
+            places = tf.where(is_here, wanted - start, 0)
+            found = tf.gather(tf.convert_to_tensor(own), places)
+            mask = tf.reshape(is_here, [-1, *[1] * (found.shape.rank - 1)])
+            # Each row is on one replica, and zero on the others.
+            found = tf.where(mask, found, tf.zeros([], found.dtype))
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, found)
+
+        def run(first):
+            return self.strategy.run(rows, (variable.value, first))
+
+        traced = tf.function(run, autograph=False)
+
+        def read(first):
+            with tf.init_scope():
+                found = traced(tf.constant(first))
+            return self.strategy.experimental_local_results(found)[0].numpy()
+
+        return read
+
+    def _run(self, function):
         """The results of `function` in the replicas of this worker."""
-        run = tf.function(
-            lambda: self.strategy.run(function, args), autograph=False
-        )
+        run = tf.function(lambda: self.strategy.run(function), autograph=False)
         with tf.init_scope():
             return self.strategy.experimental_local_results(run())
 
     def write(self, variable: Variable, rows: np.ndarray) -> None:
         """Gives each shard its rows of an array `[num_rows, ...]`."""
-        self._check_rows(variable, rows)
-        for number, part in self.components(variable):
-            start, size = self.starts[number], self.sizes[number]
-            padded = np.zeros(part.shape, part.dtype.as_numpy_dtype)
-            padded[:size] = rows[start : start + size]
-            part.assign(padded)
+        self.write_blocks(variable, [rows])
 
-    def _check_rows(self, variable, rows):
+    def write_blocks(
+        self, variable: Variable, blocks: Iterable[np.ndarray]
+    ) -> None:
+        """Gives each shard its rows of arrays that follow each other.
+
+        Raises:
+            ValueError: rows are missing, too many, or of another shape.
+        """
+        first = 0
+        for block in blocks:
+            end = first + len(block)
+            width = tuple(variable.shape[1:])
+            if end > self.num_rows or block.shape[1:] != width:
+                raise self._shape_error(variable, (end, *block.shape[1:]))
+            self._write(variable, first, block)
+            first = end
+        if first < self.num_rows:
+            raise self._shape_error(variable, (first, *variable.shape[1:]))
+
+    def _write(self, variable, first, block):
+        end = first + len(block)
+        for part, start, low, high in self._overlaps(variable, first, end):
+            part = tf_variable(part)
+            rows = tf.cast(block[low - first : high - first], part.dtype)
+            part[low - start : high - start].assign(rows)
+
+    def _shape_error(self, variable, shape):
         expected = (self.num_rows, *variable.shape[1:])
-        if tuple(rows.shape) != expected:
-            raise ValueError(
-                f"The rows of all shards of {variable.path!r} must have shape "
-                f"{expected}. Received: {tuple(rows.shape)}"
-            )
+        return ValueError(
+            f"The rows of all shards of {variable.path!r} must have shape "
+            f"{expected}. Received: {tuple(shape)}"
+        )
 
 
 class SplitRows:
@@ -207,7 +296,7 @@ class ServerShards(Shards):
         self,
         add_weight: Callable[..., Variable],
         shape: tuple[int, ...],
-        initializer: Initializer,
+        initializer: InBlocks,
     ) -> Variable | SplitRows:
         if self.count == 1:
             return add_weight(shape, initializer)
@@ -225,14 +314,6 @@ class ServerShards(Shards):
         self, variable: Variable | SplitRows
     ) -> list[tuple[int, Variable]]:
         return list(enumerate(parts_of(variable)))
-
-    def read(self, variable: Variable | SplitRows) -> np.ndarray:
-        return np.concatenate([x.numpy() for x in parts_of(variable)])
-
-    def write(self, variable: Variable | SplitRows, rows: np.ndarray) -> None:
-        self._check_rows(variable, rows)
-        for part, start in zip(parts_of(variable), self.starts):
-            part.assign(rows[start : start + part.shape[0]])
 
 
 def parts_of(variable: Variable | SplitRows) -> list[Variable]:
@@ -294,8 +375,7 @@ def _replica_number():
     return tf.distribute.get_replica_context().replica_id_in_sync_group
 
 
-def _gather_components(variable):
-    context = tf.distribute.get_replica_context()
-    # The identity has a device, which a read need not have.
-    rows = tf.identity(tf.convert_to_tensor(variable))
-    return context.all_gather(rows, axis=0)
+def _block_rows(variable):
+    """How many rows are read or written at a time."""
+    width = math.prod(variable.shape[1:])
+    return max(BLOCK_NUMBERS // max(width, 1), 1)
