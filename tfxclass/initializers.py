@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -104,9 +105,11 @@ class InBlocks(keras.initializers.Initializer):
     def __init__(self, initializer: Initializer) -> None:
         if isinstance(initializer, InBlocks):
             initializer = initializer.initializer
-        self.initializer = keras.initializers.get(initializer)
+        self.initializer: Any = keras.initializers.get(initializer)
 
-    def __call__(self, shape: Shape, dtype: str | None = None) -> tf.Tensor:
+    def __call__(
+        self, shape: Sequence[int], dtype: str | None = None
+    ) -> tf.Tensor:
         shape, dtype = tuple(shape), dtype or "float32"
         rows = self.block_rows(shape)
         if isinstance(self.initializer, CONSTANTS):
@@ -122,13 +125,13 @@ class InBlocks(keras.initializers.Initializer):
             )
         return values
 
-    def block_rows(self, shape: Shape) -> int:
+    def block_rows(self, shape: Sequence[int]) -> int:
         """Rows of a block, but for the last one."""
         if len(shape) != 2 or not self._is_independent():
             return shape[0]
         return min(max(BLOCK_NUMBERS // max(shape[1], 1), 1), shape[0])
 
-    def block(self, shape: Shape, number: int) -> tf.Tensor:
+    def block(self, shape: Sequence[int], number: int) -> tf.Tensor:
         """float32 rows of a block of the matrix of this shape."""
         rows = self.block_rows(shape)
         if rows >= shape[0]:
@@ -181,6 +184,8 @@ def rms_of(initializer: Initializer, shape: Sequence[int]) -> float | None:
         float, or None for an initializer of unknown scale.
     """
     kinds = keras.initializers
+    if isinstance(initializer, InBlocks):
+        initializer = initializer.initializer
     if isinstance(initializer, str):
         initializer = kinds.get(initializer)
     if isinstance(initializer, kinds.VarianceScaling):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tfxclass
 from benchmarks import measure
+from tfxclass import initializers
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass.planning import Link
@@ -60,12 +61,15 @@ def test_memory_is_the_estimate_of_what_lies_on_a_machine():
     assert found["host"].machine_bytes == step
 
 
-def test_start_is_the_whole_matrix_where_processes_draw_it():
-    # Keras' initializers hold two copies beside the matrix.
-    whole = 3 * 4 * CLASSES * DIM
-    found = plan(kernel_dtype="bfloat16")
-    assert found["servers"].start_bytes == whole
-    assert plan()["sharded"].start_bytes == whole
+def test_start_of_a_shard_is_its_rows_and_a_block():
+    # Keras' initializers hold two copies beside the numbers that they draw.
+    drawn = 2 * 4 * min(CLASSES // 4 * DIM, initializers.BLOCK_NUMBERS)
+    for dtype, size in (("float32", 4), ("bfloat16", 2)):
+        start = size * CLASSES // 4 * DIM + drawn
+        found = plan(kernel_dtype=dtype)
+        assert found["servers"].start_bytes == start
+        assert found["sharded"].start_bytes == start
+    assert plan()["mirrored"].start_bytes == 3 * 4 * CLASSES * DIM
 
 
 def test_bytes_by_hand():
@@ -147,7 +151,7 @@ def test_an_exact_softmax_has_no_row_of_servers():
 
 def test_fits_where_all_memories_are_enough():
     assert all(row.fits for row in plan().rows)
-    for name, too_little in (("memory_bytes", 1e6), ("host_bytes", 1e6)):
+    for name, too_little in (("memory_bytes", 1e6), ("host_bytes", 4e5)):
         machine = dataclasses.replace(MACHINE, **{name: too_little})
         found = plan(machine=machine)
         assert not found["mirrored"].fits and not found["sharded"].fits

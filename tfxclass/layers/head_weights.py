@@ -153,7 +153,7 @@ def _add_rows(head, spec, is_apart, kernel):
             part = spec._replace(name=name, shape=shape)
             return add_weight(head, part._replace(initializer=initializer))
 
-        return head.shards.add(add, spec.shape, InBlocks(spec.initializer))
+        return head.shards.add(add, spec.shape, spec.initializer)
 
 
 def add_weight(

@@ -14,6 +14,7 @@ from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import with_negatives
+from tfxclass.initializers import InBlocks
 from tfxclass.layers import head_weights
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.layers.head_weights import WeightSpec
@@ -196,6 +197,13 @@ class ShardedSoftmax(ClassHead):
         super().build(input_shape)
         if self.sampler is not None:
             self._samplers = ShardSamplers(self.sampler, self)
+
+    def weight_specs(self, dim: int) -> list[WeightSpec]:
+        # A shard draws its own rows alone.
+        return [
+            spec._replace(initializer=InBlocks(spec.initializer))
+            for spec in super().weight_specs(dim)
+        ]
 
     def device_specs(self, dim: int) -> list[WeightSpec]:
         capacity = shards_lib.make_shards(self.num_classes).capacity

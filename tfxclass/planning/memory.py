@@ -142,12 +142,13 @@ def estimate(
 
 
 def _initializer_bytes(weight):
-    initializer = keras.initializers.get(weight.initializer)
-    if not weight.is_rows or isinstance(initializer, CONSTANTS):
+    drawn = InBlocks(weight.initializer)
+    if not weight.is_rows or isinstance(drawn.initializer, CONSTANTS):
         return 0
     numbers = weight.size
-    if weight.dtype == "bfloat16":
-        rows = InBlocks(initializer).block_rows(weight.shape)
+    in_blocks = isinstance(weight.initializer, InBlocks)
+    if in_blocks or weight.dtype == "bfloat16":
+        rows = drawn.block_rows(weight.shape)
         numbers = rows * math.prod(weight.shape[1:])
     return _DRAWN_COPIES * 4 * numbers
 

@@ -245,17 +245,20 @@ def plan(
         link.seconds(sent, collectives * others),
     )
 
-    # A range of classes on each machine. Features and sums cross. A process
-    # initializes all class vectors at once.
-    start = _start_bytes(
-        estimate(layers.FullSoftmax(num_classes), dim, 1, optimizer)
-    )
-    shard = -(-num_classes // machines)
-    sampled = num_sampled and -(-num_sampled // machines)
-    sharded = layers.ShardedSoftmax(
-        shard, num_sampled=sampled, kernel_dtype=kernel_dtype
-    )
-    found = estimate(sharded, dim, batch, optimizer)
+    # A range of classes on each machine. Features and sums cross.
+    def of_shard(count, batch):
+        return estimate(
+            layers.ShardedSoftmax(
+                -(-num_classes // count),
+                num_sampled=num_sampled and -(-num_sampled // count),
+                kernel_dtype=kernel_dtype,
+            ),
+            dim,
+            batch,
+            optimizer,
+        )
+
+    found = of_shard(machines, batch)
     sent = others * (part * (row + _ID + _FLOAT) + batch * _STATS)
     sent += all_reduced(batch)
     add(
@@ -263,9 +266,9 @@ def plan(
         _step_bytes(found),
         _variable_bytes(found),
         0,
-        start,
+        _start_bytes(found),
         sent,
-        costs.seconds(batch, sampled or shard, dim),
+        costs.seconds(batch, -(-(num_sampled or num_classes) // machines), dim),
         link.seconds(sent, _OF_SHARDS * others),
     )
     count = "all" if num_sampled is None else f"{num_sampled:,}"
@@ -279,7 +282,7 @@ def plan(
     # Class vectors on parameter servers. The sampled ones cross to the worker,
     # and their gradients back, each with its ids.
     load = machines / servers
-    of_server = estimate(head(-(-num_classes // servers)), dim, part, optimizer)
+    of_server = of_shard(servers, part)
     found = estimate(head(num_classes), dim, part, optimizer)
     sent = num_sampled * (row + 2 * _ID)
     of_servers = costs.number_s * load * num_sampled * dim
@@ -288,7 +291,7 @@ def plan(
         found.gradient_bytes + found.activation_bytes,
         0,
         _variable_bytes(of_server),
-        start,
+        _start_bytes(of_server),
         sent,
         max(costs.seconds(part, num_sampled, dim), of_servers),
         # The busiest link is a server's, if machines share it.
