@@ -3,7 +3,6 @@
 from typing import Any
 from typing import NamedTuple
 
-import keras
 import numpy as np
 
 from tfxclass_text import columns as columns_lib
@@ -23,6 +22,9 @@ from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import side_by_side
 from tfxclass_text.sparse_rows import stack
+from tfxclass_text.tagger_model import Layers
+from tfxclass_text.tagger_model import layers_of
+from tfxclass_text.text_features import build_text_features
 
 # Earlier texts that are learned again with new ones, and their entries.
 _MOST_TEXTS, _MOST_ENTRIES = 20_000, 2_000_000
@@ -76,38 +78,29 @@ def remember(
     return Memory(keys[order], rows.take(order), labels.take(order), pending)
 
 
-def first_memory(tagger: Any, learned: Any) -> Memory:
-    """The sample of the texts of a first `fit`.
-
-    Args:
-        tagger: `Tagger`.
-        learned: `selection.Learned`.
-    """
+def first_memory(data: LabeledRows, num_fields: int, seed: int) -> Memory:
+    """The sample of the texts of a first `fit`."""
     none = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    pending = [none] * len(learned.fields)
-    return remember(None, learned.data, tagger.seed, 0, pending)
+    return remember(None, data, seed, 0, [none] * num_fields)
 
 
-def linear_fields(model: keras.Model) -> list[Field]:
-    """The fields that the classifiers of a tagger's model read.
+def linear_fields(layers: Layers) -> list[Field]:
+    """The fields that the classifiers read.
 
     Embeddings may have fields of their own, which follow.
     """
-    features = model.get_layer("text_features")
-    names = [layer.name for layer in model.layers]
-    first = model.get_layer("embeddings").first if "embeddings" in names else 0
-    ends = np.cumsum(features.vocabulary_sizes)
-    if not first:
-        return list(features.fields)
-    return [field for field, end in zip(features.fields, ends) if end <= first]
+    fields = layers.features.fields
+    if layers.embedding is None or not layers.embedding.first:
+        return list(fields)
+    ends = np.cumsum(layers.features.vocabulary_sizes)
+    return [x for x, end in zip(fields, ends) if end <= layers.embedding.first]
 
 
 class Grown(NamedTuple):
     """What a tagger is after it has learned from more texts."""
 
     tags: list[str | int]
-    vocabularies: list[Vocabulary]
-    layer: sparse_linear.SparseLinear
+    layers: Layers
     thresholds: np.ndarray
     counts: np.ndarray
     memory: Memory
@@ -125,19 +118,18 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     tags = columns_lib.sorted_tags([*tagger.tags, *corpus.tags])
     place = np.searchsorted(tags, tagger.tags)
     labels = corpus_lib.renumber(corpus, tags)
-    old_layer = tagger.model.get_layer("tags")
-    features = tagger.model.get_layer("text_features")
-    fields = linear_fields(tagger.model)
+    before = layers_of(tagger.model)
+    old_layer, fields = before.linear, linear_fields(before)
     size = summary["texts"] + corpus.size
     vocabularies, feature_place, pending = _vocabularies(
-        features, fields, corpus, summary["texts"], tagger._memory
+        before.features, fields, corpus, summary["texts"], tagger._memory
     )
-    num_features = max(sum(len(v.hashes) for v in vocabularies), 1)
-    sizes = [len(v.hashes) for v in vocabularies]
+    features = build_text_features(fields, vocabularies)
+    num_features = features.num_features
     parts = term_table.rows_of(
         corpus.batches(), fields, vocabularies, corpus.is_streamed
     )
-    rows = side_by_side(parts, sizes)
+    rows = side_by_side(parts, features.vocabulary_sizes)
     memory = _moved(tagger._memory, feature_place, place)
     data = LabeledRows(
         stack(memory.rows, rows), stack(memory.labels, labels),
@@ -172,10 +164,16 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     thresholds = np.full(len(tags), summary["threshold"], np.float32)
     thresholds[place] = tagger.thresholds
     new = LabeledRows(rows, labels, num_features, len(tags))
-    summary |= {"texts": size, "one_tag_a_text": single_label}
-    summary["weights"] = len(weights.values)
+    summary |= {
+        "neighbors": 0,
+        "embedding_dim": 0,
+        "embedding_passes": 0,
+        "texts": size,
+        "one_tag_a_text": single_label,
+        "weights": len(weights.values),
+    }
     return Grown(
-        tags, vocabularies, layer, thresholds, counts,
+        tags, Layers(features, layer), thresholds, counts,
         remember(memory, new, tagger.seed, size - corpus.size, pending),
         summary,
     )  # fmt: skip

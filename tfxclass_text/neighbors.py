@@ -44,6 +44,7 @@ class NeighborVotes(keras.layers.Layer):
         ids: int64 `[batch, n]`.
         values: float32 `[batch, n]`; where they are 0 there is no feature.
         probabilities: float32 `[batch, num_labels]`.
+        compiled: bool, as of `tfxclass.text.SparseLinear`.
 
     Output shape:
         `[batch, num_labels]`.
@@ -81,14 +82,21 @@ class NeighborVotes(keras.layers.Layer):
         self.built = True
 
     def call(
-        self, ids: tf.Tensor, values: tf.Tensor, probabilities: tf.Tensor
+        self,
+        ids: tf.Tensor,
+        values: tf.Tensor,
+        probabilities: tf.Tensor,
+        compiled: bool = False,
     ) -> tf.Tensor:
-        votes = self.votes(ids, values)
+        votes = self.votes(ids, values, compiled)
         return (1 - self.share) * probabilities + self.share * votes
 
-    def votes(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    def votes(
+        self, ids: tf.Tensor, values: tf.Tensor, compiled: bool = False
+    ) -> tf.Tensor:
         """float32 `[batch, num_labels]`."""
-        texts, weights = self.nearest(self.similarity(ids, values))
+        cosines = self.similarity(ids, values, compiled=compiled)
+        texts, weights = self.nearest(cosines)
         size, count = tf.unstack(tf.shape(texts, tf.int64))
         texts, weights = tf.reshape(texts, [-1]), tf.reshape(weights, [-1])
         splits = tf.convert_to_tensor(self.splits)
@@ -140,7 +148,6 @@ def build_neighbor_votes(
     data: LabeledRows,
     num_neighbors: int = NEIGHBORS,
     share: float = SHARES[1],
-    name: str | None = None,
 ) -> NeighborVotes:
     """A `NeighborVotes` of texts and their labels.
 
@@ -148,7 +155,6 @@ def build_neighbor_votes(
         data: `LabeledRows`, of the texts.
         num_neighbors: int.
         share: float, of the votes in the output.
-        name: of the layer.
     """
     rows, labels, num_features, num_labels = data
     rows = rows.heaviest(_TERMS)
@@ -162,7 +168,7 @@ def build_neighbor_votes(
     )
     layer = NeighborVotes(
         from_weights(directions, len(rows), name="similarity"), num_labels,
-        len(labels.ids), num_neighbors, share, name=name,
+        len(labels.ids), num_neighbors, share, name="neighbors",
     )  # fmt: skip
     layer.splits.assign(labels.splits)
     layer.labels.assign(labels.ids)

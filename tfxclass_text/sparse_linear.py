@@ -16,7 +16,6 @@ from tfxclass.types import Shape
 from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import sparse_scores
-from tfxclass_text.text_features import is_compiled
 
 # An entry of a list costs as much as 40 columns of a dense row (measured), so
 # longer lists are dense rows, the longest first, while these take little.
@@ -32,10 +31,8 @@ class SparseLinear(keras.layers.Layer):
     """One-vs-rest scores of sparse features by sparse weights.
 
     Weights are kept by feature, so that a row reads only the weights of its own
-    features. Features with many weights are dense rows, the others lists. The
-    layer has stock ops alone, except within `text_features.compiled`, where
-    `Tagger` calls it. It is trained by `tfxclass.text.train_linear`, not by
-    gradients.
+    features. Features with many weights are dense rows, the others lists. It is
+    trained by `tfxclass.text.train_linear`, not by gradients.
 
     Args:
         num_features: int, ids are below it.
@@ -56,6 +53,9 @@ class SparseLinear(keras.layers.Layer):
     Call arguments:
         ids: int64 `[batch, n]`.
         values: float32 `[batch, n]`; where they are 0 there is no feature.
+        compiled: bool, whether a compiled op may compute the scores: quicker,
+            and equal but for rounding. By default stock ops do, as exports
+            need.
 
     Output shape:
         `[batch, num_labels]`.
@@ -130,12 +130,14 @@ class SparseLinear(keras.layers.Layer):
             trainable=False,
         )
 
-    def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    def call(
+        self, ids: tf.Tensor, values: tf.Tensor, compiled: bool = False
+    ) -> tf.Tensor:
         ids = tf.cast(ids, tf.int64)
         values = tf.cast(values, tf.float32)
         _check_features(ids, values)
-        if is_compiled() and self._has_op():
-            return self.of_op(ids, values)
+        if compiled and self._has_op():
+            return self._of_op(ids, values)
         return self.activated(self.margins(ids, values))
 
     def _has_op(self):
@@ -143,8 +145,7 @@ class SparseLinear(keras.layers.Layer):
         on_gpu = placement.on_gpu(placement.device_of(self.entries))
         return library.has_op("sparse_scores") and not on_gpu
 
-    def of_op(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        """What `call` gives, but for rounding, by the compiled op."""
+    def _of_op(self, ids, values):
         names = ScoreWeights._fields
         weights = ScoreWeights(*(getattr(self, name).value for name in names))
         return sparse_scores(

@@ -29,7 +29,6 @@ from tfxclass_text import growth
 from tfxclass_text import selection
 from tfxclass_text import tagger_files
 from tfxclass_text import tagger_model
-from tfxclass_text import text_features
 from tfxclass_text.corpus import Batches
 from tfxclass_text.estimator import Estimator
 from tfxclass_text.fields import Field
@@ -256,28 +255,20 @@ class Tagger(Estimator):
             held = held[0], corpus_lib.ids_of(held[1], self.tags)
             _warn_of_new_tags(held[1])
         learned = selection.learn(self, corpus, held, linear_only)
-        rows = learned.data.rows
-        self.thresholds, self.summary = learned.thresholds, learned.summary
+        fields = learned.layers.features.fields
+        self.thresholds = learned.thresholds
         self._counts = np.bincount(labels.ids, minlength=len(self.tags))
-        self._memory = growth.first_memory(self, learned)
-        features = text_features.build_text_features(
-            learned.fields, learned.vocabularies
-        )
-        self._take_model(
-            tagger_model.make_model(
-                names, features, learned.linear, learned.votes,
-                learned.embedded, learned.encoded,
-                lambda inputs: encoder_lib.features(self.encoder, inputs),
-            )
-        )  # fmt: skip
-        self.summary.update(
-            texts=size,
-            tags=len(self.tags),
-            fields=[str(field) for field in features.fields],
-            features=features.num_features,
-            terms_a_text=round(len(rows.ids) / size, 1),
-            cpu_seconds=round(time.process_time() - began, 1),
-            megabytes=_megabytes(self.model),
+        self._memory = growth.first_memory(learned.data, len(fields), self.seed)
+        self._take_layers(
+            names,
+            learned.layers,
+            began,
+            {
+                **learned.summary,
+                "texts": size,
+                "fields": [str(field) for field in fields],
+                "terms_a_text": round(len(learned.data.rows.ids) / size, 1),
+            },
         )
         if self.verbose > 1:
             self.say("\n".join(["chosen", *_lines(self.summary)]))
@@ -335,21 +326,9 @@ class Tagger(Estimator):
             )
         self.say(f"learning from {corpus.size} more texts")
         grown = growth.grow(self, corpus)
-        fields = growth.linear_fields(self.model)
-        features = text_features.build_text_features(fields, grown.vocabularies)
         self.tags, self.thresholds = grown.tags, grown.thresholds
         self._counts, self._memory = grown.counts, grown.memory
-        self._take_model(tagger_model.make_model(names, features, grown.layer))
-        self.summary = {
-            **grown.summary,
-            "neighbors": 0,
-            "embedding_dim": 0,
-            "embedding_passes": 0,
-            "tags": len(self.tags),
-            "features": features.num_features,
-            "cpu_seconds": round(time.process_time() - began, 1),
-            "megabytes": _megabytes(self.model),
-        }
+        self._take_layers(names, grown.layers, began, grown.summary)
         return self
 
     def predict(
@@ -541,6 +520,17 @@ class Tagger(Estimator):
         held = columns_lib.read(texts)
         columns_lib.check_same(held, columns)
         return held, columns_lib.read_tags(tags, columns_lib.size(held))
+
+    def _take_layers(self, names, layers, began, summary):
+        """Has what was learned since `began`, a CPU time."""
+        self._take_model(tagger_model.make_model(names, layers))
+        self.summary = {
+            **summary,
+            "tags": len(self.tags),
+            "features": layers.features.num_features,
+            "cpu_seconds": round(time.process_time() - began, 1),
+            "megabytes": _megabytes(self.model),
+        }
 
     def _take_model(self, model):
         self.model = model

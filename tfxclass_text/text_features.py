@@ -1,10 +1,7 @@
 """Raw texts to sparse TF-IDF features, as a Keras layer of stock ops."""
 
-import contextlib
-import contextvars
 import dataclasses
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,32 +17,6 @@ from tfxclass_text.corpus import slices
 from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
 from tfxclass_text.terms import count_terms
-
-# A context variable, because a model is called with columns alone, and other
-# threads may call it meanwhile.
-_COMPILED: Any = contextvars.ContextVar("compiled", default=None)
-
-
-@contextlib.contextmanager
-def compiled(texts: Sequence[tf.Tensor] = ()) -> Iterator[None]:
-    """Models called within use compiled ops; elsewhere stock ops alone.
-
-    Exported models need stock ops.
-
-    Args:
-        texts: of `TextFeatures.of_counted`, to count their terms; none count
-            terms by stock ops.
-    """
-    token = _COMPILED.set(texts)
-    try:
-        yield
-    finally:
-        _COMPILED.reset(token)
-
-
-def is_compiled() -> bool:
-    """Whether a layer is called within `compiled`."""
-    return _COMPILED.get() is not None
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -161,9 +132,6 @@ class TextFeatures(keras.layers.Layer):
         )
 
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        given = _COMPILED.get()
-        if given:
-            return self.of_counted(given)
         plain = {name: terms.plain(text) for name, text in texts.items()}
         size = tf.shape(next(iter(plain.values())), tf.int64)[0]
         found = []

@@ -10,6 +10,7 @@ from tfxclass_text import embeddings
 from tfxclass_text import growth
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import from_pairs
+from tfxclass_text.tagger_model import layers_of
 
 # Tags are pairs of a trade and a thing, and words are written in two ways that
 # share characters: "baking" and "bakings".
@@ -37,7 +38,7 @@ def test_reads_words_and_characters_of_their_own(tagger):
     fields = tagger.model.get_layer("text_features").fields
     kinds = [(field.kind, field.longest) for field in fields]
     assert kinds == [("words", 2), ("words", 1), ("chars", 5)]
-    (linear,) = growth.linear_fields(tagger.model)
+    (linear,) = growth.linear_fields(layers_of(tagger.model))
     assert linear.longest == 2
     texts, tags = pairs(100, 1)
     assert tagger.evaluate(texts, tags, ks=[1])["precision_at_1"] > 0.95
