@@ -280,27 +280,26 @@ def from_weights(
         name: of the layer.
         group_slope: float, of the layer.
     """
-    splits, columns, values, biases = (np.asarray(x) for x in weights)
-    width, lengths = len(biases), np.diff(splits)
+    weights = SparseWeights(*map(np.asarray, weights))
+    rows, biases = weights.rows, weights.biases
+    width, lengths = len(biases), np.diff(rows.splits)
     is_dense = _choose_dense(lengths, width)
     places = np.full(len(lengths), -1, np.int32)
     places[is_dense] = np.arange(is_dense.sum())
     dense = np.zeros((max(is_dense.sum(), 1), width), np.float32)
     for row, feature in zip(dense, np.flatnonzero(is_dense)):
-        own = slice(splits[feature], splits[feature + 1])
-        row[columns[own]] = values[own]
+        own = slice(*rows.splits[[feature, feature + 1]])
+        row[rows.ids[own]] = rows.values[own]
     if is_dense.any():
-        in_lists = np.repeat(~is_dense, lengths)
-        columns, values = columns[in_lists], values[in_lists]
-    kept = np.concatenate([[0], np.cumsum(np.where(is_dense, 0, lengths))])
+        rows = rows.where(np.repeat(~is_dense, lengths))
     initial = {
         "dense": dense,
-        "splits": kept,
-        "columns": np.ascontiguousarray(columns),
-        "entries": np.ascontiguousarray(values),
+        "splits": rows.splits,
+        "columns": np.ascontiguousarray(rows.ids),
+        "entries": np.ascontiguousarray(rows.values),
     }
-    num_entries = int(kept[-1])
-    del dense, columns, values, weights
+    num_entries = len(rows.ids)
+    del dense, rows, weights
     layer = SparseLinear(
         len(lengths),
         num_labels,
