@@ -15,7 +15,6 @@ from tfxclass_text import sparse_linear
 from tfxclass_text import term_table
 from tfxclass_text.corpus import Corpus
 from tfxclass_text.fields import Field
-from tfxclass_text.fields import Vocabulary
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import take_columns
 from tfxclass_text.sparse_rows import LabeledRows
@@ -24,7 +23,7 @@ from tfxclass_text.sparse_rows import side_by_side
 from tfxclass_text.sparse_rows import stack
 from tfxclass_text.tagger_model import Layers
 from tfxclass_text.tagger_model import layers_of
-from tfxclass_text.text_features import build_text_features
+from tfxclass_text.text_features import TextFeatures
 
 # Earlier texts that are learned again with new ones, and their entries.
 _MOST_TEXTS, _MOST_ENTRIES = 20_000, 2_000_000
@@ -124,7 +123,9 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     vocabularies, feature_place, pending = _vocabularies(
         before.features, fields, corpus, summary["texts"], tagger._memory
     )
-    features = build_text_features(fields, vocabularies)
+    features = TextFeatures.from_vocabularies(
+        fields, vocabularies, name="text_features"
+    )
     num_features = features.num_features
     parts = term_table.rows_of(
         corpus.batches(), fields, vocabularies, corpus.is_streamed
@@ -192,19 +193,12 @@ def _vocabularies(features, fields, corpus, num_before, memory):
             np.concatenate([_texts(known, num_before), waiting[1],
                             counts.texts]),
         )  # fmt: skip
-        new = fields_lib.learn(field, size, every, texts, counts.squares)
-        # No term is forgotten.
-        is_kept = np.isin(every, new.hashes) | np.isin(every, known.hashes)
-        hashes = every[is_kept]
-        if field.kind == "values":
-            scale = known.idf if len(known.idf) else new.idf
-            idf = np.full(len(hashes), scale[:1] if len(scale) else 1.0)
-        else:
-            idf = np.log((size + 1) / (texts[is_kept] + 1)) + 1
-        found.append(Vocabulary(hashes, idf.astype(np.float32)))
-        places.append(first + np.searchsorted(hashes, known.hashes))
-        pending.append((every[~is_kept], texts[~is_kept]))
-        first += len(hashes)
+        new = fields_lib.learn(field, size, every, texts, counts.squares, known)
+        found.append(new)
+        places.append(first + np.searchsorted(new.hashes, known.hashes))
+        is_left = ~np.isin(every, new.hashes)
+        pending.append((every[is_left], texts[is_left]))
+        first += len(new.hashes)
     return found, np.concatenate(places).astype(np.int64), pending
 
 

@@ -17,7 +17,6 @@ from tfxclass_text import recipes
 from tfxclass_text import scoring
 from tfxclass_text import sparse_linear
 from tfxclass_text import tagger_model
-from tfxclass_text import text_features
 from tfxclass_text.columns import take
 from tfxclass_text.corpus import Corpus
 from tfxclass_text.fields import Field
@@ -28,6 +27,7 @@ from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.tagger_model import Layers
 from tfxclass_text.term_table import TermTable
+from tfxclass_text.text_features import TextFeatures
 
 # Texts that are held out at most, their share, and scores of them: 80 MB.
 _MAX_HELD, _HELD_SHARE, _MAX_SCORES = 2000, 0.1, 20_000_000
@@ -466,7 +466,9 @@ def _learned(task, recipe, linear, mixed, answers, tried):
         "weights": sparse_linear.num_weights(linear),
     }
     vocabularies = [task.table.vocabularies[field] for field in fields]
-    features = text_features.build_text_features(fields, vocabularies)
+    features = TextFeatures.from_vocabularies(
+        fields, vocabularies, name="text_features"
+    )
     layers = tagger_model.Layers(features, linear, **mixed)
     return Learned(layers, task.linear_data(recipe), thresholds, summary)
 
