@@ -12,7 +12,6 @@ from tfxclass import text_files
 from tfxclass.types import Columns
 from tfxclass.types import Texts
 from tfxclass_text.fields import Field
-from tfxclass_text.sparse_rows import SparseRows
 
 #: Name of the column where the texts are a plain list.
 TEXT = "text"
@@ -102,14 +101,6 @@ def size(columns: Columns) -> int:
 def take(columns: Columns, rows: np.ndarray) -> Columns:
     """The given texts, in their order."""
     return {name: [texts[i] for i in rows] for name, texts in columns.items()}
-
-
-def take_both(
-    texts: tuple[Columns, SparseRows], rows: np.ndarray
-) -> tuple[Columns, SparseRows]:
-    """Some rows of `(columns, labels)`."""
-    columns, labels = texts
-    return take(columns, rows), labels.take(rows)
 
 
 def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:

@@ -116,13 +116,8 @@ class Vocabulary(NamedTuple):
 def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
     """The terms of some texts, counted in each, by field.
 
-    Args:
-        columns: dict of lists of bytes, a text each, by name.
-        fields: list of `Field`.
-
-    Returns:
-        A list of `(rows, hashes, counts)`, one a field: int64, int64 and
-        float32 arrays `[pairs]`, ascending by row.
+    They are `(rows, hashes, counts)`: int64, int64 and float32 arrays
+    `[pairs]`, ascending by row.
     """
     return [
         tuple(x.numpy() for x in field.count(tf.constant(texts, tf.string)))
@@ -171,12 +166,11 @@ def learn(
     which makes the mean squared norm of the texts 1.
 
     Args:
-        field: `Field`.
-        size: int, number of texts.
+        field: what the terms are of.
+        size: number of texts.
         distinct: int64 `[terms]`, hashes, ascending.
         texts: int64 `[terms]`, how many texts have each.
-        squares: float, sum of the squares of all values; only read for the kind
-            `"values"`.
+        squares: sum of the squares of all values, for the kind `"values"`.
         known: what was learned of earlier texts. No term of it is forgotten,
             and the kind `"values"` keeps its number.
     """
@@ -199,18 +193,11 @@ def learn(
 def weigh(
     field: Field, vocabulary: Vocabulary, counted: Terms, size: int
 ) -> SparseRows:
-    """TF-IDF of counted terms.
+    """TF-IDF of the terms that `read_terms` counted in `size` texts.
 
-    Args:
-        field: `Field`.
-        vocabulary: `Vocabulary`; other terms are left out.
-        counted: of `read_terms`.
-        size: int, number of texts.
-
-    Returns:
-        `SparseRows` of values (1 + log count) idf, each row's of norm
-        `field.weight`. For the kind `"values"`, they are value * idf *
-        `field.weight`.
+    Values are (1 + log count) idf, each row's of norm `field.weight`. For the
+    kind `"values"`, they are value * idf * `field.weight`. Terms that are not
+    in the vocabulary are left out.
     """
     rows, hashes, counts = counted
     if not len(vocabulary.hashes):

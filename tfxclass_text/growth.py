@@ -30,20 +30,14 @@ _MOST_TEXTS, _MOST_ENTRIES = 20_000, 2_000_000
 
 
 class Memory(NamedTuple):
-    """A uniform sample of the texts that were learned from.
+    """A uniform sample of the texts that were learned from."""
 
-    Attributes:
-        keys: float64 `[texts]`, random numbers; the texts with the smallest
-            ones are kept.
-        rows: `SparseRows`, their features.
-        labels: `SparseRows`, their labels.
-        pending: list of `(hashes, texts)`, by field: terms of too few texts so
-            far, and of how many.
-    """
-
+    #: float64 `[texts]`, random; the texts with the smallest ones are kept.
     keys: np.ndarray
     rows: SparseRows
     labels: SparseRows
+    #: `(hashes, texts)` by field: terms of too few texts so far, and of how
+    #: many.
     pending: list[tuple[np.ndarray, np.ndarray]]
 
 
@@ -54,15 +48,7 @@ def remember(
     first: int,
     pending: list[tuple[np.ndarray, np.ndarray]],
 ) -> Memory:
-    """The sample of the texts so far and the texts of `data`.
-
-    Args:
-        memory: `Memory` of the texts so far, or None.
-        data: `LabeledRows` of the new texts.
-        seed: int.
-        first: int, number of texts so far.
-        pending: of `Memory`.
-    """
+    """The sample of the texts so far, `first` in number, and of `data`."""
     keys = np.random.default_rng([seed, first]).random(len(data.rows))
     kept = np.argsort(keys, kind="stable")[:_MOST_TEXTS]
     keys, new = keys[kept], data.take(kept)
@@ -107,12 +93,7 @@ class Grown(NamedTuple):
 
 
 def grow(tagger: Any, corpus: Corpus) -> Grown:
-    """Learns from the texts of a corpus what a fitted tagger does not know.
-
-    Args:
-        tagger: fitted `Tagger`.
-        corpus: `Corpus`, the new texts.
-    """
+    """Learns from the texts of a corpus what a fitted tagger does not know."""
     summary = dict(tagger.summary)
     tags = columns_lib.sorted_tags([*tagger.tags, *corpus.tags])
     place = np.searchsorted(tags, tagger.tags)
@@ -227,18 +208,11 @@ def _calibrate(layer, old, single_label, summary):
 
 
 def _moved_weights(layer, feature_place, num_features, label_place, odds):
-    """A layer's weights by the new numbers of features and labels.
+    """`(weights, groups)` of a layer by the new numbers of features and labels.
 
-    Args:
-        layer: `SparseLinear`.
-        feature_place: int array, the new number of each feature.
-        num_features: int.
-        label_place: int array, the new number of each label.
-        odds: float `[new labels]`, biases of labels that are not in the layer.
-
-    Returns:
-        `(weights, groups)`: columns are the labels, then the groups of a label
-        tree; the group of a new label is -1.
+    Columns are the labels, then the groups of a label tree. `odds`, float
+    `[new labels]`, are the biases of labels that are not in the layer. Their
+    group is -1.
     """
     found = sparse_linear.weights_of(layer)
     lengths = np.zeros(num_features, np.int64)

@@ -48,10 +48,7 @@ _FIRST_PART = 0.25
 def seconds(num_entries: float, num_labels: float, num_epochs: int) -> float:
     """CPU seconds that training all labels on all rows takes, roughly.
 
-    Args:
-        num_entries: int, nonzeros of the rows.
-        num_labels: int.
-        num_epochs: int.
+    `num_entries` are the nonzeros of the rows.
     """
     return _SECONDS * num_entries * num_labels * num_epochs
 
@@ -67,14 +64,7 @@ def num_groups(num_labels: int) -> int:
 def cost(
     data: LabeledRows, num_groups: int, num_epochs: int, loss: str
 ) -> tuple[float, float]:
-    """CPU seconds and gigabytes that training takes, within a factor of two.
-
-    Args:
-        data: `LabeledRows`.
-        num_groups: int, as in `train_linear`.
-        num_epochs: int.
-        loss: as in `train_linear`.
-    """
+    """CPU seconds and gigabytes of `train_linear`, within a factor of two."""
     rows, labels, _, num_labels = data
     entries, columns = len(rows.ids) + _VISIT * len(rows), float(num_labels)
     if num_groups > 1:
@@ -149,7 +139,7 @@ def train_linear(
         groups = np.zeros(num_labels, np.int32)
         return _train(data, groups, all_rows, threshold, options, start), None
     if groups is None:
-        groups = choose_members(data, num_groups, among=every)
+        groups = choose_groups(data, num_groups, every)
     of_groups = _with_groups(data, groups, num_groups)
     of_labels = of_first = None
     if start is not None:
@@ -176,15 +166,10 @@ def train_linear(
 
 
 def _train(data, groups, group_rows, threshold, options, start):
-    """Weights of all labels, arrays by label.
+    """Weights of all labels; each learns from the rows of its group.
 
-    Args:
-        data: `LabeledRows`.
-        groups: int array, the group of each label.
-        group_rows: `SparseRows`, the rows of each group.
-        threshold: float, weights of less than this are dropped.
-        options: dict, other options of the op.
-        start: `SparseWeights` to begin with, by label, or None.
+    `start` are weights to begin with, or None. Weights below `threshold` are
+    dropped.
     """
     members = from_pairs(len(group_rows), groups, np.arange(len(groups)))
     order = members.ids.astype(np.int32)
@@ -212,32 +197,23 @@ def array_of(tensor: tf.Tensor) -> np.ndarray:
     return np.asarray(memoryview(tensor))
 
 
-def label_vectors(
-    data: LabeledRows, seed: int = 0, among: np.ndarray | None = None
-) -> np.ndarray:
-    """A random projection of the sum of each label's rows.
+def label_vectors(data: LabeledRows, among: np.ndarray) -> np.ndarray:
+    """A random projection of the sum of each label's rows, `among` some.
 
-    Args:
-        data: `LabeledRows`.
-        seed: int.
-        among: int array, the rows that count; by default all.
-
-    Returns:
-        float32 `[num_labels, 64]`.
+    It is float32 `[num_labels, 64]`.
     """
     rows, labels, num_features, num_labels = data
     counts = np.bincount(rows.ids, minlength=num_features)
     # A feature of one row makes no two labels alike.
     place = np.cumsum(counts > 1) - 1
     place[counts <= 1] = -1
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     size = max(int(np.count_nonzero(counts > 1)), 1)
     axes = random.standard_normal((size, 64), np.float32)
     axes = tf.constant(axes)  # once, not for each batch
     vectors = np.zeros((num_labels, 64), np.float32)
-    every = np.arange(len(rows)) if among is None else among
-    for begin in range(0, len(every), _BATCH):
-        part = every[begin : begin + _BATCH]
+    for begin in range(0, len(among), _BATCH):
+        part = among[begin : begin + _BATCH]
         some = rows.take(part).renumbered(place)
         own = labels.take(part)
         projected = products(some, axes)[own.row_ids()]
@@ -248,28 +224,19 @@ def label_vectors(
     return vectors
 
 
-def choose_members(
-    data: LabeledRows,
-    num_groups: int,
-    seed: int = 0,
-    among: np.ndarray | None = None,
+def choose_groups(
+    data: LabeledRows, num_groups: int, among: np.ndarray
 ) -> np.ndarray:
     """The group of each label, int32 `[num_labels]`: like labels together.
 
     `label_vectors` are halved by spherical 2-means
     (`tfxclass.trees.clustered`).
-
-    Args:
-        data: `LabeledRows`.
-        num_groups: int.
-        seed: int.
-        among: int array, the rows that count; by default all.
     """
-    vectors = label_vectors(data, seed, among)
+    vectors = label_vectors(data, among)
     # A label without rows has no direction.
     vectors[~vectors.any(axis=1), 0] = 1.0
     leaf_size = -(-data.num_labels // num_groups)
-    tree = clustered(vectors, num_groups, leaf_size, seed=seed)
+    tree = clustered(vectors, num_groups, leaf_size, seed=0)
     # Node 0 is the root, and its children follow.
     return np.asarray(tree.parents[tree.leaves] - 1, np.int32)
 

@@ -217,7 +217,7 @@ def _fields(tagger, corpus, linear_only):
     if tagger.fields is not None:
         return [list(tagger.fields)], []
     # Embeddings know the characters of short columns.
-    sets = recipes.candidates(corpus.sample, has_embeddings, corpus.size)
+    sets = recipes.candidates(corpus.sample, corpus.size, has_embeddings)
     own = recipes.embedding_fields(corpus.sample) if has_embeddings else None
     return sets, own or []
 
@@ -269,12 +269,9 @@ def _changes(task, first, sets):
 
 
 def _linear(task, recipe, among=None):
-    """A trained `SparseLinear`, with the slope where nothing is known.
+    """A `SparseLinear` that learned from all texts, or from `among`.
 
-    Args:
-        task: `_Task`.
-        recipe: `Recipe`.
-        among: int array, the texts that are learned from; by default all.
+    It has the slope where nothing is known.
     """
     tagger, data = task.tagger, task.linear_data(recipe)
     weights, group_of = linear_tree.train_linear(

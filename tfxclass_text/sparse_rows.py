@@ -86,17 +86,11 @@ class SparseRows(NamedTuple):
 
 
 class LabeledRows(NamedTuple):
-    """What classifiers are trained on.
+    """What classifiers are trained on."""
 
-    Attributes:
-        rows: `SparseRows`, the features of each row.
-        labels: `SparseRows`, ids of the labels of each row; their values do
-            not count.
-        num_features: int.
-        num_labels: int.
-    """
-
+    #: The features of each row.
     rows: SparseRows
+    #: The labels of each row; the values do not count.
     labels: SparseRows
     num_features: int
     num_labels: int
@@ -128,9 +122,7 @@ def side_by_side(
 ) -> SparseRows:
     """Rows with the entries of all parts; ids of a part follow the last's.
 
-    Args:
-        parts: `SparseRows` with the same number of rows.
-        sizes: ints, ids of each part are below it.
+    The ids of a part are below its size.
     """
     if len(parts) == 1:
         return parts[0]

@@ -113,14 +113,7 @@ def fit_factors(
     truth: np.ndarray,
     single_label: bool,
 ) -> np.ndarray:
-    """The likeliest factors of a `MixedScores`, float32 `[3]`.
-
-    Args:
-        probabilities: float32 `[rows, labels]`, held out.
-        logits: float32 `[rows, labels]`, held out.
-        truth: bool `[rows, labels]`.
-        single_label: whether a row has one label.
-    """
+    """The likeliest factors of a `MixedScores`, float32 `[3]`."""
     p = np.clip(probabilities, _LEAST, 1 - _LEAST)
     if single_label:
         return _fit_softmax(np.log(p), logits, truth)
@@ -155,16 +148,11 @@ class TaggerModel(keras.Model):
     ) -> None:
         """Writes a SavedModel from texts to the probabilities of all tags.
 
-        It has no names of tags. `Tagger.export` writes one with names.
-
-        Args:
-            filepath: str, folder to write.
-            format: `"tf_saved_model"`. Other formats have no ops for texts.
-            *args: as of `keras.Model.export`.
-            **kwargs: as of `keras.Model.export`.
+        It has no names of tags. `Tagger.export` writes one with names. The
+        other arguments are as of `keras.Model.export`.
 
         Raises:
-            ValueError: `format` is another one.
+            ValueError: `format` is another one, which has no ops for texts.
         """
         if format != _SAVED_MODEL:
             raise ValueError(
@@ -246,14 +234,9 @@ def build_predictor(
 ) -> Callable[[Columns, int], tuple[np.ndarray, np.ndarray]]:
     """A function of columns of bytes and k, to the k best of each text.
 
-    It gives what the model does, but for rounding. Where the model has stock
-    ops, to be served, compiled ops count terms and compute scores.
-
-    Args:
-        model: of a `Tagger`, from columns to probabilities.
-
-    Returns:
-        A function; `(ids, probabilities)` int32 and float32 `[batch, k]`.
+    They are `(ids, probabilities)`, int32 and float32 `[batch, k]`: what the
+    model gives, but for rounding. Where the model has stock ops, to be served,
+    compiled ops count terms and compute scores.
     """
     layers = layers_of(model)
 

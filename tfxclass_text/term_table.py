@@ -25,26 +25,18 @@ class TermCounts:
     """How many texts have each term, of terms that come in batches.
 
     Memory is 16 bytes for each distinct term, and some terms that wait.
-
-    Attributes:
-        hashes: int64 `[terms]`, ascending.
-        texts: int64 `[terms]`, how many texts have each.
-        squares: float, sum of the squares of all counts or values.
     """
 
     def __init__(self) -> None:
+        # The terms, ascending, and how many texts have each.
         self.hashes = np.zeros(0, np.int64)
         self.texts = np.zeros(0, np.int64)
+        # Sum of the squares of all counts or values.
         self.squares = 0.0
         self._waiting, self._size = list[Any](), 0
 
     def add(self, hashes: np.ndarray, counts: np.ndarray) -> None:
-        """Counts the distinct terms of some texts.
-
-        Args:
-            hashes: int64 `[pairs]`, each text's terms, once a text.
-            counts: float32 `[pairs]`.
-        """
+        """Counts the terms of some texts; `hashes` has each once a text."""
         self._waiting.append(hashes)
         self._size += len(hashes)
         self.squares += float(np.sum(np.square(counts, dtype=np.float64)))
@@ -91,13 +83,7 @@ def count(batches: Iterable[Columns], fields: list[Field]) -> list[TermCounts]:
 def vocabularies_of(
     batches: Iterable[Columns], fields: list[Field], size: int
 ) -> list[Vocabulary]:
-    """The `Vocabulary` of each field.
-
-    Args:
-        batches: of columns.
-        fields: list of `Field`.
-        size: int, number of texts.
-    """
+    """The `Vocabulary` of each field, of `size` texts."""
     return [
         fields_lib.learn(field, size, x.hashes, x.texts, x.squares)
         for field, x in zip(fields, count(batches, fields), strict=True)
@@ -110,14 +96,10 @@ def rows_of(
     vocabularies: list[Vocabulary],
     on_disk: bool = False,
 ) -> list[SparseRows]:
-    """The rows of all texts, `SparseRows` by field.
+    """The rows of all texts, by field.
 
-    Args:
-        batches: of columns.
-        fields: list of `Field`.
-        vocabularies: of the fields.
-        on_disk: whether the rows are kept in a temporary file, and read from
-            there as they are needed.
+    With `on_disk` they are kept in temporary files, and read from there as they
+    are needed.
     """
     # Lengths of the rows, ids and values, by field.
     parts = [
@@ -172,12 +154,7 @@ class _Numbers:
 
 
 class TermTable:
-    """Features of the texts, by field; joined as they are asked for.
-
-    Args:
-        fields: list of `Field`.
-        corpus: `Corpus`, of the texts.
-    """
+    """Features of the texts, by field; joined as they are asked for."""
 
     def __init__(self, fields: list[Field], corpus: Corpus) -> None:
         learned = vocabularies_of(corpus.batches(), fields, corpus.size)

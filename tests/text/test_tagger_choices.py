@@ -159,7 +159,7 @@ LONG = "a plain english text of many words " * 10
 )
 def test_where_characters_are_read(columns, read, first):
     texts = columns_lib.read({k: [x] * 30 for k, x in columns.items()})
-    found = recipes.candidates(texts, num_texts=1000)
+    found = recipes.candidates(texts, 1000)
     chars = [[f for f in fields if f.kind == "chars"] for fields in found]
     if read == []:
         assert chars == [[]]
@@ -229,7 +229,7 @@ def test_a_column_that_misleads(size, effort):
 def test_long_columns_have_their_own_words():
     """If held-out texts gain by them; short ones always have them."""
     texts = columns_lib.read({"a": [LONG] * 30, "b": [LONG] * 30})
-    pooled, own = recipes.candidates(texts, quick=True)
+    pooled, own = recipes.candidates(texts, 30, quick=True)
     assert [field.columns for field in pooled] == [("a", "b")]
     assert [field.columns for field in own] == [("a", "b"), ("a",), ("b",)]
 
