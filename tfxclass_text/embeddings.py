@@ -14,6 +14,7 @@ from tfxclass.ops import row_update
 from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass_text.linear_tree import PROCESS
+from tfxclass_text.model_weights import add_weight
 from tfxclass_text.sparse_rows import LabeledRows
 
 # Length of an embedding, at most and at least.
@@ -72,23 +73,13 @@ class TextEmbedding(keras.layers.Layer):
         first: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self.num_terms, self.num_labels = int(num_terms), int(num_labels)
         self.units, self.first = int(units), int(first)
         self.supports_jit = False
-        self.terms = self._vectors("terms", self.num_terms)
-        self.tags = self._vectors("tags", self.num_labels)
+        self.terms = add_weight(self, "terms", (self.num_terms, self.units))
+        self.tags = add_weight(self, "tags", (self.num_labels, self.units))
         self.built = True
-
-    def _vectors(self, name, count):
-        return self.add_weight(
-            name=name,
-            shape=(count, self.units),
-            initializer="zeros",
-            dtype="float32",
-            autocast=False,
-            trainable=False,
-        )
 
     def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         places = tf.cast(ids, tf.int64) - self.first

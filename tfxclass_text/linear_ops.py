@@ -74,19 +74,19 @@ def linear_one_vs_rest(
             `[nonzeros]`; row i has the features `splits[i]` to
             `splits[i + 1]`.
         labels: `(splits, ids)`: int64 `[n + 1]` and `[m]`, labels of the rows.
-        group_labels: `(splits, ids)`: int64, labels of each group; a label is
-            in one group at most.
-        group_rows: `(splits, ids)`: int64, rows of each group.
-        num_features: int, features are below it.
-        num_labels: int, labels are below it.
+        group_labels: likewise, labels of each group; a label is in one group at
+            most.
+        group_rows: likewise, rows of each group.
+        num_features: features are below it.
+        num_labels: labels are below it.
         loss: `"squared_hinge"` or `"logistic"`.
-        c: float > 0, weight of the losses.
-        bias: float >= 0, value of a feature that all rows have.
-        num_epochs: int, most passes over the rows.
-        tolerance: float, ends the passes when the mean step of a dual
-            variable is below.
-        threshold: float, weights of less than this are dropped.
-        seed: int, of the order of the rows.
+        c: weight of the losses, positive.
+        bias: value of a feature that all rows have.
+        num_epochs: most passes over the rows.
+        tolerance: ends the passes when the mean step of a dual variable is
+            below.
+        threshold: weights of less than this are dropped.
+        seed: of the order of the rows.
         start: `SparseWeights` to begin with, a column for each of
             `group_labels`, or None for zeros. With it, the penalty is on the
             distance from these weights.
@@ -168,7 +168,7 @@ def sparse_scores(
         ids: int64 `[batch, n]`, features.
         values: float32 `[batch, n]`; where they are 0 there is no feature.
         weights: `ScoreWeights`.
-        num_labels: int.
+        num_labels: width of the result, float32 `[batch, num_labels]`.
         activation: `None` for margins, `"sigmoid"` or `"softmax"` of
             `slope * margin + intercept`.
         groups: int32 `[num_labels]`, the group of each label; its probability
@@ -177,9 +177,6 @@ def sparse_scores(
         slope: float scalar.
         intercept: float scalar.
         group_slope: float.
-
-    Returns:
-        float32 `[batch, num_labels]`.
 
     Raises:
         InvalidArgumentError: shapes that do not agree; features, places,

@@ -10,6 +10,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.model_weights import add_weight
 from tfxclass_text.sparse_linear import from_weights
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import from_pairs
@@ -59,7 +60,7 @@ class NeighborVotes(keras.layers.Layer):
         share: float = SHARES[1],
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         check_positive_int("num_labels", num_labels)
         check_positive_int("num_neighbors", num_neighbors)
         if isinstance(similarity, dict):
@@ -69,16 +70,8 @@ class NeighborVotes(keras.layers.Layer):
         self.num_neighbors, self.share = int(num_neighbors), share
         self.supports_jit = False
         texts = self.similarity.num_labels
-        self.splits, self.labels = (
-            self.add_weight(
-                name=name,
-                shape=(size,),
-                initializer="zeros",
-                dtype="int64",
-                trainable=False,
-            )
-            for name, size in (("splits", texts + 1), ("labels", num_pairs))
-        )
+        self.splits = add_weight(self, "splits", (texts + 1,), "int64")
+        self.labels = add_weight(self, "labels", (num_pairs,), "int64")
         self.built = True
 
     def call(
@@ -149,13 +142,7 @@ def build_neighbor_votes(
     num_neighbors: int = NEIGHBORS,
     share: float = SHARES[1],
 ) -> NeighborVotes:
-    """A `NeighborVotes` of texts and their labels.
-
-    Args:
-        data: `LabeledRows`, of the texts.
-        num_neighbors: int.
-        share: float, of the votes in the output.
-    """
+    """A `NeighborVotes` of texts and their labels."""
     rows, labels, num_features, num_labels = data
     rows = rows.heaviest(_TERMS)
     owner = rows.row_ids()

@@ -1,6 +1,7 @@
 """What a tagger learns: a loop over recipes, and what is mixed in."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -91,10 +92,16 @@ class _Task:
     held_columns: Columns
     #: bool `[held-out texts, labels]`.
     truth: np.ndarray
+    #: Whether nothing is mixed in.
+    linear_only: bool
 
     @property
     def preset(self) -> Preset:
         return recipes.PRESETS[self.tagger.effort]
+
+    @property
+    def has_embeddings(self) -> bool:
+        return not self.linear_only and _wants_embeddings(self.tagger)
 
     @property
     def num_labels(self) -> int:
@@ -146,18 +153,13 @@ def learn(
     """Learns from the texts of a corpus.
 
     Each recipe is tried on the same held-out texts. It takes the place of the
-    best one so far if they gain by it.
-
-    Args:
-        tagger: `Tagger`, whose arguments are read.
-        corpus: `Corpus`.
-        held: columns and labels of held-out texts; by default these are some of
-            the corpus.
-        linear_only: whether nothing is mixed in.
+    best one so far if they gain by it. `held` are columns and labels of
+    held-out texts; by default these are some of the corpus. With `linear_only`,
+    nothing is mixed in.
     """
     tagger.say(f"reading {corpus.size:,} texts with {len(tagger.tags):,} tags")
     sets, own_fields = _fields(tagger, corpus, linear_only)
-    task = _task(tagger, corpus, held, [*sets, own_fields], own_fields)
+    task = _task(tagger, corpus, held, sets, own_fields, linear_only)
     first = recipes.first(
         task.preset, sets[0], task.table.num_entries(sets[0]), task.num_labels,
         task.single_label,
@@ -168,9 +170,9 @@ def learn(
         task = dataclasses.replace(task, own_fields=[])
     is_few = not len(task.truth)
     changes = [] if is_few else _changes(task, first, sets)
-    _say_cost(task, first, is_few, 1 + len(changes), linear_only)
+    _say_cost(task, first, is_few, 1 + len(changes))
     if is_few:
-        return _unjudged(task, first, linear_only)
+        return _unjudged(task, first)
     tried: list[Any] = []
     best = _try(task, first, tried)
     for change in changes:
@@ -180,9 +182,8 @@ def learn(
     _warn_of_unknown(task.held_rows(best.recipe))
     best = _calibrated(task, best)
     answers, mixed = best.answers, dict[str, Any]()
-    if not linear_only:
-        answers = _votes(task, best, answers, tried, mixed)
-        answers = _embeddings(task, best, answers, tried, mixed)
+    answers = _votes(task, best, answers, tried, mixed)
+    answers = _embeddings(task, best, answers, tried, mixed)
     answers = _encoder(task, answers, tried, mixed)
     _say_result(task, answers)
     linear = best.linear
@@ -193,7 +194,7 @@ def learn(
     return _learned(task, best.recipe, linear, mixed, answers, tried)
 
 
-def _unjudged(task, recipe, linear_only):
+def _unjudged(task, recipe):
     """What is learned from too few texts to hold some out."""
     tagger, size = task.tagger, task.corpus.size
     for name in ("encoder", "embedding_dim"):
@@ -205,7 +206,7 @@ def _unjudged(task, recipe, linear_only):
             )
     tagger.say("too few texts to hold some out for a test")
     linear, mixed = _linear(task, recipe), {}
-    if tagger.neighbors and not linear_only:
+    if tagger.neighbors and not task.linear_only:
         data = task.linear_data(recipe)
         mixed["votes"] = neighbors.build_neighbor_votes(data, tagger.neighbors)
     return _learned(task, recipe, linear, mixed, None, [])
@@ -227,8 +228,9 @@ def _wants_embeddings(tagger):
     return tagger.effort != "fast" if given is None else bool(given)
 
 
-def _task(tagger, corpus, given, read, own_fields):
-    every = list(dict.fromkeys(field for part in read for field in part))
+def _task(tagger, corpus, given, sets, own_fields, linear_only):
+    read = itertools.chain(*sets, own_fields)
+    every = list(dict.fromkeys(read))
     table, labels = TermTable(every, corpus), corpus.labels()
     size, num_labels = corpus.size, len(tagger.tags)
     most = min(_MAX_HELD, max(_MAX_SCORES // num_labels, _MIN_HELD))
@@ -251,7 +253,7 @@ def _task(tagger, corpus, given, read, own_fields):
     truth[held_labels.row_ids(), held_labels.ids] = True
     return _Task(
         tagger, corpus, labels, table, own_fields, train, held, held_labels,
-        columns, truth,
+        columns, truth, linear_only,
     )  # fmt: skip
 
 
@@ -344,7 +346,7 @@ def _votes(task, trial, answers, tried, mixed):
     wanted, data = task.tagger.neighbors, task.linear_data(trial.recipe)
     is_tried = wanted is None and task.tagger.effort != "fast"
     count = neighbors.NEIGHBORS if is_tried else wanted
-    if not count:
+    if not count or task.linear_only:
         return answers
     layer = neighbors.build_neighbor_votes(data.take(task.train), count)
     votes = np.concatenate(
@@ -365,7 +367,7 @@ def _votes(task, trial, answers, tried, mixed):
 
 def _embeddings(task, trial, answers, tried, mixed):
     tagger = task.tagger
-    if not _wants_embeddings(tagger):
+    if not task.has_embeddings:
         return answers
     data, first = task.embedding_data(trial.recipe)
     units, passes, *_ = embeddings.plan(data, tagger.embedding_dim)
@@ -416,8 +418,10 @@ def _encoder(task, answers, tried, mixed):
 
 def _mix(task, answers, logits, name):
     """A `MixedScores` of answers and logits, and what it gives."""
-    layer = tagger_model.build_mixed_scores(
-        answers, logits, task.truth, task.single_label, name
+    activation = "softmax" if task.single_label else "sigmoid"
+    layer = tagger_model.MixedScores(activation, name=name)
+    layer.factors.assign(
+        tagger_model.fit_factors(answers, logits, task.truth, task.single_label)
     )
     return layer, layer(answers, logits).numpy()
 
@@ -470,7 +474,7 @@ def _learned(task, recipe, linear, mixed, answers, tried):
     return Learned(layers, task.linear_data(recipe), thresholds, summary)
 
 
-def _say_cost(task, recipe, is_few, num_trials, linear_only):
+def _say_cost(task, recipe, is_few, num_trials):
     """Tells what all phases take, before the first of them."""
     seconds, gigabytes = linear_tree.cost(
         task.linear_data(recipe), recipe.groups, recipe.passes, recipe.loss
@@ -480,7 +484,7 @@ def _say_cost(task, recipe, is_few, num_trials, linear_only):
         trainings = num_trials + (not task.is_final)
         scored = task.truth.size * (num_trials + 1)
     seconds = _BUILD + trainings * seconds + _SCORE * scored
-    if not (is_few or linear_only) and _wants_embeddings(task.tagger):
+    if task.has_embeddings and not is_few:
         texts, _ = task.embedding_data(recipe)
         plan = embeddings.plan(texts, task.tagger.embedding_dim)
         seconds += (1 if task.is_final else 2) * plan.seconds

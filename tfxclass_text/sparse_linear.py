@@ -16,6 +16,7 @@ from tfxclass.types import Shape
 from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import sparse_scores
+from tfxclass_text.model_weights import add_weight
 
 # An entry of a list costs as much as 40 columns of a dense row (measured), so
 # longer lists are dense rows, the longest first, while these take little.
@@ -90,45 +91,30 @@ class SparseLinear(keras.layers.Layer):
         self.group_slope = float(group_slope)
         self.supports_jit = False
         width = self.width = self.num_labels + self.num_groups
-        self.places = self._weight("places", (self.num_features,), "int32")
-        self.dense = self._weight(
-            "dense", (max(self.num_dense, 1), width), initial=initial
-        )
-        self.splits = self._weight(
-            "splits", (self.num_features + 1,), "int64", initial
-        )
-        self.columns = self._weight(
-            "columns", (self.num_entries,), "int32", initial
-        )
-        self.entries = self._weight(
-            "entries", (self.num_entries,), initial=initial
-        )
-        self.biases = self._weight("biases", (width,))
+        entries = (self.num_entries,)
+
+        def add(name, shape, dtype="float32", initializer="zeros"):
+            if name in initial:
+                # Given away, so that it is freed as soon as it is copied.
+                given = tf.convert_to_tensor(initial.pop(name), dtype)
+                return add_weight(
+                    self, name, shape, dtype, lambda *_, **__: given
+                )
+            return add_weight(self, name, shape, dtype, initializer)
+
+        self.places = add("places", (self.num_features,), "int32")
+        self.dense = add("dense", (max(self.num_dense, 1), width))
+        self.splits = add("splits", (self.num_features + 1,), "int64")
+        self.columns = add("columns", entries, "int32")
+        self.entries = add("entries", entries)
+        self.biases = add("biases", (width,))
         self.groups: Any = None
         if self.num_groups:
-            self.groups = self._weight("groups", (self.num_labels,), "int32")
+            self.groups = add("groups", (self.num_labels,), "int32")
         # Probability is sigmoid(slope * margin + intercept), or the softmax.
-        self.slope = self._weight("slope", (), one=True)
-        self.intercept = self._weight("intercept", ())
+        self.slope = add("slope", (), initializer="ones")
+        self.intercept = add("intercept", ())
         self.built = True
-
-    def _weight(self, name, shape, dtype="float32", initial=(), one=False):
-        initializer = "ones" if one else "zeros"
-        if name in initial:
-            # Given away, so that it is freed as soon as it is copied.
-            given = tf.convert_to_tensor(initial.pop(name), dtype)
-
-            def initializer(shape, dtype=None):
-                return given
-
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=initializer,
-            dtype=dtype,
-            autocast=False,
-            trainable=False,
-        )
 
     def call(
         self, ids: tf.Tensor, values: tf.Tensor, compiled: bool = False
@@ -186,30 +172,21 @@ class SparseLinear(keras.layers.Layer):
         ids = tf.gather_nd(ids, where)
         places = tf.gather(self.places.value, ids)
         is_dense = places >= 0
-        result = self._of_dense(
-            tf.boolean_mask(rows, is_dense),
-            tf.cast(tf.boolean_mask(places, is_dense), tf.int64),
+        at = tf.stack([rows, tf.cast(places, tf.int64)], axis=1)
+        # TensorFlow's sparse product divides by the number of rows.
+        of_dense = sparse_product(
+            tf.boolean_mask(at, is_dense),
             tf.boolean_mask(values, is_dense),
-            size,
+            tf.maximum(size, 1),
+            tf.convert_to_tensor(self.dense),
         )
-        result += self._of_lists(
+        of_lists = self._of_lists(
             tf.boolean_mask(rows, ~is_dense),
             tf.boolean_mask(ids, ~is_dense),
             tf.boolean_mask(values, ~is_dense),
             size,
         )
-        return result + self.biases.value
-
-    def _of_dense(self, rows, places, values, size):
-        matrix = tf.convert_to_tensor(self.dense)
-        # TensorFlow's sparse product divides by the number of rows.
-        product = sparse_product(
-            tf.stack([rows, places], axis=1),
-            values,
-            tf.maximum(size, 1),
-            matrix,
-        )
-        return product[:size]
+        return of_dense[:size] + of_lists + self.biases.value
 
     def _of_lists(self, rows, ids, values, size):
         splits = tf.convert_to_tensor(self.splits)
@@ -271,14 +248,8 @@ def from_weights(
 ) -> SparseLinear:
     """A `SparseLinear` that holds trained weights.
 
-    Args:
-        weights: `tfxclass_text.linear_ops.SparseWeights` of arrays; columns are
-            labels, then groups.
-        num_labels: int.
-        activation: of the layer.
-        groups: int array `[num_labels]`, the group of each label, or None.
-        name: of the layer.
-        group_slope: float, of the layer.
+    Their columns are labels, then groups. `groups` is int `[num_labels]`, the
+    group of each label, or None.
     """
     weights = SparseWeights(*map(np.asarray, weights))
     rows, biases = weights.rows, weights.biases

@@ -39,8 +39,16 @@ from tfxclass_text.recipes import PRESETS
 _BATCH, _MAX_SCORES = 64, 1 << 21
 
 
+# Arguments that `fit` chooses where they are None.
+_CHOSEN = ("c", "neighbors", "embedding_dim")
+
+
 def _is_finite(value):
     return isinstance(value, numbers.Real) and np.isfinite(value)
+
+
+def _is_count(value):
+    return value >= 0 and value == int(value)
 
 
 class Tagger(Estimator):
@@ -129,28 +137,24 @@ class Tagger(Estimator):
         verbose: int = 1,
     ) -> None:
         check_choice("effort", effort, tuple(PRESETS))
-        if c is not None and not (_is_finite(c) and c > 0):
-            raise ValueError(f"`c` must be a positive number. Received: {c!r}")
-        for name, count in (
-            ("neighbors", neighbors),
-            ("embedding_dim", embedding_dim),
+        count = "a number of 0 (none) or more"
+        for name, value, is_right, wanted in (
+            ("c", c, lambda x: x > 0, "a positive number"),
+            ("neighbors", neighbors, _is_count, count),
+            ("embedding_dim", embedding_dim, _is_count, count),
+            (
+                "weight_threshold",
+                weight_threshold,
+                lambda x: x >= 0,
+                "at least 0",
+            ),
+            ("learning_rate", learning_rate, lambda x: x > 0, "positive"),
         ):
-            if count is not None and not (
-                _is_finite(count) and count >= 0 and count == int(count)
-            ):
+            is_chosen = value is None and name in _CHOSEN
+            if not is_chosen and not (_is_finite(value) and is_right(value)):
                 raise ValueError(
-                    f"`{name}` must be a number of 0 (none) or more. Received: "
-                    f"{count!r}"
+                    f"`{name}` must be {wanted}. Received: {value!r}"
                 )
-        if not (_is_finite(weight_threshold) and weight_threshold >= 0):
-            raise ValueError(
-                "`weight_threshold` must be at least 0. Received: "
-                f"{weight_threshold!r}"
-            )
-        if not (_is_finite(learning_rate) and learning_rate > 0):
-            raise ValueError(
-                f"`learning_rate` must be positive. Received: {learning_rate!r}"
-            )
         self.encoder: Any = encoder
         self.learning_rate = learning_rate
         # scikit-learn's `clone` needs the same list.

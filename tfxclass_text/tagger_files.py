@@ -73,12 +73,7 @@ def is_tagger(folder: Path) -> bool:
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """Raises ValueError if a folder holds an export.
-
-    Args:
-        folder: str or `os.PathLike`. It may be missing.
-        name: str, the argument that an error names.
-    """
+    """Raises ValueError, which names an argument, if a folder has an export."""
     folder = local_path(folder, name)
     check_kind(name, folder, NAMES)
     found = glob.glob(os.path.join(glob.escape(folder), "*", "saved_model.pb"))
@@ -141,11 +136,7 @@ def _encoder_name(tagger):
 
 
 def load(cls: type, folder: Path) -> Any:
-    """The tagger in `folder`.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The tagger in `folder`; ValueError if there is none."""
     folder = local_path(folder, "folder")
     with open(_file(folder, NAMES), encoding="utf-8") as f:
         described = json.load(f)

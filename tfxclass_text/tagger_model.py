@@ -22,6 +22,7 @@ from tfxclass.types import Shape
 from tfxclass_text import fields as fields_lib
 from tfxclass_text import scoring
 from tfxclass_text.embeddings import TextEmbedding
+from tfxclass_text.model_weights import add_weight
 from tfxclass_text.neighbors import NeighborVotes
 from tfxclass_text.sparse_linear import SparseLinear
 from tfxclass_text.text_features import TextFeatures
@@ -61,17 +62,10 @@ class MixedScores(keras.layers.Layer):
     """
 
     def __init__(self, activation: str = "sigmoid", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         check_choice("activation", activation, ("sigmoid", "softmax"))
         self.activation = activation
-        self.factors = self.add_weight(
-            name="factors",
-            shape=(3,),
-            initializer="zeros",
-            dtype="float32",
-            autocast=False,
-            trainable=False,
-        )
+        self.factors = add_weight(self, "factors", (3,))
         self.built = True
 
     def call(self, probabilities: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -90,21 +84,6 @@ class MixedScores(keras.layers.Layer):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "activation": self.activation}
-
-
-def build_mixed_scores(
-    probabilities: np.ndarray,
-    logits: np.ndarray,
-    truth: np.ndarray,
-    single_label: bool,
-    name: str | None = None,
-) -> MixedScores:
-    """A `MixedScores` with `fit_factors`."""
-    layer = MixedScores("softmax" if single_label else "sigmoid", name=name)
-    layer.factors.assign(
-        fit_factors(probabilities, logits, truth, single_label)
-    )
-    return layer
 
 
 def fit_factors(

@@ -133,11 +133,7 @@ def count_terms(
     parallel over the texts. Lower-cases letters of ASCII and parts words at its
     other characters; texts with others must be `plain`.
 
-    Args:
-        texts: string `[n]`.
-        kind: `"words"` or `"chars"`, within words.
-        shortest: int, words or characters of the shortest run.
-        longest: int, of the longest; at most `MOST_TERMS`.
+    `kind` is `"words"` or `"chars"`; a run has `shortest` to `longest` of them.
 
     Returns:
         `(splits, hashes, counts)`: int64 `[n + 1]`, int64 and float32

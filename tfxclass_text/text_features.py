@@ -16,6 +16,7 @@ from tfxclass_text import terms
 from tfxclass_text.corpus import slices
 from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
+from tfxclass_text.model_weights import add_weight
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -56,20 +57,13 @@ class TextFeatures(keras.layers.Layer):
         self.supports_jit = False
         self.hashes, self.idf = [], []
         for number, size in enumerate(self.vocabulary_sizes):
-            self.hashes.append(self._weight(f"hashes_{number}", size, "int64"))
-            self.idf.append(self._weight(f"idf_{number}", size, "float32"))
-        self.built = True
-
-    def _weight(self, name, size, dtype):
-        return self.add_weight(
-            name=name,
             # A table of nothing finds nothing: hash 0, idf 0.
-            shape=(max(size, 1),),
-            initializer="zeros",
-            dtype=dtype,
-            autocast=False,
-            trainable=False,
-        )
+            shape = (max(size, 1),)
+            self.hashes.append(
+                add_weight(self, f"hashes_{number}", shape, "int64")
+            )
+            self.idf.append(add_weight(self, f"idf_{number}", shape))
+        self.built = True
 
     @classmethod
     def from_texts(

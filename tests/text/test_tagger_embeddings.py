@@ -1,5 +1,6 @@
 """Embeddings of terms and tags, mixed with a tagger's linear scores."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -68,6 +69,20 @@ def test_partial_fit_leaves_them_out(tmp_path):
     assert len(tagger.summary["fields"]) == 3  # of the first fit
     assert len(tagger.model.get_layer("text_features").fields) == 1
     assert tagger.predict(["flying kites"], k=1)[0][0][0] == "flying kites"
+
+
+def test_a_policy_of_bfloat16_changes_nothing():
+    """Scores that are mixed in were rounded to bfloat16, which failed."""
+    found = []
+    try:
+        for policy in ("float32", "mixed_bfloat16"):
+            keras.config.set_dtype_policy(policy)
+            tagger = Tagger(neighbors=3, embedding_dim=8, verbose=0)
+            tagger.fit(*pairs(300, 0))
+            found.append(tagger.predict(pairs(9, 1)[0]))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert found[0] == found[1]
 
 
 def test_given_fields_are_read_by_both():
