@@ -114,13 +114,7 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
 
 
 def read_tags(tags: Any, size: int, some: bool = True) -> list[list[str | int]]:
-    """Lists of distinct tags, one a text.
-
-    Args:
-        tags: of each text, a list of str or of ints, or one tag; or a table
-            with one column of them.
-        size: int, number of texts.
-        some: whether there must be a tag.
+    """Lists of distinct tags, one a text, of `Tagger.fit`'s `tags`.
 
     Raises:
         ValueError: not one for each text, no tag at all, or a tag that is no

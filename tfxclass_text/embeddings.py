@@ -14,8 +14,8 @@ from tfxclass.ops import row_update
 from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass_text.linear_tree import PROCESS
-from tfxclass_text.model_weights import add_weight
 from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.text_features import add_weight
 
 # Length of an embedding, at most and at least.
 _UNITS, _MIN_UNITS = 256, 64

@@ -189,11 +189,8 @@ def xc_rows(path: str, columns: Sequence[str]) -> Iterator[Row]:
     """Rows of an XC file as texts: a feature is a word, its value a count.
 
     Where all values of a row are counts, each feature is there as often as its
-    value says: "f0 f0 f4". Otherwise each has its value: "f0:2.0 f4:0.3".
-
-    Args:
-        path: str.
-        columns: names of the columns of the texts and of the tags, or none.
+    value says: "f0 f0 f4". Otherwise each has its value: "f0:2.0 f4:0.3". The
+    columns are one of texts, and one of tags or none.
     """
     text, *tags = columns
     number = 0

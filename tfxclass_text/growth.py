@@ -112,7 +112,11 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
         corpus.batches(), fields, vocabularies, corpus.is_streamed
     )
     rows = side_by_side(parts, features.vocabulary_sizes)
-    memory = _moved(tagger._memory, feature_place, place)
+    memory = tagger._memory
+    memory = memory._replace(
+        rows=memory.rows.with_ids(feature_place[memory.rows.ids]),
+        labels=memory.labels.with_ids(place[memory.labels.ids]),
+    )
     data = LabeledRows(
         stack(memory.rows, rows), stack(memory.labels, labels),
         num_features, len(tags),
@@ -142,7 +146,12 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
         weights, len(tags), "softmax" if single_label else "sigmoid", groups,
         name="tags", group_slope=old_layer.group_slope,
     )  # fmt: skip
-    _calibrate(layer, old_layer, single_label, summary)
+    if single_label == summary["one_tag_a_text"]:
+        # Probabilities mean the same as before.
+        layer.slope.assign(old_layer.slope)
+        layer.intercept.assign(old_layer.intercept)
+    elif summary["loss"] == "squared_hinge":
+        layer.slope.assign(scoring.SLOPE)
     thresholds = np.full(len(tags), summary["threshold"], np.float32)
     thresholds[place] = tagger.thresholds
     new = LabeledRows(rows, labels, num_features, len(tags))
@@ -187,24 +196,6 @@ def _texts(vocabulary, size):
     """How many of `size` texts have each term: what its idf was made of."""
     texts = (size + 1) / np.exp(vocabulary.idf.astype(np.float64) - 1) - 1
     return np.rint(np.clip(texts, 0, size)).astype(np.int64)
-
-
-def _moved(memory, feature_place, label_place):
-    """A memory by the new numbers of features and labels."""
-    rows = memory.rows
-    if len(feature_place):
-        rows = rows.with_ids(feature_place[rows.ids])
-    labels = memory.labels.with_ids(label_place[memory.labels.ids])
-    return memory._replace(rows=rows, labels=labels)
-
-
-def _calibrate(layer, old, single_label, summary):
-    """Takes over slope and intercept, if probabilities mean the same."""
-    if single_label == summary["one_tag_a_text"]:
-        layer.slope.assign(old.slope)
-        layer.intercept.assign(old.intercept)
-    elif summary["loss"] == "squared_hinge":
-        layer.slope.assign(scoring.SLOPE)
 
 
 def _moved_weights(layer, feature_place, num_features, label_place, odds):

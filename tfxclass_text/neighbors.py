@@ -10,10 +10,10 @@ from tfxclass.checks import check_positive_int
 from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass_text.linear_ops import SparseWeights
-from tfxclass_text.model_weights import add_weight
 from tfxclass_text.sparse_linear import from_weights
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import from_pairs
+from tfxclass_text.text_features import add_weight
 
 #: Texts that vote, and shares of the votes to choose from.
 NEIGHBORS, SHARES = 30, tuple(w / (1 + w) for w in (0.05, 0.1, 0.2, 0.4, 0.8))

@@ -16,7 +16,7 @@ from tfxclass.types import Shape
 from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import sparse_scores
-from tfxclass_text.model_weights import add_weight
+from tfxclass_text.text_features import add_weight
 
 # An entry of a list costs as much as 40 columns of a dense row (measured), so
 # longer lists are dense rows, the longest first, while these take little.

@@ -115,6 +115,7 @@ def _load_memory(path):
 
 
 def _description(tagger, model, memory):
+    has_encoder = bool(tagger.summary.get("encoder_passes"))
     return {
         "model": model,
         "memory": memory,
@@ -123,16 +124,10 @@ def _description(tagger, model, memory):
         **{name: getattr(tagger, name) for name in _ARGUMENTS},
         "seed": int(tagger.seed),
         "thresholds": tagger.thresholds.tolist(),
-        "encoder": _encoder_name(tagger),
+        "encoder": tagger.encoder.name if has_encoder else None,
         "fields_are_given": tagger.fields is not None,
         "summary": tagger.summary,
     }
-
-
-def _encoder_name(tagger):
-    """The name of the layer in the model; None where no encoder helped."""
-    is_used = bool(tagger.summary.get("encoder_passes"))
-    return tagger.encoder.name if is_used else None
 
 
 def load(cls: type, folder: Path) -> Any:

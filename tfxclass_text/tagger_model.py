@@ -22,10 +22,10 @@ from tfxclass.types import Shape
 from tfxclass_text import fields as fields_lib
 from tfxclass_text import scoring
 from tfxclass_text.embeddings import TextEmbedding
-from tfxclass_text.model_weights import add_weight
 from tfxclass_text.neighbors import NeighborVotes
 from tfxclass_text.sparse_linear import SparseLinear
 from tfxclass_text.text_features import TextFeatures
+from tfxclass_text.text_features import add_weight
 
 #: Layers of the model that mix in scores of embeddings and of an encoder.
 EMBEDDED, ENCODED = "mixed_embeddings", "mixed_scores"

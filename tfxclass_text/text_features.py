@@ -16,7 +16,6 @@ from tfxclass_text import terms
 from tfxclass_text.corpus import slices
 from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
-from tfxclass_text.model_weights import add_weight
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -220,3 +219,21 @@ def _padded(rows, ids, values, size):
         )
 
     return matrix(ids), tf.cast(matrix(values), tf.float32)
+
+
+def add_weight(
+    layer: keras.layers.Layer,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str = "float32",
+    initializer: Any = "zeros",
+) -> keras.Variable:
+    """A weight of a tagger's layer, which Keras neither trains nor casts."""
+    return layer.add_weight(
+        name=name,
+        shape=shape,
+        initializer=initializer,
+        dtype=dtype,
+        autocast=False,
+        trainable=False,
+    )
