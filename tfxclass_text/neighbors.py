@@ -82,6 +82,7 @@ class NeighborVotes(keras.layers.Layer):
         compiled: bool = False,
     ) -> tf.Tensor:
         votes = self.votes(ids, values, compiled)
+        probabilities = tf.cast(probabilities, tf.float32)
         return (1 - self.share) * probabilities + self.share * votes
 
     def votes(

@@ -70,7 +70,8 @@ class MixedScores(keras.layers.Layer):
 
     def call(self, probabilities: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         a, b, c = tf.unstack(tf.convert_to_tensor(self.factors))
-        p = tf.clip_by_value(probabilities, _LEAST, 1 - _LEAST)
+        p = tf.cast(probabilities, tf.float32)
+        p = tf.clip_by_value(p, _LEAST, 1 - _LEAST)
         z = tf.cast(logits, tf.float32)
         if self.activation == "softmax":
             return tf.nn.softmax(a * tf.math.log(p) + b * z)
