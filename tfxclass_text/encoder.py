@@ -164,11 +164,12 @@ def batches(
 
 
 def logits_of(
-    encoder: keras.layers.Layer, layer: keras.layers.Dense, columns: Columns
+    encoder: keras.layers.Layer,
+    layer: keras.layers.Dense,
+    held: tuple[Columns, SparseRows],
 ) -> np.ndarray:
     """float32 `[texts, labels]`."""
-    inputs = inputs_of(columns)
+    inputs = inputs_of(held[0])
     model = keras.Model(inputs, layer(features(encoder, inputs)))
-    given = {name: np.array(texts, object) for name, texts in columns.items()}
-    data = tf.data.Dataset.from_tensor_slices(given).batch(_BATCH)
-    return np.concatenate([model(x, training=False).numpy() for x in data])
+    found = [model(x, training=False).numpy() for x, _ in batches(*held)]
+    return np.concatenate(found)

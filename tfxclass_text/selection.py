@@ -81,12 +81,12 @@ class _Task:
     corpus: Corpus
     labels: SparseRows
     table: TermTable
-    #: That embeddings read; none where they read what the classifiers read.
+    #: What embeddings read; none where they read what the classifiers read.
     own_fields: list[Field]
-    #: int array, the texts that trials learn from.
+    #: Numbers of the texts that trials learn from.
     train: np.ndarray
-    #: Terms of the held-out texts by field, their labels, and where an encoder
-    #: reads them, their columns.
+    #: Terms of the held-out texts by field, and their labels. The columns are
+    #: there if an encoder reads them.
     held: dict[Field, SparseRows]
     held_labels: SparseRows
     held_columns: Columns
@@ -398,13 +398,13 @@ def _encoder(task, answers, tried, mixed):
     if encoder is None:
         return answers
     learned = take(task.corpus.columns(), task.train)
+    held = task.held_columns, task.held_labels
     layer, passes = encoder_lib.train(
         encoder, tagger.learning_rate,
-        (learned, task.labels.take(task.train)),
-        (task.held_columns, task.held_labels), task.num_labels,
+        (learned, task.labels.take(task.train)), held, task.num_labels,
         task.single_label, tagger.seed, tagger.detail,
     )  # fmt: skip
-    logits = encoder_lib.logits_of(encoder, layer, task.held_columns)
+    logits = encoder_lib.logits_of(encoder, layer, held)
     mix, after = _mix(task, answers, logits, tagger_model.ENCODED)
     if not _gains(task, answers, after, "encoder", None, tried):
         return answers
