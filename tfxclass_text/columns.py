@@ -12,7 +12,6 @@ from tfxclass import text_files
 from tfxclass.types import Columns
 from tfxclass.types import Texts
 from tfxclass_text.fields import Field
-from tfxclass_text.sparse_rows import SparseRows
 
 #: Name of the column where the texts are a plain list.
 TEXT = "text"
@@ -104,14 +103,6 @@ def take(columns: Columns, rows: np.ndarray) -> Columns:
     return {name: [texts[i] for i in rows] for name, texts in columns.items()}
 
 
-def take_both(
-    texts: tuple[Columns, SparseRows], rows: np.ndarray
-) -> tuple[Columns, SparseRows]:
-    """Some rows of `(columns, labels)`."""
-    columns, labels = texts
-    return take(columns, rows), labels.take(rows)
-
-
 def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
     """Raises ValueError unless the names of the columns are those expected."""
     if set(columns) != set(expected):
@@ -123,13 +114,7 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
 
 
 def read_tags(tags: Any, size: int, some: bool = True) -> list[list[str | int]]:
-    """Lists of distinct tags, one a text.
-
-    Args:
-        tags: of each text, a list of str or of ints, or one tag; or a table
-            with one column of them.
-        size: int, number of texts.
-        some: whether there must be a tag.
+    """Lists of distinct tags, one a text, of `Tagger.fit`'s `tags`.
 
     Raises:
         ValueError: not one for each text, no tag at all, or a tag that is no

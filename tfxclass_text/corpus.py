@@ -22,11 +22,7 @@ Batches = Iterable[tuple[Texts, Tags]]
 
 
 class Corpus:
-    """Texts to learn from, in memory.
-
-    Args:
-        columns: of `columns.read`.
-        names: list of lists of str or ints, the tags of each text.
+    """Texts to learn from, in memory, and the tags of each.
 
     Attributes:
         size: int, number of texts.
@@ -55,12 +51,7 @@ class Corpus:
 
 
 class StreamedCorpus(Corpus):
-    """Texts that are read again in each pass, never all in memory.
-
-    Args:
-        source: iterable of `(texts, tags)` batches, which begins anew each
-            time it is iterated.
-    """
+    """Batches that are read again in each pass, never all in memory."""
 
     is_streamed = True
 
@@ -158,12 +149,7 @@ class _Sample:
 
 
 def read(texts: Any, tags: Tags | None) -> Corpus:
-    """The corpus that `fit` was given.
-
-    Args:
-        texts: texts, or an iterable of batches where `tags` is None.
-        tags: of each text, or None.
-    """
+    """The corpus that `fit` was given; of batches if `tags` is None."""
     if tags is None:
         if isinstance(texts, (str, bytes, dict)) or not hasattr(
             texts, "__iter__"

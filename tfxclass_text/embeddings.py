@@ -15,6 +15,7 @@ from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass_text.linear_tree import PROCESS
 from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.text_features import add_weight
 
 # Length of an embedding, at most and at least.
 _UNITS, _MIN_UNITS = 256, 64
@@ -72,23 +73,13 @@ class TextEmbedding(keras.layers.Layer):
         first: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         self.num_terms, self.num_labels = int(num_terms), int(num_labels)
         self.units, self.first = int(units), int(first)
         self.supports_jit = False
-        self.terms = self._vectors("terms", self.num_terms)
-        self.tags = self._vectors("tags", self.num_labels)
+        self.terms = add_weight(self, "terms", (self.num_terms, self.units))
+        self.tags = add_weight(self, "tags", (self.num_labels, self.units))
         self.built = True
-
-    def _vectors(self, name, count):
-        return self.add_weight(
-            name=name,
-            shape=(count, self.units),
-            initializer="zeros",
-            dtype="float32",
-            autocast=False,
-            trainable=False,
-        )
 
     def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         places = tf.cast(ids, tf.int64) - self.first
@@ -123,9 +114,8 @@ class TextEmbedding(keras.layers.Layer):
 def log_cosines(sums: tf.Tensor, tags: tf.Tensor) -> tf.Tensor:
     """The output of a `TextEmbedding`, float32 `[batch, num_labels]`.
 
-    Args:
-        sums: float32 `[batch, units]`, of the vectors of a text's terms.
-        tags: float32 `[num_labels, units]`, vectors with the norm of the scale.
+    `sums` are of the vectors of a text's terms, `[batch, units]`, and `tags`
+    vectors with the norm of the scale, `[num_labels, units]`.
     """
     squares = tf.reduce_sum(sums**2, axis=1, keepdims=True)
     unit = sums / tf.sqrt(tf.maximum(squares, 1e-12))
@@ -133,27 +123,22 @@ def log_cosines(sums: tf.Tensor, tags: tf.Tensor) -> tf.Tensor:
 
 
 class Plan(NamedTuple):
-    """What there is time and room for.
+    """What there is time and room for."""
 
-    Attributes:
-        units: int, length of an embedding, 0 for none.
-        passes: int, over the texts.
-        seconds: float, of CPU, that the passes take, roughly.
-        gigabytes: float, of the process at its peak, roughly.
-    """
-
+    #: Length of an embedding, 0 for none.
     units: int
+    #: Over the texts.
     passes: int
+    #: Of CPU, that the passes take, roughly.
     seconds: float
+    #: Of the process at its peak, roughly.
     gigabytes: float
 
 
 def plan(data: LabeledRows, units: int | None = None) -> Plan:
     """The `Plan` of embeddings of some texts.
 
-    Args:
-        data: `LabeledRows`, of the texts.
-        units: int, that is wanted anyway; by default as many as are affordable.
+    `units` are wanted anyway; by default they are as many as are affordable.
     """
     rows, least = data.rows, 0 if units is None else _MIN_EPOCHS
     if units is None:
@@ -190,12 +175,12 @@ def train(
     updates the vectors that a step reads.
 
     Args:
-        data: `LabeledRows`, of the texts.
-        units: int, length of an embedding.
-        epochs: int, passes over the texts.
-        seed: int.
+        data: of the texts.
+        units: length of an embedding.
+        epochs: passes over the texts.
+        seed: of the first vectors, the order of the texts and the samples.
         say: what is told how far it is.
-        first: int, of the layer.
+        first: of the layer.
         among: int array, the texts that are learned from; by default all.
 
     References:
@@ -229,22 +214,16 @@ def train(
 
 
 class _Batch(NamedTuple):
-    """What a step reads.
+    """What a step reads; types and shapes are in `_STEP`."""
 
-    Attributes:
-        terms: int64 `[terms]`, distinct.
-        places: int64 `[entries, 2]`, row and place in `terms`.
-        values: float32 `[entries]`.
-        classes: int64 `[classes]`, distinct.
-        offsets: float32 `[classes]`, added to the logits: a class that was
-            drawn stands for others that were not.
-        targets: float32 `[rows, classes]`.
-    """
-
+    #: Distinct terms.
     terms: np.ndarray
+    #: Row and place in `terms` of each entry.
     places: np.ndarray
     values: np.ndarray
+    #: Distinct classes.
     classes: np.ndarray
+    #: Added to the logits: a drawn class stands for others that were not drawn.
     offsets: np.ndarray
     targets: np.ndarray
 
@@ -259,23 +238,20 @@ def _batches(data: LabeledRows, order, random) -> Iterator[_Batch]:
         kept = random.random(len(part.rows.ids), np.float32) >= _DROPOUT
         terms, columns = np.unique(part.rows.ids[kept], return_inverse=True)
         owners, ids = part.labels.row_ids(), part.labels.ids
-        classes = np.unique(ids)
+        own = np.unique(ids)
+        is_full = data.num_labels <= _MAX_FULL
+        classes = np.arange(data.num_labels) if is_full else own
         offsets = np.zeros(len(classes), np.float32)
-        if data.num_labels <= _MAX_FULL:
-            classes = np.arange(data.num_labels)
-            offsets = np.zeros(len(classes), np.float32)
-        elif not is_enough and len(classes) < _NUM_SAMPLED:
-            count, others = len(classes), data.num_labels - len(classes)
+        if not (is_full or is_enough) and len(own) < _NUM_SAMPLED:
             drawn = random.integers(
-                data.num_labels, size=_NUM_SAMPLED - len(classes)
+                data.num_labels, size=_NUM_SAMPLED - len(own)
             )
-            drawn = np.setdiff1d(drawn, classes)
+            drawn = np.setdiff1d(drawn, own)
+            others = data.num_labels - len(own)
             log_weight = np.log(others / max(len(drawn), 1))
-            offsets = np.repeat([0, log_weight], [count, len(drawn)])
-            classes = np.concatenate([classes, drawn])
-            ascending = np.argsort(classes)
-            classes = classes[ascending]
-            offsets = offsets[ascending].astype(np.float32)
+            classes = np.union1d(own, drawn)
+            is_drawn = np.isin(classes, drawn)
+            offsets = np.where(is_drawn, log_weight, 0).astype(np.float32)
         targets = np.zeros((len(part.rows), len(classes)), np.float32)
         counts = np.diff(part.labels.splits)
         targets[owners, np.searchsorted(classes, ids)] = 1 / counts[owners]

@@ -47,14 +47,11 @@ def _input_names(encoder):
 def features(
     encoder: keras.layers.Layer, inputs: dict[str, Any]
 ) -> keras.KerasTensor:
-    """The encoder's features `[batch, dim]` of columns.
+    """The encoder's features `[batch, dim]` of columns, strings `[batch]`.
 
-    Args:
-        encoder: Keras model or layer. One with one input is given the column of
-            its name, or else all columns, a space between them; a model with
-            several the columns of their names; a model without fixed inputs a
-            dict.
-        inputs: dict of string tensors `[batch]` by column.
+    An encoder with one input is given the column of its name, or else all
+    columns, a space between them; a model with several the columns of their
+    names; a model without fixed inputs a dict.
 
     Raises:
         ValueError: features of another rank.
@@ -110,18 +107,10 @@ def train(
     seed: int,
     say: Callable[[str], None],
 ) -> tuple[keras.layers.Dense, int]:
-    """Trains the encoder, with class rows of its own, on texts.
+    """Trains the encoder in place, with class rows of its own, on texts.
 
-    Args:
-        encoder: Keras model or layer; it is trained in place.
-        learning_rate: float, of the encoder.
-        data: columns and `SparseRows` of ids of labels.
-        held: the same of held-out texts, whose loss ends the training.
-        num_labels: int.
-        single_label: whether a text has one label. The loss is then a
-            softmax's, otherwise one vs. rest.
-        seed: int.
-        say: what is told of each epoch.
+    If a text has one label, the loss is a softmax's, otherwise one vs. rest.
+    The loss of held-out texts ends the training.
 
     Returns:
         `(layer, epochs)`: a Dense layer of logits, and the passes over the
@@ -175,11 +164,12 @@ def batches(
 
 
 def logits_of(
-    encoder: keras.layers.Layer, layer: keras.layers.Dense, columns: Columns
+    encoder: keras.layers.Layer,
+    layer: keras.layers.Dense,
+    held: tuple[Columns, SparseRows],
 ) -> np.ndarray:
     """float32 `[texts, labels]`."""
-    inputs = inputs_of(columns)
+    inputs = inputs_of(held[0])
     model = keras.Model(inputs, layer(features(encoder, inputs)))
-    given = {name: np.array(texts, object) for name, texts in columns.items()}
-    data = tf.data.Dataset.from_tensor_slices(given).batch(_BATCH)
-    return np.concatenate([model(x, training=False).numpy() for x in data])
+    found = [model(x, training=False).numpy() for x, _ in batches(*held)]
+    return np.concatenate(found)

@@ -2,6 +2,8 @@
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -14,10 +16,9 @@ from tfxclass_text import terms
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import from_pairs
 from tfxclass_text.terms import MOST_TERMS
-from tfxclass_text.terms import count_terms
 
-#: `(rows, hashes or ids, counts or values)`, an entry a pair of both.
-Terms = tuple[np.ndarray, np.ndarray, np.ndarray]
+#: `(rows, hashes, counts or values)`, an entry a pair of both.
+Terms = tuple[Any, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +95,18 @@ class Field:
             return terms.word_ngrams(text, self.longest)
         return terms.char_ngrams(text, self.shortest, self.longest)
 
+    def count(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """`(rows, hashes, counts or values)` of texts of `texts_of`."""
+        if self.kind == "values":
+            return terms.values_of(texts)
+        splits, hashes, counts = terms.count_terms(
+            texts, self.kind, self.shortest, self.longest
+        )
+        ragged = tf.RaggedTensor.from_row_splits(hashes, splits, validate=False)
+        return ragged.value_rowids(), hashes, counts
 
-@dataclasses.dataclass
-class Vocabulary:
+
+class Vocabulary(NamedTuple):
     """Terms of a field, int64 hashes in ascending order, and their idf."""
 
     hashes: np.ndarray
@@ -106,16 +116,11 @@ class Vocabulary:
 def read_terms(columns: Columns, fields: list[Field]) -> list[Terms]:
     """The terms of some texts, counted in each, by field.
 
-    Args:
-        columns: dict of lists of bytes, a text each, by name.
-        fields: list of `Field`.
-
-    Returns:
-        A list of `(rows, hashes, counts)`, one a field: int64, int64 and
-        float32 arrays `[pairs]`, ascending by row.
+    They are `(rows, hashes, counts)`: int64, int64 and float32 arrays
+    `[pairs]`, ascending by row.
     """
     return [
-        _counted(field, texts)
+        tuple(x.numpy() for x in field.count(tf.constant(texts, tf.string)))
         for field, texts in zip(fields, texts_of(columns, fields))
     ]
 
@@ -146,47 +151,40 @@ def _ready(texts):
     return texts
 
 
-def _counted(field, texts):
-    if field.kind == "values":
-        found = terms.values_of(tf.constant(texts))
-        rows, hashes, values = (x.numpy() for x in found)
-        return rows, hashes, values
-    splits, hashes, counts = (
-        x.numpy()
-        for x in count_terms(texts, field.kind, field.shortest, field.longest)
-    )
-    return np.repeat(np.arange(len(texts)), np.diff(splits)), hashes, counts
-
-
 def learn(
     field: Field,
     size: int,
     distinct: np.ndarray,
     texts: np.ndarray,
     squares: float = 0.0,
+    known: Vocabulary | None = None,
 ) -> Vocabulary:
     """The vocabulary of a field.
 
+    The idf is log((texts + 1) / (texts with the term + 1)) + 1, as
+    scikit-learn's. For the kind `"values"` it is the same number for all terms,
+    which makes the mean squared norm of the texts 1.
+
     Args:
-        field: `Field`.
-        size: int, number of texts.
+        field: what the terms are of.
+        size: number of texts.
         distinct: int64 `[terms]`, hashes, ascending.
         texts: int64 `[terms]`, how many texts have each.
-        squares: float, sum of the squares of all values; only read for the kind
-            `"values"`.
-
-    Returns:
-        A `Vocabulary`; idf is log((texts + 1) / (texts with the term + 1)) + 1,
-        as scikit-learn's. For the kind `"values"` it is the same number for all
-        terms, which makes the mean squared norm of the texts 1.
+        squares: sum of the squares of all values, for the kind `"values"`.
+        known: what was learned of earlier texts. No term of it is forgotten,
+            and the kind `"values"` keeps its number.
     """
     # Of few texts, a term may be in most of them and tell nothing yet.
     most = max(field.max_share * size, field.min_count)
     kept = (texts >= min(field.min_count, max(size // 2, 1))) & (texts <= most)
+    if known is not None:
+        kept |= np.isin(distinct, known.hashes)
     if field.kind == "values":
         # The root of the mean squared norm of the rows becomes 1.
-        mean = np.sqrt(squares / size) if squares else 1.0
-        idf = np.full(kept.sum(), 1 / mean)
+        scale = 1 / np.sqrt(squares / size) if squares else 1.0
+        if known is not None and len(known.idf):
+            scale = known.idf[0]
+        idf = np.full(kept.sum(), scale)
     else:
         idf = np.log((size + 1) / (texts[kept] + 1)) + 1
     return Vocabulary(distinct[kept], idf.astype(np.float32))
@@ -195,18 +193,11 @@ def learn(
 def weigh(
     field: Field, vocabulary: Vocabulary, counted: Terms, size: int
 ) -> SparseRows:
-    """TF-IDF of counted terms.
+    """TF-IDF of the terms that `read_terms` counted in `size` texts.
 
-    Args:
-        field: `Field`.
-        vocabulary: `Vocabulary`; other terms are left out.
-        counted: of `read_terms`.
-        size: int, number of texts.
-
-    Returns:
-        `SparseRows` of values (1 + log count) idf, each row's of norm
-        `field.weight`. For the kind `"values"`, they are value * idf *
-        `field.weight`.
+    Values are (1 + log count) idf, each row's of norm `field.weight`. For the
+    kind `"values"`, they are value * idf * `field.weight`. Terms that are not
+    in the vocabulary are left out.
     """
     rows, hashes, counts = counted
     if not len(vocabulary.hashes):

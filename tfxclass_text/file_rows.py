@@ -4,6 +4,7 @@ import csv
 import io
 import itertools
 import json
+import re
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ Row = tuple[str, dict[str, Any]]
 # Words of a text of an XC file; a row with a greater sum is one of values.
 _MAX_WORDS = 10**6
 _BATCH = 256
+# A quoted field of a CSV record, closed or not.
+_QUOTED = re.compile(r'(?:\A|(?<=[,\n]))"[^"]*(?:""[^"]*)*"?')
 
 
 def json_lines(path: str, encoding: str) -> Iterator[Row]:
@@ -100,7 +103,8 @@ def _remembered(lines, seen):
 
 def _quoting_error(path, first, lines, error):
     ends = itertools.accumulate(map(len, lines))
-    opening = _last_opening("".join(lines))
+    fields = _QUOTED.finditer("".join(lines))
+    opening = max((field.start() for field in fields), default=0)
     opened = first + sum(end <= opening for end in ends)
     if str(error) == "unexpected end of data":
         error = "the quote that opens a field here is never closed"
@@ -108,26 +112,6 @@ def _quoting_error(path, first, lines, error):
         f"{path}, line {opened}: {error}. Write a quote within a field twice, "
         "and the field in quotes; or write a .tsv file, where quotes are text."
     )
-
-
-def _last_opening(text):
-    """Place of the last quote that opens a field in a CSV record."""
-    place, opening = 0, 0
-    while place < len(text):
-        if text[place] == '"':
-            opening = place
-            place = _end_of_quoted(text, place)
-        places = [text.find(end, place) for end in ",\n"]
-        place = min([p for p in places if p >= 0], default=len(text)) + 1
-    return opening
-
-
-def _end_of_quoted(text, place):
-    """The place behind the quote that closes the one at `place`."""
-    place = text.find('"', place + 1)
-    while text[place : place + 2] == '""':
-        place = text.find('"', place + 2)
-    return place + 1 if place >= 0 else len(text)
 
 
 def _with_header(path, columns, records):
@@ -205,11 +189,8 @@ def xc_rows(path: str, columns: Sequence[str]) -> Iterator[Row]:
     """Rows of an XC file as texts: a feature is a word, its value a count.
 
     Where all values of a row are counts, each feature is there as often as its
-    value says: "f0 f0 f4". Otherwise each has its value: "f0:2.0 f4:0.3".
-
-    Args:
-        path: str.
-        columns: names of the columns of the texts and of the tags, or none.
+    value says: "f0 f0 f4". Otherwise each has its value: "f0:2.0 f4:0.3". The
+    columns are one of texts, and one of tags or none.
     """
     text, *tags = columns
     number = 0

@@ -3,7 +3,6 @@
 from typing import Any
 from typing import NamedTuple
 
-import keras
 import numpy as np
 
 from tfxclass_text import columns as columns_lib
@@ -16,33 +15,29 @@ from tfxclass_text import sparse_linear
 from tfxclass_text import term_table
 from tfxclass_text.corpus import Corpus
 from tfxclass_text.fields import Field
-from tfxclass_text.fields import Vocabulary
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import take_columns
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import side_by_side
 from tfxclass_text.sparse_rows import stack
+from tfxclass_text.tagger_model import Layers
+from tfxclass_text.tagger_model import layers_of
+from tfxclass_text.text_features import TextFeatures
 
 # Earlier texts that are learned again with new ones, and their entries.
 _MOST_TEXTS, _MOST_ENTRIES = 20_000, 2_000_000
 
 
 class Memory(NamedTuple):
-    """A uniform sample of the texts that were learned from.
+    """A uniform sample of the texts that were learned from."""
 
-    Attributes:
-        keys: float64 `[texts]`, random numbers; the texts with the smallest
-            ones are kept.
-        rows: `SparseRows`, their features.
-        labels: `SparseRows`, their labels.
-        pending: list of `(hashes, texts)`, by field: terms of too few texts so
-            far, and of how many.
-    """
-
+    #: float64 `[texts]`, random; the texts with the smallest ones are kept.
     keys: np.ndarray
     rows: SparseRows
     labels: SparseRows
+    #: `(hashes, texts)` by field: terms of too few texts so far, and of how
+    #: many.
     pending: list[tuple[np.ndarray, np.ndarray]]
 
 
@@ -53,15 +48,7 @@ def remember(
     first: int,
     pending: list[tuple[np.ndarray, np.ndarray]],
 ) -> Memory:
-    """The sample of the texts so far and the texts of `data`.
-
-    Args:
-        memory: `Memory` of the texts so far, or None.
-        data: `LabeledRows` of the new texts.
-        seed: int.
-        first: int, number of texts so far.
-        pending: of `Memory`.
-    """
+    """The sample of the texts so far, `first` in number, and of `data`."""
     keys = np.random.default_rng([seed, first]).random(len(data.rows))
     kept = np.argsort(keys, kind="stable")[:_MOST_TEXTS]
     keys, new = keys[kept], data.take(kept)
@@ -76,38 +63,29 @@ def remember(
     return Memory(keys[order], rows.take(order), labels.take(order), pending)
 
 
-def first_memory(tagger: Any, learned: Any) -> Memory:
-    """The sample of the texts of a first `fit`.
-
-    Args:
-        tagger: `Tagger`.
-        learned: `selection.Learned`.
-    """
+def first_memory(data: LabeledRows, num_fields: int, seed: int) -> Memory:
+    """The sample of the texts of a first `fit`."""
     none = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    pending = [none] * len(learned.fields)
-    return remember(None, learned.data, tagger.seed, 0, pending)
+    return remember(None, data, seed, 0, [none] * num_fields)
 
 
-def linear_fields(model: keras.Model) -> list[Field]:
-    """The fields that the classifiers of a tagger's model read.
+def linear_fields(layers: Layers) -> list[Field]:
+    """The fields that the classifiers read.
 
     Embeddings may have fields of their own, which follow.
     """
-    features = model.get_layer("text_features")
-    names = [layer.name for layer in model.layers]
-    first = model.get_layer("embeddings").first if "embeddings" in names else 0
-    ends = np.cumsum(features.vocabulary_sizes)
-    if not first:
-        return list(features.fields)
-    return [field for field, end in zip(features.fields, ends) if end <= first]
+    fields = layers.features.fields
+    if layers.embedding is None or not layers.embedding.first:
+        return list(fields)
+    ends = np.cumsum(layers.features.vocabulary_sizes)
+    return [x for x, end in zip(fields, ends) if end <= layers.embedding.first]
 
 
 class Grown(NamedTuple):
     """What a tagger is after it has learned from more texts."""
 
     tags: list[str | int]
-    vocabularies: list[Vocabulary]
-    layer: sparse_linear.SparseLinear
+    layers: Layers
     thresholds: np.ndarray
     counts: np.ndarray
     memory: Memory
@@ -115,30 +93,30 @@ class Grown(NamedTuple):
 
 
 def grow(tagger: Any, corpus: Corpus) -> Grown:
-    """Learns from the texts of a corpus what a fitted tagger does not know.
-
-    Args:
-        tagger: fitted `Tagger`.
-        corpus: `Corpus`, the new texts.
-    """
+    """Learns from the texts of a corpus what a fitted tagger does not know."""
     summary = dict(tagger.summary)
     tags = columns_lib.sorted_tags([*tagger.tags, *corpus.tags])
     place = np.searchsorted(tags, tagger.tags)
     labels = corpus_lib.renumber(corpus, tags)
-    old_layer = tagger.model.get_layer("tags")
-    features = tagger.model.get_layer("text_features")
-    fields = linear_fields(tagger.model)
+    before = layers_of(tagger.model)
+    old_layer, fields = before.linear, linear_fields(before)
     size = summary["texts"] + corpus.size
     vocabularies, feature_place, pending = _vocabularies(
-        features, fields, corpus, summary["texts"], tagger._memory
+        before.features, fields, corpus, summary["texts"], tagger._memory
     )
-    num_features = max(sum(len(v.hashes) for v in vocabularies), 1)
-    sizes = [len(v.hashes) for v in vocabularies]
+    features = TextFeatures.from_vocabularies(
+        fields, vocabularies, name="text_features"
+    )
+    num_features = features.num_features
     parts = term_table.rows_of(
         corpus.batches(), fields, vocabularies, corpus.is_streamed
     )
-    rows = side_by_side(parts, sizes)
-    memory = _moved(tagger._memory, feature_place, place)
+    rows = side_by_side(parts, features.vocabulary_sizes)
+    memory = tagger._memory
+    memory = memory._replace(
+        rows=memory.rows.with_ids(feature_place[memory.rows.ids]),
+        labels=memory.labels.with_ids(place[memory.labels.ids]),
+    )
     data = LabeledRows(
         stack(memory.rows, rows), stack(memory.labels, labels),
         num_features, len(tags),
@@ -168,14 +146,25 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
         weights, len(tags), "softmax" if single_label else "sigmoid", groups,
         name="tags", group_slope=old_layer.group_slope,
     )  # fmt: skip
-    _calibrate(layer, old_layer, single_label, summary)
+    if single_label == summary["one_tag_a_text"]:
+        # Probabilities mean the same as before.
+        layer.slope.assign(old_layer.slope)
+        layer.intercept.assign(old_layer.intercept)
+    elif summary["loss"] == "squared_hinge":
+        layer.slope.assign(scoring.SLOPE)
     thresholds = np.full(len(tags), summary["threshold"], np.float32)
     thresholds[place] = tagger.thresholds
     new = LabeledRows(rows, labels, num_features, len(tags))
-    summary |= {"texts": size, "one_tag_a_text": single_label}
-    summary["weights"] = len(weights.values)
+    summary |= {
+        "neighbors": 0,
+        "embedding_dim": 0,
+        "embedding_passes": 0,
+        "texts": size,
+        "one_tag_a_text": single_label,
+        "weights": len(weights.values),
+    }
     return Grown(
-        tags, vocabularies, layer, thresholds, counts,
+        tags, Layers(features, layer), thresholds, counts,
         remember(memory, new, tagger.seed, size - corpus.size, pending),
         summary,
     )  # fmt: skip
@@ -194,19 +183,12 @@ def _vocabularies(features, fields, corpus, num_before, memory):
             np.concatenate([_texts(known, num_before), waiting[1],
                             counts.texts]),
         )  # fmt: skip
-        new = fields_lib.learn(field, size, every, texts, counts.squares)
-        # No term is forgotten.
-        is_kept = np.isin(every, new.hashes) | np.isin(every, known.hashes)
-        hashes = every[is_kept]
-        if field.kind == "values":
-            scale = known.idf if len(known.idf) else new.idf
-            idf = np.full(len(hashes), scale[:1] if len(scale) else 1.0)
-        else:
-            idf = np.log((size + 1) / (texts[is_kept] + 1)) + 1
-        found.append(Vocabulary(hashes, idf.astype(np.float32)))
-        places.append(first + np.searchsorted(hashes, known.hashes))
-        pending.append((every[~is_kept], texts[~is_kept]))
-        first += len(hashes)
+        new = fields_lib.learn(field, size, every, texts, counts.squares, known)
+        found.append(new)
+        places.append(first + np.searchsorted(new.hashes, known.hashes))
+        is_left = ~np.isin(every, new.hashes)
+        pending.append((every[is_left], texts[is_left]))
+        first += len(new.hashes)
     return found, np.concatenate(places).astype(np.int64), pending
 
 
@@ -216,37 +198,12 @@ def _texts(vocabulary, size):
     return np.rint(np.clip(texts, 0, size)).astype(np.int64)
 
 
-def _moved(memory, feature_place, label_place):
-    """A memory by the new numbers of features and labels."""
-    rows = memory.rows
-    if len(feature_place):
-        rows = rows.with_ids(feature_place[rows.ids])
-    labels = memory.labels.with_ids(label_place[memory.labels.ids])
-    return memory._replace(rows=rows, labels=labels)
-
-
-def _calibrate(layer, old, single_label, summary):
-    """Takes over slope and intercept, if probabilities mean the same."""
-    if single_label == summary["one_tag_a_text"]:
-        layer.slope.assign(old.slope)
-        layer.intercept.assign(old.intercept)
-    elif summary["loss"] == "squared_hinge":
-        layer.slope.assign(scoring.SLOPE)
-
-
 def _moved_weights(layer, feature_place, num_features, label_place, odds):
-    """A layer's weights by the new numbers of features and labels.
+    """`(weights, groups)` of a layer by the new numbers of features and labels.
 
-    Args:
-        layer: `SparseLinear`.
-        feature_place: int array, the new number of each feature.
-        num_features: int.
-        label_place: int array, the new number of each label.
-        odds: float `[new labels]`, biases of labels that are not in the layer.
-
-    Returns:
-        `(weights, groups)`: columns are the labels, then the groups of a label
-        tree; the group of a new label is -1.
+    Columns are the labels, then the groups of a label tree. `odds`, float
+    `[new labels]`, are the biases of labels that are not in the layer. Their
+    group is -1.
     """
     found = sparse_linear.weights_of(layer)
     lengths = np.zeros(num_features, np.int64)

@@ -1,5 +1,6 @@
 """Linear one-vs-rest classifiers on sparse rows."""
 
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,9 @@ import tensorflow as tf
 from tfxclass.ops import library
 from tfxclass.types import Array
 from tfxclass_text.sparse_rows import SparseRows
+from tfxclass_text.sparse_rows import from_pairs
 from tfxclass_text.sparse_rows import side_by_side
+from tfxclass_text.sparse_rows import stack
 
 tf.no_gradient("Tfxclass>LinearOneVsRest")
 tf.no_gradient("Tfxclass>SparseScores")
@@ -25,10 +28,15 @@ class SparseWeights(NamedTuple):
         biases: float32 `[num_columns]`.
     """
 
-    splits: tf.Tensor
-    columns: tf.Tensor
-    values: tf.Tensor
-    biases: tf.Tensor
+    splits: Any
+    columns: Any
+    values: Any
+    biases: Any
+
+    @property
+    def rows(self) -> SparseRows:
+        """The weights of each feature, as a row of columns."""
+        return SparseRows(self.splits, self.columns, self.values)
 
 
 _NO_WEIGHTS = tuple(
@@ -66,19 +74,19 @@ def linear_one_vs_rest(
             `[nonzeros]`; row i has the features `splits[i]` to
             `splits[i + 1]`.
         labels: `(splits, ids)`: int64 `[n + 1]` and `[m]`, labels of the rows.
-        group_labels: `(splits, ids)`: int64, labels of each group; a label is
-            in one group at most.
-        group_rows: `(splits, ids)`: int64, rows of each group.
-        num_features: int, features are below it.
-        num_labels: int, labels are below it.
+        group_labels: likewise, labels of each group; a label is in one group at
+            most.
+        group_rows: likewise, rows of each group.
+        num_features: features are below it.
+        num_labels: labels are below it.
         loss: `"squared_hinge"` or `"logistic"`.
-        c: float > 0, weight of the losses.
-        bias: float >= 0, value of a feature that all rows have.
-        num_epochs: int, most passes over the rows.
-        tolerance: float, ends the passes when the mean step of a dual
-            variable is below.
-        threshold: float, weights of less than this are dropped.
-        seed: int, of the order of the rows.
+        c: weight of the losses, positive.
+        bias: value of a feature that all rows have.
+        num_epochs: most passes over the rows.
+        tolerance: ends the passes when the mean step of a dual variable is
+            below.
+        threshold: weights of less than this are dropped.
+        seed: of the order of the rows.
         start: `SparseWeights` to begin with, a column for each of
             `group_labels`, or None for zeros. With it, the penalty is on the
             distance from these weights.
@@ -160,7 +168,7 @@ def sparse_scores(
         ids: int64 `[batch, n]`, features.
         values: float32 `[batch, n]`; where they are 0 there is no feature.
         weights: `ScoreWeights`.
-        num_labels: int.
+        num_labels: width of the result, float32 `[batch, num_labels]`.
         activation: `None` for margins, `"sigmoid"` or `"softmax"` of
             `slope * margin + intercept`.
         groups: int32 `[num_labels]`, the group of each label; its probability
@@ -169,9 +177,6 @@ def sparse_scores(
         slope: float scalar.
         intercept: float scalar.
         group_slope: float.
-
-    Returns:
-        float32 `[batch, num_labels]`.
 
     Raises:
         InvalidArgumentError: shapes that do not agree; features, places,
@@ -192,41 +197,25 @@ def sparse_scores(
 
 def sum_weights(one: SparseWeights, other: SparseWeights) -> SparseWeights:
     """`one + other`, of the same columns; quick if `other` has few features."""
-    is_changed = np.diff(other.splits) > 0
-    before = np.repeat(is_changed, np.diff(one.splits))
-    size, width = len(is_changed), len(one.biases)
-    changed = from_entries(
-        np.concatenate(
-            [
-                np.repeat(np.arange(size), np.diff(one.splits))[before],
-                np.repeat(np.arange(size), np.diff(other.splits)),
-            ]
-        ),
-        np.concatenate([one.columns[before], other.columns]),
-        np.concatenate([one.values[before], other.values]),
-        size,
-        width,
+    width, order = len(one.biases), np.arange(len(one.splits) - 1)
+    changed = np.flatnonzero(np.diff(other.splits))
+    parts = [x.rows.take(changed) for x in (one, other)]
+    keys, places = np.unique(
+        np.concatenate([x.row_ids() * width + x.ids for x in parts]),
+        return_inverse=True,
     )
-    lengths = np.where(is_changed, np.diff(changed.splits), np.diff(one.splits))
-    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    after = np.repeat(is_changed, lengths)
-    columns = np.empty(splits[-1], np.int32)
-    values = np.empty(splits[-1], np.float32)
-    columns[after], values[after] = changed.columns, changed.values
-    columns[~after], values[~after] = one.columns[~before], one.values[~before]
-    return SparseWeights(splits, columns, values, one.biases + other.biases)
+    sums = np.bincount(places, np.concatenate([x.values for x in parts]))
+    rows = from_pairs(len(changed), keys // width, keys % width, sums)
+    # The sums stand behind the rows that they replace.
+    order[changed] = len(order) + np.arange(len(changed))
+    rows = stack(one.rows, rows.with_ids(rows.ids.astype(np.int32)))
+    return SparseWeights(*rows.take(order), one.biases + other.biases)
 
 
 def prune(weights: SparseWeights, threshold: float) -> SparseWeights:
     """Without weights of less than `threshold`."""
-    return _kept(weights, np.abs(weights.values) >= threshold)
-
-
-def _kept(weights, kept):
-    ends = np.concatenate([[0], np.cumsum(kept)])[weights.splits]
-    return weights._replace(
-        splits=ends, columns=weights.columns[kept], values=weights.values[kept]
-    )
+    kept = np.abs(weights.values) >= threshold
+    return SparseWeights(*weights.rows.where(kept), weights.biases)
 
 
 def take_columns(
@@ -242,38 +231,15 @@ def take_columns(
     """
     place = np.full(len(weights.biases), -1, np.int32)
     place[order] = np.arange(len(order))
-    lengths = np.diff(weights.splits)
-    kept = place[weights.columns] >= 0
+    rows = weights.rows
     if used is not None:
-        kept &= np.repeat(used, lengths)
-    found = _kept(weights, kept)
-    columns, values = place[found.columns], found.values
+        rows = rows.where(np.repeat(used, np.diff(rows.splits)))
+    splits, columns, values = rows.renumbered(place)
     if np.any(np.diff(order) < 0):
-        features = np.repeat(np.arange(len(lengths)), np.diff(found.splits))
+        features = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
         by_place = np.argsort(features * len(order) + columns, kind="stable")
         columns, values = columns[by_place], values[by_place]
-    return SparseWeights(found.splits, columns, values, weights.biases[order])
-
-
-def from_entries(
-    features: np.ndarray,
-    columns: np.ndarray,
-    values: np.ndarray,
-    num_features: int,
-    num_labels: int,
-) -> SparseWeights:
-    """`SparseWeights` of entries in any order; equal places are added up."""
-    keys, places = np.unique(
-        features.astype(np.int64) * num_labels + columns, return_inverse=True
-    )
-    summed = np.bincount(places, values, minlength=len(keys))
-    counts = np.bincount(keys // num_labels, minlength=num_features)
-    return SparseWeights(
-        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        (keys % num_labels).astype(np.int32),
-        summed.astype(np.float32),
-        np.zeros(num_labels, np.float32),
-    )
+    return SparseWeights(splits, columns, values, weights.biases[order])
 
 
 def reorder(weights: SparseWeights, order: np.ndarray) -> SparseWeights:
@@ -285,9 +251,6 @@ def reorder(weights: SparseWeights, order: np.ndarray) -> SparseWeights:
 
 def join(one: SparseWeights, other: SparseWeights) -> SparseWeights:
     """The columns of `one`, then the columns of `other`."""
-    rows = [SparseRows(x.splits, x.columns, x.values) for x in (one, other)]
-    splits, columns, values = side_by_side(
-        rows, [len(one.biases), len(other.biases)]
-    )
-    biases = np.concatenate([one.biases, other.biases])
-    return SparseWeights(splits, columns, values, biases)
+    sizes = [len(one.biases), len(other.biases)]
+    rows = side_by_side([one.rows, other.rows], sizes)
+    return SparseWeights(*rows, np.concatenate([one.biases, other.biases]))

@@ -1,7 +1,5 @@
 """Training of linear one-vs-rest classifiers, flat or along a label tree."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import tensorflow as tf
 
@@ -17,7 +15,7 @@ from tfxclass_text.linear_ops import sum_weights
 from tfxclass_text.linear_ops import take_columns
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
-from tfxclass_text.sparse_rows import ragged
+from tfxclass_text.sparse_rows import from_pairs
 
 # CPU seconds for a nonzero, label and epoch: 4 flops at 15 GFLOP/s, what a
 # core of a server does, rows of 166 features (measured).
@@ -39,8 +37,7 @@ _HARD_MARGIN = -0.5
 # are dropped: there are millions, of rows that were visited before the others.
 _LEAST_CHANGE = 0.1
 _BATCH = 4096
-# Columns that are made dense at a time, and numbers.
-_COLUMNS = 256
+# Numbers that are made dense at a time.
 _DENSE = 1 << 25
 # The first level of a tree of so many weights is pruned, by this part of the
 # threshold of the second.
@@ -51,10 +48,7 @@ _FIRST_PART = 0.25
 def seconds(num_entries: float, num_labels: float, num_epochs: int) -> float:
     """CPU seconds that training all labels on all rows takes, roughly.
 
-    Args:
-        num_entries: int, nonzeros of the rows.
-        num_labels: int.
-        num_epochs: int.
+    `num_entries` are the nonzeros of the rows.
     """
     return _SECONDS * num_entries * num_labels * num_epochs
 
@@ -70,14 +64,7 @@ def num_groups(num_labels: int) -> int:
 def cost(
     data: LabeledRows, num_groups: int, num_epochs: int, loss: str
 ) -> tuple[float, float]:
-    """CPU seconds and gigabytes that training takes, within a factor of two.
-
-    Args:
-        data: `LabeledRows`.
-        num_groups: int, as in `train_linear`.
-        num_epochs: int.
-        loss: as in `train_linear`.
-    """
+    """CPU seconds and gigabytes of `train_linear`, within a factor of two."""
     rows, labels, _, num_labels = data
     entries, columns = len(rows.ids) + _VISIT * len(rows), float(num_labels)
     if num_groups > 1:
@@ -147,51 +134,45 @@ def train_linear(
     rows, labels = (SparseRows(*map(np.asarray, x)) for x in (rows, labels))
     data = LabeledRows(rows, labels, num_features, num_labels)
     every = np.arange(len(rows)) if among is None else np.asarray(among)
+    all_rows = from_pairs(1, np.zeros(len(every), np.int64), every)
     if num_groups == 1:
-        members = [np.arange(num_labels)]
-        return _train(data, members, [every], threshold, options, start), None
+        groups = np.zeros(num_labels, np.int32)
+        return _train(data, groups, all_rows, threshold, options, start), None
     if groups is None:
-        groups = choose_members(data, num_groups, among=every)
-    of_groups = LabeledRows(
-        rows, groups_of_rows(labels, groups), num_features, num_groups
-    )
+        groups = choose_groups(data, num_groups, every)
+    of_groups = _with_groups(data, groups, num_groups)
     of_labels = of_first = None
     if start is not None:
         of_labels = take_columns(start, np.arange(num_labels))
         of_first = take_columns(start, num_labels + np.arange(num_groups))
     is_large = num_features * num_groups > _MAX_KEPT
     first = _train(
-        of_groups, [np.arange(num_groups)], [every],
+        of_groups, np.zeros(num_groups, np.int32), all_rows,
         _FIRST_PART * threshold * is_large, options, of_first,
     )  # fmt: skip
-    negatives = hard_negatives(rows, first)
+    own, found = of_groups.labels, hard_negatives(rows, first)
+    # Pairs of group and row, each once.
+    pairs = np.union1d(
+        own.ids * len(rows) + own.row_ids(),
+        found.ids * len(rows) + found.row_ids(),
+    )
     is_learned = np.zeros(len(rows), bool)
     is_learned[every] = True
-    group_rows = [
-        both[is_learned[both]]
-        for own, others in zip(
-            members_of(of_groups.labels, num_groups), negatives
-        )
-        for both in [np.union1d(own, others)]
-    ]
-    members = [np.flatnonzero(groups == group) for group in range(num_groups)]
-    second = _train(data, members, group_rows, threshold, options, of_labels)
-    del group_rows, negatives
+    pairs = pairs[is_learned[pairs % len(rows)]]
+    group_rows = from_pairs(num_groups, pairs // len(rows), pairs % len(rows))
+    del own, found, pairs
+    second = _train(data, groups, group_rows, threshold, options, of_labels)
     return join(second, first), groups
 
 
-def _train(data, members, group_rows, threshold, options, start):
-    """Weights of the labels of all groups, arrays by label.
+def _train(data, groups, group_rows, threshold, options, start):
+    """Weights of all labels; each learns from the rows of its group.
 
-    Args:
-        data: `LabeledRows`.
-        members: list of int arrays, the labels of each group.
-        group_rows: list of int arrays, the rows of each group.
-        threshold: float, weights of less than this are dropped.
-        options: dict, other options of the op.
-        start: `SparseWeights` to begin with, by label, or None.
+    `start` are weights to begin with, or None. Weights below `threshold` are
+    dropped.
     """
-    order = np.concatenate(members).astype(np.int32)
+    members = from_pairs(len(group_rows), groups, np.arange(len(groups)))
+    order = members.ids.astype(np.int32)
     least, begin = threshold, None
     if start is not None:
         used = np.zeros(data.num_features, bool)
@@ -201,7 +182,7 @@ def _train(data, members, group_rows, threshold, options, start):
             take_columns(start, order, used),
         )
     found = linear_one_vs_rest(
-        data.rows, data.labels[:2], ragged(members), ragged(group_rows),
+        data.rows, data.labels[:2], members[:2], group_rows[:2],
         data.num_features, data.num_labels, threshold=least, start=begin,
         **options,
     )  # fmt: skip
@@ -216,32 +197,23 @@ def array_of(tensor: tf.Tensor) -> np.ndarray:
     return np.asarray(memoryview(tensor))
 
 
-def label_vectors(
-    data: LabeledRows, seed: int = 0, among: np.ndarray | None = None
-) -> np.ndarray:
-    """A random projection of the sum of each label's rows.
+def label_vectors(data: LabeledRows, among: np.ndarray) -> np.ndarray:
+    """A random projection of the sum of each label's rows, `among` some.
 
-    Args:
-        data: `LabeledRows`.
-        seed: int.
-        among: int array, the rows that count; by default all.
-
-    Returns:
-        float32 `[num_labels, 64]`.
+    It is float32 `[num_labels, 64]`.
     """
     rows, labels, num_features, num_labels = data
     counts = np.bincount(rows.ids, minlength=num_features)
     # A feature of one row makes no two labels alike.
     place = np.cumsum(counts > 1) - 1
     place[counts <= 1] = -1
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     size = max(int(np.count_nonzero(counts > 1)), 1)
     axes = random.standard_normal((size, 64), np.float32)
     axes = tf.constant(axes)  # once, not for each batch
     vectors = np.zeros((num_labels, 64), np.float32)
-    every = np.arange(len(rows)) if among is None else among
-    for begin in range(0, len(every), _BATCH):
-        part = every[begin : begin + _BATCH]
+    for begin in range(0, len(among), _BATCH):
+        part = among[begin : begin + _BATCH]
         some = rows.take(part).renumbered(place)
         own = labels.take(part)
         projected = products(some, axes)[own.row_ids()]
@@ -252,56 +224,50 @@ def label_vectors(
     return vectors
 
 
-def choose_members(
-    data: LabeledRows,
-    num_groups: int,
-    seed: int = 0,
-    among: np.ndarray | None = None,
+def choose_groups(
+    data: LabeledRows, num_groups: int, among: np.ndarray
 ) -> np.ndarray:
     """The group of each label, int32 `[num_labels]`: like labels together.
 
     `label_vectors` are halved by spherical 2-means
     (`tfxclass.trees.clustered`).
-
-    Args:
-        data: `LabeledRows`.
-        num_groups: int.
-        seed: int.
-        among: int array, the rows that count; by default all.
     """
-    vectors = label_vectors(data, seed, among)
+    vectors = label_vectors(data, among)
     # A label without rows has no direction.
     vectors[~vectors.any(axis=1), 0] = 1.0
     leaf_size = -(-data.num_labels // num_groups)
-    tree = clustered(vectors, num_groups, leaf_size, seed=seed)
+    tree = clustered(vectors, num_groups, leaf_size, seed=0)
     # Node 0 is the root, and its children follow.
     return np.asarray(tree.parents[tree.leaves] - 1, np.int32)
 
 
-def hard_negatives(
-    rows: SparseRows, weights: SparseWeights
-) -> list[np.ndarray]:
-    """Rows that the first level takes for each group's, int arrays."""
-    by_feature = SparseRows(weights.splits, weights.columns, weights.values)
-    num_groups = len(weights.biases)
+def hard_negatives(rows: SparseRows, weights: SparseWeights) -> SparseRows:
+    """The groups that the first level takes each row for."""
+    found = [(np.zeros(0, np.int64),) * 2]
+    for begin, scores in _scores(rows, weights):
+        of_rows, groups = np.nonzero(scores > _HARD_MARGIN)
+        found.append((begin + of_rows, groups))
+    return from_pairs(len(rows), *map(np.concatenate, zip(*found)))
+
+
+def margins(rows: SparseRows, weights: SparseWeights) -> np.ndarray:
+    """float32 `[rows, columns]`: scores by `SparseWeights`, biases too."""
+    return np.concatenate([scores for _, scores in _scores(rows, weights)])
+
+
+def _scores(rows, weights):
+    """Yields `(first row, float32 [rows, columns])`, batch by batch."""
+    width = len(weights.biases)
     # The weights of a batch's features are made dense.
     longest = max(len(rows.ids) // max(len(rows), 1), 1)
-    size = min(max(_DENSE // (longest * num_groups), 1), _BATCH)
-    found_rows, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    size = min(max(_DENSE // (longest * width), 1), _BATCH)
     for begin in range(0, len(rows), size):
         some = rows.take(np.arange(begin, min(begin + size, len(rows))))
         features, places = np.unique(some.ids, return_inverse=True)
-        own = by_feature.take(features)
-        dense = np.zeros((max(len(features), 1), num_groups), np.float32)
+        own = weights.rows.take(features)
+        dense = np.zeros((max(len(features), 1), width), np.float32)
         dense[own.row_ids(), own.ids] = own.values
-        scores = products(some.with_ids(places), dense) + weights.biases
-        of_rows, groups = np.nonzero(scores > _HARD_MARGIN)
-        found_rows.append(begin + of_rows)
-        found.append(groups)
-    groups = np.concatenate(found)
-    order = np.argsort(groups, kind="stable")
-    ends = np.cumsum(np.bincount(groups, minlength=num_groups))
-    return np.split(np.concatenate(found_rows)[order], ends[:-1])
+        yield begin, products(some.with_ids(places), dense) + weights.biases
 
 
 def products(rows: SparseRows, matrix: Array) -> np.ndarray:
@@ -313,52 +279,9 @@ def products(rows: SparseRows, matrix: Array) -> np.ndarray:
     return array_of(product)
 
 
-def margins(rows: SparseRows, weights: SparseWeights) -> np.ndarray:
-    """float32 `[rows, columns]`: scores by `SparseWeights`, biases too."""
-    result = np.empty((len(rows), len(weights.biases)), np.float32)
-    for begin, dense in dense_blocks(weights):
-        result[:, begin : begin + dense.shape[1]] = products(rows, dense)
-    return result + weights.biases
-
-
-def dense_blocks(
-    weights: SparseWeights, size: int | None = None
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields `(first column, float32 [num_features, columns])`.
-
-    All columns at once would be gigabytes.
-
-    Args:
-        weights: `SparseWeights`.
-        size: int, most columns of a block; by default as many as 128 MB hold.
-    """
-    lengths = np.diff(weights.splits)
-    if size is None:
-        size = min(max(_DENSE // len(lengths), 1), _COLUMNS)
-    features = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-    for begin in range(0, len(weights.biases), size):
-        end = min(begin + size, len(weights.biases))
-        some = (weights.columns >= begin) & (weights.columns < end)
-        at = features[some], weights.columns[some] - begin
-        dense = np.zeros((len(lengths), end - begin), np.float32)
-        dense[at] = weights.values[some]
-        yield begin, dense
-
-
-def groups_of_rows(labels: SparseRows, groups: np.ndarray) -> SparseRows:
-    """The groups that each row has labels in, once."""
-    size = int(groups.max()) + 1
-    pairs = np.unique(labels.row_ids() * size + groups[labels.ids])
-    rows = pairs // size
-    splits = np.searchsorted(rows, np.arange(len(labels) + 1))
-    return SparseRows(
-        splits.astype(np.int64), pairs % size, np.ones(len(pairs), np.float32)
-    )
-
-
-def members_of(labels: SparseRows, size: int) -> list[np.ndarray]:
-    """The rows that have each label."""
-    rows = labels.row_ids()
-    order = np.argsort(labels.ids, kind="stable")
-    ends = np.cumsum(np.bincount(labels.ids, minlength=size))
-    return np.split(rows[order], ends[:-1])
+def _with_groups(data, groups, num_groups):
+    """The same rows, labeled with the groups of their labels, each once."""
+    labels = data.labels
+    pairs = np.unique(labels.row_ids() * num_groups + groups[labels.ids])
+    rows = from_pairs(len(labels), pairs // num_groups, pairs % num_groups)
+    return LabeledRows(data.rows, rows, data.num_features, num_groups)

@@ -13,6 +13,7 @@ from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.sparse_linear import from_weights
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import from_pairs
+from tfxclass_text.text_features import add_weight
 
 #: Texts that vote, and shares of the votes to choose from.
 NEIGHBORS, SHARES = 30, tuple(w / (1 + w) for w in (0.05, 0.1, 0.2, 0.4, 0.8))
@@ -44,6 +45,7 @@ class NeighborVotes(keras.layers.Layer):
         ids: int64 `[batch, n]`.
         values: float32 `[batch, n]`; where they are 0 there is no feature.
         probabilities: float32 `[batch, num_labels]`.
+        compiled: bool, as of `tfxclass.text.SparseLinear`.
 
     Output shape:
         `[batch, num_labels]`.
@@ -58,7 +60,7 @@ class NeighborVotes(keras.layers.Layer):
         share: float = SHARES[1],
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         check_positive_int("num_labels", num_labels)
         check_positive_int("num_neighbors", num_neighbors)
         if isinstance(similarity, dict):
@@ -68,27 +70,27 @@ class NeighborVotes(keras.layers.Layer):
         self.num_neighbors, self.share = int(num_neighbors), share
         self.supports_jit = False
         texts = self.similarity.num_labels
-        self.splits, self.labels = (
-            self.add_weight(
-                name=name,
-                shape=(size,),
-                initializer="zeros",
-                dtype="int64",
-                trainable=False,
-            )
-            for name, size in (("splits", texts + 1), ("labels", num_pairs))
-        )
+        self.splits = add_weight(self, "splits", (texts + 1,), "int64")
+        self.labels = add_weight(self, "labels", (num_pairs,), "int64")
         self.built = True
 
     def call(
-        self, ids: tf.Tensor, values: tf.Tensor, probabilities: tf.Tensor
+        self,
+        ids: tf.Tensor,
+        values: tf.Tensor,
+        probabilities: tf.Tensor,
+        compiled: bool = False,
     ) -> tf.Tensor:
-        votes = self.votes(ids, values)
+        votes = self.votes(ids, values, compiled)
+        probabilities = tf.cast(probabilities, tf.float32)
         return (1 - self.share) * probabilities + self.share * votes
 
-    def votes(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    def votes(
+        self, ids: tf.Tensor, values: tf.Tensor, compiled: bool = False
+    ) -> tf.Tensor:
         """float32 `[batch, num_labels]`."""
-        texts, weights = self.nearest(self.similarity(ids, values))
+        cosines = self.similarity(ids, values, compiled=compiled)
+        texts, weights = self.nearest(cosines)
         size, count = tf.unstack(tf.shape(texts, tf.int64))
         texts, weights = tf.reshape(texts, [-1]), tf.reshape(weights, [-1])
         splits = tf.convert_to_tensor(self.splits)
@@ -140,16 +142,8 @@ def build_neighbor_votes(
     data: LabeledRows,
     num_neighbors: int = NEIGHBORS,
     share: float = SHARES[1],
-    name: str | None = None,
 ) -> NeighborVotes:
-    """A `NeighborVotes` of texts and their labels.
-
-    Args:
-        data: `LabeledRows`, of the texts.
-        num_neighbors: int.
-        share: float, of the votes in the output.
-        name: of the layer.
-    """
+    """A `NeighborVotes` of texts and their labels."""
     rows, labels, num_features, num_labels = data
     rows = rows.heaviest(_TERMS)
     owner = rows.row_ids()
@@ -162,7 +156,7 @@ def build_neighbor_votes(
     )
     layer = NeighborVotes(
         from_weights(directions, len(rows), name="similarity"), num_labels,
-        len(labels.ids), num_neighbors, share, name=name,
+        len(labels.ids), num_neighbors, share, name="neighbors",
     )  # fmt: skip
     layer.splits.assign(labels.splits)
     layer.labels.assign(labels.ids)

@@ -1,5 +1,6 @@
 """Files of texts and tags: JSON lines, CSV, Parquet, and the XC format."""
 
+import itertools
 import os
 import warnings
 from collections.abc import Iterator
@@ -126,33 +127,33 @@ class TextFile:
         self._is_checked = False
 
     def __iter__(self) -> Iterator[Batch]:
-        path, row = self.path, dict[str, Any]()
-        has_tags, first_tags = self.tags is None, []
-        texts, names = {column: list[str]() for column in self.columns}, []
-        rows = _rows(path, self.columns, self.tags, self.encoding)
-        for number, (place, row) in enumerate(rows, 1):
-            for column in self.columns:
-                texts[column].append(_text(path, place, row, column))
+        rows = _rows(self.path, self.columns, self.tags, self.encoding)
+        row, has_tags, fields = dict[str, Any](), self.tags is None, list[Any]()
+        while batch := list(itertools.islice(rows, self.batch_size)):
+            row = batch[-1][1]
+            texts = {
+                column: [_text(self.path, at, x, column) for at, x in batch]
+                for column in self.columns
+            }
+            names = None
             if self.tags is not None:
-                names.append(
-                    _names(path, place, row, self.tags, self.separator)
-                )
-                has_tags = has_tags or self.tags in row
-                if number <= _CHECKED_ROWS:
-                    first_tags.append(row.get(self.tags))
-                if number == _CHECKED_ROWS:
-                    self._check_separator(first_tags)
-            if number % self.batch_size == 0:
-                yield texts, None if self.tags is None else names
-                texts, names = {column: [] for column in self.columns}, []
+                names = [
+                    _names(self.path, at, x, self.tags, self.separator)
+                    for at, x in batch
+                ]
+                has_tags = has_tags or any(self.tags in x for _, x in batch)
+                if len(fields) < _CHECKED_ROWS:
+                    fields += [x.get(self.tags) for _, x in batch]
+            is_last = len(batch) < self.batch_size
+            if is_last or len(fields) >= _CHECKED_ROWS:
+                self._check_separator(fields[:_CHECKED_ROWS])
+            yield texts, names
         if row and not has_tags:
             raise ValueError(
-                f"{path}: no row has the column {self.tags!r} of the tags. "
-                f"Received: {sorted(row)}"
+                f"{self.path}: no row has the column {self.tags!r} of the "
+                f"tags. Received: {sorted(row)}"
             )
-        self._check_separator(first_tags)
-        if any(texts.values()):
-            yield texts, None if self.tags is None else names
+        self._check_separator(fields[:_CHECKED_ROWS])
 
     def _check_separator(self, fields):
         """Refuses a separator that no tags have, if many have another one.

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.types import Columns
-from tfxclass_text import columns as columns_lib
 from tfxclass_text import linear_tree
 from tfxclass_text import terms
 from tfxclass_text.fields import Field
@@ -35,39 +34,29 @@ _FEW_WORDS = 3
 
 
 class Recipe(NamedTuple):
-    """A way to train the linear classifiers.
-
-    Attributes:
-        fields: tuple of `Field`, what they read.
-        c: float, weight of the losses of a squared hinge.
-        loss: `"squared_hinge"` or `"logistic"`.
-        passes: int, over the texts.
-        groups: int, of the label tree; 1 without.
-        terms: int, the heaviest of a text, that are learned from, or None: all.
-    """
+    """A way to train the linear classifiers, and what they read."""
 
     fields: tuple[Field, ...]
+    #: Weight of the losses of a squared hinge.
     c: float
     loss: str
+    #: Over the texts.
     passes: int
+    #: Of the label tree; 1 without.
     groups: int
+    #: The heaviest of a text, that are learned from; None for all.
     terms: int | None
 
 
 class Preset(NamedTuple):
-    """What training may take.
-
-    Attributes:
-        passes: int, over the texts.
-        seconds: float, of CPU, up to which all labels see all texts.
-        values_of_c: floats, that are tried; the first is the default.
-        terms: int, the heaviest of a text, that are learned from where all
-            take longer than `seconds`; None for all of them.
-    """
+    """What training may take."""
 
     passes: int
+    #: Of CPU, up to which all labels see all texts.
     seconds: float
+    #: What is tried; the first is the default.
     values_of_c: tuple[float, ...]
+    #: Of a `Recipe` where all terms take longer than `seconds`.
     terms: int | None = None
 
 
@@ -95,14 +84,8 @@ def first(
 
     One of many labels gets the logistic loss, if there is time: it ranks the
     labels below the best one better. A label tree has the squared hinge: few
-    rows of its groups are without a label.
-
-    Args:
-        preset: `Preset`.
-        fields: list of `Field`.
-        num_entries: int, terms of all texts.
-        num_labels: int.
-        single_label: whether each text has one label.
+    rows of its groups are without a label. `num_entries` are the terms of all
+    texts.
     """
     seconds = linear_tree.seconds(num_entries, num_labels, preset.passes)
     is_slow = seconds > preset.seconds
@@ -121,17 +104,12 @@ def first(
 
 
 def loss_options(loss: str, c: float) -> dict[str, Any]:
-    """`loss` and `c` of `linear_tree.train_linear`.
-
-    Args:
-        loss: `"squared_hinge"` or `"logistic"`.
-        c: float, weight of the losses of a squared hinge.
-    """
+    """Options of `train_linear`; `c` is for a squared hinge."""
     return {"loss": loss, "c": c * LOGISTIC_C if loss == "logistic" else c}
 
 
 def candidates(
-    columns: Columns, quick: bool = False, num_texts: int | None = None
+    columns: Columns, num_texts: int, quick: bool = False
 ) -> list[list[Field]]:
     """Lists of `Field` to choose from.
 
@@ -142,13 +120,11 @@ def candidates(
     of short columns always have them.
 
     Args:
-        columns: of texts.
+        columns: of all texts, or of some.
+        num_texts: int, of all texts.
         quick: whether more runs of characters are left out, unless a column has
             few words.
-        num_texts: int, of all texts where `columns` are of some; by default the
-            texts of `columns`.
     """
-    num_texts = columns_lib.size(columns) if num_texts is None else num_texts
     short = [name for name, texts in columns.items() if _is_short(texts)]
     words = _word_fields(columns, short, num_texts)
     kinds = {name: _kind(texts) for name, texts in columns.items()}
@@ -194,9 +170,6 @@ def embedding_fields(columns: Columns) -> list[Field] | None:
 
     For short columns these are words and characters. An embedding of a pair of
     words that few texts have would tell little.
-
-    Args:
-        columns: of texts.
     """
     short = [name for name, texts in columns.items() if _is_short(texts)]
     if not short or any(_kind(x) == "unspaced" for x in columns.values()):

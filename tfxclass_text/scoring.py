@@ -1,4 +1,8 @@
-"""How good answers for held-out texts are, and what is fitted to them."""
+"""How good answers for held-out texts are, and what is fitted to them.
+
+Scores are float `[rows, labels]`, the higher the likelier. The truth is bool,
+of the same shape.
+"""
 
 import numpy as np
 
@@ -23,13 +27,7 @@ _STEPS, _RIDGE = 50, 1e-6
 def scores(
     answers: np.ndarray, truth: np.ndarray, single_label: bool
 ) -> np.ndarray:
-    """How good the answers of each judged row are; the higher the better.
-
-    Args:
-        answers: float `[rows, labels]`.
-        truth: bool `[rows, labels]`.
-        single_label: whether a row has one label.
-    """
+    """How good the answers of each judged row are; the higher the better."""
     measure = reciprocal_ranks if single_label else row_precisions
     return measure(answers, truth)
 
@@ -79,9 +77,7 @@ def clear_gain(after: np.ndarray, before: np.ndarray) -> float:
 def softmax_loss(logits: np.ndarray, truth: np.ndarray) -> float:
     """The mean negative log-likelihood of each row's likeliest label.
 
-    Args:
-        logits: float `[rows, labels]`.
-        truth: bool `[rows, labels]`; each row has a label.
+    Each row must have a label.
     """
     logits = logits - logits.max(axis=1, keepdims=True)
     own = np.where(truth, logits, -np.inf).max(axis=1)
@@ -89,11 +85,7 @@ def softmax_loss(logits: np.ndarray, truth: np.ndarray) -> float:
 
 
 def labeled_rows(truth: np.ndarray) -> np.ndarray:
-    """Rows that have a label, an int array, as many as it is quick to fit to.
-
-    Args:
-        truth: bool `[rows, labels]`.
-    """
+    """Rows that have a label, int `[n]`, as many as it is quick to fit to."""
     rows = np.flatnonzero(truth.any(axis=1))
     step = max(len(rows) // max(_MAX_FITTED // truth.shape[1], _MIN_ROWS), 1)
     return rows[::step]
@@ -102,10 +94,8 @@ def labeled_rows(truth: np.ndarray) -> np.ndarray:
 def fit_slope(margins: np.ndarray, truth: np.ndarray, default: float) -> float:
     """The factor of the margins whose softmax is likeliest.
 
-    Args:
-        margins: float `[rows, labels]`.
-        truth: bool `[rows, labels]`; rows without a label count for nothing.
-        default: float, where there are no other rows.
+    Rows without a label count for nothing. `default` is the answer where there
+    are no other rows.
     """
     rows = labeled_rows(truth)
     if not len(rows):
@@ -122,16 +112,8 @@ def fit_sigmoid(
     """A factor of each of the scores, and an intercept: the likeliest ones.
 
     It is fitted to the pairs of row and label that some ranking puts first. The
-    mass of labels far off would bend it.
-
-    Args:
-        scores: list of float `[rows, labels]`.
-        truth: bool `[rows, labels]`.
-        rankings: list of float `[rows, labels]`, the higher the likelier.
-
-    Returns:
-        float64 `[scores + 1]`. Where nothing can be learned, the first factor
-        is 1 and the others are 0.
+    mass of labels far off would bend it. Where nothing can be learned, the
+    first factor is 1 and the others are 0.
 
     References:
         Platt, Probabilistic Outputs for Support Vector Machines, 1999; its
@@ -165,14 +147,7 @@ def tag_thresholds(probabilities: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """Each label's least probability, for the greatest micro-F1 together.
 
     The thresholds of labels with few rows are near the one that is best for
-    all.
-
-    Args:
-        probabilities: float32 `[rows, labels]`, held out.
-        truth: bool `[rows, labels]`.
-
-    Returns:
-        float32 `[labels]`.
+    all. They are float32 `[labels]`.
     """
     rows, columns = np.nonzero(probabilities >= _MIN_ANSWER)
     pairs = Pairs(

@@ -1,13 +1,12 @@
 """What a tagger learns: a loop over recipes, and what is mixed in."""
 
 import dataclasses
+import itertools
 import warnings
-from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
 
-import keras
 import numpy as np
 
 from tfxclass.types import Columns
@@ -22,15 +21,14 @@ from tfxclass_text import tagger_model
 from tfxclass_text.columns import take
 from tfxclass_text.corpus import Corpus
 from tfxclass_text.fields import Field
-from tfxclass_text.fields import Vocabulary
-from tfxclass_text.neighbors import NeighborVotes
 from tfxclass_text.recipes import Preset
 from tfxclass_text.recipes import Recipe
 from tfxclass_text.sparse_linear import SparseLinear
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import SparseRows
-from tfxclass_text.tagger_model import MixedScores
+from tfxclass_text.tagger_model import Layers
 from tfxclass_text.term_table import TermTable
+from tfxclass_text.text_features import TextFeatures
 
 # Texts that are held out at most, their share, and scores of them: 80 MB.
 _MAX_HELD, _HELD_SHARE, _MAX_SCORES = 2000, 0.1, 20_000_000
@@ -53,46 +51,15 @@ _SCORE, _BUILD = 3e-7, 1.0
 GROUP_SHARE = 0.4
 
 
-class Added(NamedTuple):
-    """Scores that are mixed with the linear ones.
-
-    Attributes:
-        layer: what the scores come from: a `TextEmbedding`, or a `Dense` layer
-            behind the encoder.
-        mixed: `MixedScores`.
-        units: int, length of the embeddings.
-        passes: int, over the texts.
-    """
-
-    layer: keras.layers.Layer
-    mixed: MixedScores
-    units: int
-    passes: int
-
-
 class Learned(NamedTuple):
-    """What a tagger is made of.
+    """What a tagger is made of."""
 
-    Attributes:
-        fields: list of `Field`, the linear classifiers first.
-        vocabularies: list of `Vocabulary`, one a field.
-        data: `LabeledRows`, what the linear classifiers learned from.
-        linear: `SparseLinear`.
-        votes: `NeighborVotes`, or None.
-        embedded: `Added`, or None.
-        encoded: `Added`, or None.
-        thresholds: float32 `[tags]`, of `threshold="calibrated"`.
-        summary: dict of what was chosen.
-    """
-
-    fields: list[Field]
-    vocabularies: list[Vocabulary]
+    layers: Layers
+    #: What the linear classifiers learned from.
     data: LabeledRows
-    linear: SparseLinear
-    votes: NeighborVotes | None
-    embedded: Added | None
-    encoded: Added | None
+    #: float32 `[tags]`, of `threshold="calibrated"`.
     thresholds: np.ndarray
+    #: What was chosen.
     summary: dict[str, Any]
 
 
@@ -108,35 +75,33 @@ class _Trial(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """What all trials share.
-
-    Attributes:
-        tagger: `Tagger`.
-        corpus: `Corpus`.
-        labels: `SparseRows`, of all texts.
-        table: `TermTable` of all fields.
-        own_fields: list of `Field` that embeddings read; none where they read
-            what the classifiers read.
-        train: int array, the texts that trials learn from.
-        held: list of `SparseRows`, terms of held-out texts by field.
-        truth: bool `[held-out texts, labels]`.
-        texts: function without arguments: columns and labels of the texts that
-            are learned from, and of the held-out ones.
-    """
+    """What all trials share."""
 
     tagger: Any
     corpus: Corpus
     labels: SparseRows
     table: TermTable
+    #: What embeddings read; none where they read what the classifiers read.
     own_fields: list[Field]
+    #: Numbers of the texts that trials learn from.
     train: np.ndarray
-    held: list[SparseRows]
+    #: Terms of the held-out texts by field, and their labels. The columns are
+    #: there if an encoder reads them.
+    held: dict[Field, SparseRows]
+    held_labels: SparseRows
+    held_columns: Columns
+    #: bool `[held-out texts, labels]`.
     truth: np.ndarray
-    texts: Callable[[], Any]
+    #: Whether nothing is mixed in.
+    linear_only: bool
 
     @property
     def preset(self) -> Preset:
         return recipes.PRESETS[self.tagger.effort]
+
+    @property
+    def has_embeddings(self) -> bool:
+        return not self.linear_only and _wants_embeddings(self.tagger)
 
     @property
     def num_labels(self) -> int:
@@ -158,7 +123,7 @@ class _Task:
 
     def linear_data(self, recipe: Recipe) -> LabeledRows:
         """What classifiers learn from; ids of embeddings' own terms follow."""
-        rows = self.table.join(list(recipe.fields))
+        rows = self.table.join(recipe.fields)
         if recipe.terms is not None:
             rows = rows.heaviest(recipe.terms)
         size = self.table.size_of(self.fields_of(recipe))
@@ -166,16 +131,17 @@ class _Task:
 
     def embedding_data(self, recipe: Recipe) -> tuple[LabeledRows, int]:
         """What embeddings learn from, and the id of their first term."""
-        fields = self.own_fields or list(recipe.fields)
-        rows = self.table.join(fields)
-        size = max(self.table.size_of(fields), 1)
-        data = LabeledRows(rows, self.labels, size, self.num_labels)
-        is_own = bool(self.own_fields)
-        return data, is_own * self.table.size_of(list(recipe.fields))
+        fields, first = recipe.fields, 0
+        if self.own_fields:
+            first = self.table.size_of(fields)
+            fields = tuple(self.own_fields)
+        rows, size = self.table.join(fields), self.table.size_of(fields)
+        data = LabeledRows(rows, self.labels, max(size, 1), self.num_labels)
+        return data, first
 
     def held_rows(self, recipe: Recipe) -> SparseRows:
         """All terms of the held-out texts."""
-        return self.table.join_held(self.fields_of(recipe), self.held)
+        return self.table.join(self.fields_of(recipe), self.held)
 
 
 def learn(
@@ -187,18 +153,13 @@ def learn(
     """Learns from the texts of a corpus.
 
     Each recipe is tried on the same held-out texts. It takes the place of the
-    best one so far if they gain by it.
-
-    Args:
-        tagger: `Tagger`, whose arguments are read.
-        corpus: `Corpus`.
-        held: columns and labels of held-out texts; by default these are some of
-            the corpus.
-        linear_only: whether nothing is mixed in.
+    best one so far if they gain by it. `held` are columns and labels of
+    held-out texts; by default these are some of the corpus. With `linear_only`,
+    nothing is mixed in.
     """
     tagger.say(f"reading {corpus.size:,} texts with {len(tagger.tags):,} tags")
     sets, own_fields = _fields(tagger, corpus, linear_only)
-    task = _task(tagger, corpus, held, [*sets, own_fields], own_fields)
+    task = _task(tagger, corpus, held, sets, own_fields, linear_only)
     first = recipes.first(
         task.preset, sets[0], task.table.num_entries(sets[0]), task.num_labels,
         task.single_label,
@@ -209,38 +170,46 @@ def learn(
         task = dataclasses.replace(task, own_fields=[])
     is_few = not len(task.truth)
     changes = [] if is_few else _changes(task, first, sets)
-    _say_cost(task, first, is_few, 1 + len(changes), linear_only)
+    _say_cost(task, first, is_few, 1 + len(changes))
     if is_few:
-        _check_unjudged(tagger, corpus.size)
-        tagger.say("too few texts to hold some out for a test")
-        linear = _linear(task, first)
-        votes = None
-        if tagger.neighbors and not linear_only:
-            data = task.linear_data(first)
-            votes = neighbors.build_neighbor_votes(data, tagger.neighbors)
-        return _learned(task, first, linear, votes, None, None, None, [])
-    report: list[Any] = []
-    best = _try(task, first, report)
+        return _unjudged(task, first)
+    tried: list[Any] = []
+    best = _try(task, first, tried)
     for change in changes:
-        trial = _try(task, best.recipe._replace(**change), report)
+        trial = _try(task, best.recipe._replace(**change), tried)
         if scoring.clear_gain(trial.scores, best.scores) >= scoring.MIN_GAIN:
             best = trial
     _warn_of_unknown(task.held_rows(best.recipe))
     best = _calibrated(task, best)
-    answers, votes, embedded = best.answers, None, None
-    if not linear_only:
-        answers, votes = _votes(task, best, answers, report)
-        answers, embedded = _embeddings(task, best, answers, report)
-    answers, encoded = _encoder(task, answers, report)
+    answers, mixed = best.answers, dict[str, Any]()
+    answers = _votes(task, best, answers, tried, mixed)
+    answers = _embeddings(task, best, answers, tried, mixed)
+    answers = _encoder(task, answers, tried, mixed)
     _say_result(task, answers)
     linear = best.linear
     if not task.is_final:
         tagger.detail(f"training {len(tagger.tags)} tags on all texts")
         linear = _linear(task, best.recipe)
         _set_slope(linear, float(best.linear.slope), best.linear.intercept)
-    return _learned(
-        task, best.recipe, linear, votes, embedded, encoded, answers, report
-    )
+    return _learned(task, best.recipe, linear, mixed, answers, tried)
+
+
+def _unjudged(task, recipe):
+    """What is learned from too few texts to hold some out."""
+    tagger, size = task.tagger, task.corpus.size
+    for name in ("encoder", "embedding_dim"):
+        if getattr(tagger, name):
+            raise ValueError(
+                f"`{name}` needs texts that it is judged by: "
+                f"`validation_data`, or {10 * _MIN_HELD} texts. "
+                f"Received: {size} texts"
+            )
+    tagger.say("too few texts to hold some out for a test")
+    linear, mixed = _linear(task, recipe), {}
+    if tagger.neighbors and not task.linear_only:
+        data = task.linear_data(recipe)
+        mixed["votes"] = neighbors.build_neighbor_votes(data, tagger.neighbors)
+    return _learned(task, recipe, linear, mixed, None, [])
 
 
 def _fields(tagger, corpus, linear_only):
@@ -249,7 +218,7 @@ def _fields(tagger, corpus, linear_only):
     if tagger.fields is not None:
         return [list(tagger.fields)], []
     # Embeddings know the characters of short columns.
-    sets = recipes.candidates(corpus.sample, has_embeddings, corpus.size)
+    sets = recipes.candidates(corpus.sample, corpus.size, has_embeddings)
     own = recipes.embedding_fields(corpus.sample) if has_embeddings else None
     return sets, own or []
 
@@ -259,40 +228,33 @@ def _wants_embeddings(tagger):
     return tagger.effort != "fast" if given is None else bool(given)
 
 
-def _task(tagger, corpus, held, read, own_fields):
-    every = list(dict.fromkeys(field for part in read for field in part))
+def _task(tagger, corpus, given, sets, own_fields, linear_only):
+    read = itertools.chain(*sets, own_fields)
+    every = list(dict.fromkeys(read))
     table, labels = TermTable(every, corpus), corpus.labels()
     size, num_labels = corpus.size, len(tagger.tags)
     most = min(_MAX_HELD, max(_MAX_SCORES // num_labels, _MIN_HELD))
-    if held is not None:
+    if given is not None:
         # As many as can be scored, as far apart as can be.
-        count = min(len(held[1]), most)
-        some = np.linspace(0, len(held[1]) - 1, count).astype(np.int64)
-        columns, held_labels = take(held[0], some), held[1].take(some)
-        return _Task(
-            tagger, corpus, labels, table, own_fields, np.arange(size),
-            table.read(columns), _truth(held_labels, num_labels),
-            lambda: ((corpus.columns(), labels), held),
-        )  # fmt: skip
-    order = np.random.default_rng(tagger.seed).permutation(size)
-    count = min(int(size * _HELD_SHARE), most)
-    count = 0 if count < _MIN_HELD else count
-    train, some = np.sort(order[count:]), np.sort(order[:count])
-
-    def texts():
-        columns = corpus.columns()
-        return [(take(columns, x), labels.take(x)) for x in (train, some)]
-
+        count = min(len(given[1]), most)
+        some = np.linspace(0, len(given[1]) - 1, count).astype(np.int64)
+        columns, held_labels = take(given[0], some), given[1].take(some)
+        train, held = np.arange(size), table.read(columns)
+    else:
+        order = np.random.default_rng(tagger.seed).permutation(size)
+        count = min(int(size * _HELD_SHARE), most)
+        count = 0 if count < _MIN_HELD else count
+        train, some = np.sort(order[count:]), np.sort(order[:count])
+        held_labels, held = labels.take(some), table.take(some)
+        columns = {}
+        if tagger.encoder is not None:
+            columns = take(corpus.columns(), some)
+    truth = np.zeros((count, num_labels), bool)
+    truth[held_labels.row_ids(), held_labels.ids] = True
     return _Task(
-        tagger, corpus, labels, table, own_fields, train, table.take(some),
-        _truth(labels.take(some), num_labels), texts,
+        tagger, corpus, labels, table, own_fields, train, held, held_labels,
+        columns, truth, linear_only,
     )  # fmt: skip
-
-
-def _truth(labels, num_labels):
-    truth = np.zeros((len(labels), num_labels), bool)
-    truth[labels.row_ids(), labels.ids] = True
-    return truth
 
 
 def _changes(task, first, sets):
@@ -309,12 +271,9 @@ def _changes(task, first, sets):
 
 
 def _linear(task, recipe, among=None):
-    """A trained `SparseLinear`, with the slope where nothing is known.
+    """A `SparseLinear` that learned from all texts, or from `among`.
 
-    Args:
-        task: `_Task`.
-        recipe: `Recipe`.
-        among: int array, the texts that are learned from; by default all.
+    It has the slope where nothing is known.
     """
     tagger, data = task.tagger, task.linear_data(recipe)
     weights, group_of = linear_tree.train_linear(
@@ -337,13 +296,13 @@ def _set_slope(layer, slope, intercept):
     layer.group_slope = GROUP_SHARE * slope
 
 
-def _try(task, recipe, report):
+def _try(task, recipe, tried):
     linear = _linear(task, recipe, task.train)
     margins, answers = _of_linear(linear, task.held_rows(recipe))
     scores = scoring.scores(answers, task.truth, task.single_label)
     shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in recipe.fields)
     score = round(float(scores.mean()) if len(scores) else 0.0, 4)
-    report.append((shown, recipe.c, recipe.passes, score))
+    tried.append((shown, recipe.c, recipe.passes, score))
     task.tagger.detail(
         f"tried {shown}, C {recipe.c}, {recipe.passes} passes: {score:.4f}"
     )
@@ -381,41 +340,39 @@ def _calibrated(task, trial):
     return trial._replace(answers=answers)
 
 
-def _votes(task, trial, answers, report):
-    """The answers with votes of nearest texts, and the layer, if they help."""
+# Each of the next three returns the answers with its scores mixed in, and adds
+# its layers to `mixed`, if held-out texts gain by it.
+def _votes(task, trial, answers, tried, mixed):
     wanted, data = task.tagger.neighbors, task.linear_data(trial.recipe)
     is_tried = wanted is None and task.tagger.effort != "fast"
     count = neighbors.NEIGHBORS if is_tried else wanted
-    if not count:
-        return answers, None
+    if not count or task.linear_only:
+        return answers
     layer = neighbors.build_neighbor_votes(data.take(task.train), count)
     votes = np.concatenate(
         [layer.votes(*x.padded()) for x in _parts(task.held_rows(trial.recipe))]
     )
     mixes = [(1 - x) * answers + x * votes for x in neighbors.SHARES]
-    best = max(
-        range(len(mixes)),
-        key=lambda i: scoring.scores(
-            mixes[i], task.truth, task.single_label
-        ).mean(),
+    means = [
+        scoring.scores(x, task.truth, task.single_label).mean() for x in mixes
+    ]
+    best = int(np.argmax(means))
+    if not _gains(task, answers, mixes[best], "neighbors", wanted, tried):
+        return answers
+    mixed["votes"] = neighbors.build_neighbor_votes(
+        data, count, neighbors.SHARES[best]
     )
-    if not _gains(task, answers, mixes[best], "neighbors", wanted, report):
-        return answers, None
-    share = neighbors.SHARES[best]
-    return mixes[best], neighbors.build_neighbor_votes(
-        data, count, share, "neighbors"
-    )
+    return mixes[best]
 
 
-def _embeddings(task, trial, answers, report):
-    """The answers with embeddings, and an `Added`, where these help."""
+def _embeddings(task, trial, answers, tried, mixed):
     tagger = task.tagger
-    if not _wants_embeddings(tagger):
-        return answers, None
+    if not task.has_embeddings:
+        return answers
     data, first = task.embedding_data(trial.recipe)
     units, passes, *_ = embeddings.plan(data, tagger.embedding_dim)
     if not units:
-        return answers, None
+        return answers
 
     def train(among):
         return embeddings.train(
@@ -426,68 +383,69 @@ def _embeddings(task, trial, answers, report):
     logits = np.concatenate(
         [layer(*x.padded()) for x in _parts(task.held_rows(trial.recipe))]
     )
-    found, mixed = _mixed(
-        task, answers, logits, "embeddings", tagger.embedding_dim, report
-    )
-    if mixed is None:
-        return answers, None
+    mix, after = _mix(task, answers, logits, tagger_model.EMBEDDED)
+    wanted = tagger.embedding_dim
+    if not _gains(task, answers, after, "embeddings", wanted, tried):
+        return answers
     if not task.is_final:
         layer = train(None)
-    return found, Added(layer, mixed, units, passes)
+    mixed.update(embedding=layer, mixed_embedding=mix, embedding_passes=passes)
+    return after
 
 
-def _encoder(task, answers, report):
-    """The answers with the encoder, and an `Added`, where it helps."""
-    tagger = task.tagger
-    if tagger.encoder is None:
-        return answers, None
-    learned, held = task.texts()
+def _encoder(task, answers, tried, mixed):
+    encoder, tagger = task.tagger.encoder, task.tagger
+    if encoder is None:
+        return answers
+    learned = take(task.corpus.columns(), task.train)
+    held = task.held_columns, task.held_labels
     layer, passes = encoder_lib.train(
-        tagger.encoder, tagger.learning_rate, learned, held, task.num_labels,
+        encoder, tagger.learning_rate,
+        (learned, task.labels.take(task.train)), held, task.num_labels,
         task.single_label, tagger.seed, tagger.detail,
     )  # fmt: skip
-    logits = encoder_lib.logits_of(tagger.encoder, layer, held[0])
-    found, mixed = _mixed(task, answers, logits, "encoder", None, report)
-    if mixed is None:
-        return answers, None
-    return found, Added(layer, mixed, 0, passes)
-
-
-_LAYERS = {
-    "embeddings": tagger_model.EMBEDDED,
-    "encoder": tagger_model.ENCODED,
-}
-
-
-def _mixed(task, before, logits, name, wanted, report):
-    """Answers with the logits and a `MixedScores`, None without a gain."""
-    mixed = tagger_model.build_mixed_scores(
-        before, logits, task.truth, task.single_label, _LAYERS[name]
+    logits = encoder_lib.logits_of(encoder, layer, held)
+    mix, after = _mix(task, answers, logits, tagger_model.ENCODED)
+    if not _gains(task, answers, after, "encoder", None, tried):
+        return answers
+    mixed.update(
+        encoder=lambda columns: layer(encoder_lib.features(encoder, columns)),
+        mixed_encoder=mix,
+        encoder_passes=passes,
     )
-    after = mixed(before, logits).numpy()
-    if _gains(task, before, after, name, wanted, report):
-        return after, mixed
-    return before, None
+    return after
 
 
-def _gains(task, before, after, name, wanted, report):
+def _mix(task, answers, logits, name):
+    """A `MixedScores` of answers and logits, and what it gives."""
+    activation = "softmax" if task.single_label else "sigmoid"
+    layer = tagger_model.MixedScores(activation, name=name)
+    layer.factors.assign(
+        tagger_model.fit_factors(answers, logits, task.truth, task.single_label)
+    )
+    return layer, layer(answers, logits).numpy()
+
+
+def _gains(task, before, after, name, wanted, tried):
     """Whether held-out texts gain enough, or it is wanted anyway."""
     scores = [
         scoring.scores(x, task.truth, task.single_label)
         for x in (after, before)
     ]
-    report.append((name, round(float(scores[0].mean()), 4)))
+    tried.append((name, round(float(scores[0].mean()), 4)))
     task.tagger.detail(
         f"{name}: {scores[1].mean():.4f} to {scores[0].mean():.4f}"
     )
     return bool(wanted) or scoring.clear_gain(*scores) >= scoring.MIN_GAIN
 
 
-def _learned(
-    task, recipe, linear, votes, embedded, encoded, answers, report
-):  # fmt: skip
+def _learned(task, recipe, linear, mixed, answers, tried):
+    passes = [
+        mixed.pop(f"{name}_passes", 0) for name in ("embedding", "encoder")
+    ]
+    votes, embedding = mixed.get("votes"), mixed.get("embedding")
     fields = list(recipe.fields)
-    if embedded is not None:
+    if embedding is not None:
         fields = task.fields_of(recipe)
     threshold, thresholds = 0.5, np.full(task.num_labels, 0.5, np.float32)
     if answers is not None:
@@ -499,22 +457,24 @@ def _learned(
         "passes": recipe.passes,
         "neighbors": votes.num_neighbors if votes else 0,
         "vote_share": round(votes.share, 3) if votes else 0.0,
-        "embedding_dim": embedded.units if embedded else 0,
-        "embedding_passes": embedded.passes if embedded else 0,
-        "encoder_passes": encoded.passes if encoded else 0,
+        "embedding_dim": embedding.units if embedding else 0,
+        "embedding_passes": passes[0],
+        "encoder_passes": passes[1],
         "groups": recipe.groups,
         "threshold": threshold,
-        "tried": report,
+        "tried": tried,
         "one_tag_a_text": task.single_label,
         "weights": sparse_linear.num_weights(linear),
     }
-    return Learned(
-        fields, task.table.vocabularies_of(fields), task.linear_data(recipe),
-        linear, votes, embedded, encoded, thresholds, summary,
-    )  # fmt: skip
+    vocabularies = [task.table.vocabularies[field] for field in fields]
+    features = TextFeatures.from_vocabularies(
+        fields, vocabularies, name="text_features"
+    )
+    layers = tagger_model.Layers(features, linear, **mixed)
+    return Learned(layers, task.linear_data(recipe), thresholds, summary)
 
 
-def _say_cost(task, recipe, is_few, num_trials, linear_only):
+def _say_cost(task, recipe, is_few, num_trials):
     """Tells what all phases take, before the first of them."""
     seconds, gigabytes = linear_tree.cost(
         task.linear_data(recipe), recipe.groups, recipe.passes, recipe.loss
@@ -524,7 +484,7 @@ def _say_cost(task, recipe, is_few, num_trials, linear_only):
         trainings = num_trials + (not task.is_final)
         scored = task.truth.size * (num_trials + 1)
     seconds = _BUILD + trainings * seconds + _SCORE * scored
-    if not (is_few or linear_only) and _wants_embeddings(task.tagger):
+    if task.has_embeddings and not is_few:
         texts, _ = task.embedding_data(recipe)
         plan = embeddings.plan(texts, task.tagger.embedding_dim)
         seconds += (1 if task.is_final else 2) * plan.seconds
@@ -543,17 +503,6 @@ def _say_result(task, answers):
     task.tagger.say(
         f"the best tag is right in {share:.0%} of {len(best):,} held-out texts"
     )
-
-
-def _check_unjudged(tagger, size):
-    """Raises ValueError for what only held-out texts can weigh."""
-    for name in ("encoder", "embedding_dim"):
-        if getattr(tagger, name):
-            raise ValueError(
-                f"`{name}` needs texts that it is judged by: "
-                f"`validation_data`, or {10 * _MIN_HELD} texts. "
-                f"Received: {size} texts"
-            )
 
 
 def _warn_of_unknown(held):

@@ -27,18 +27,14 @@ _MIN_UNLIKE, _MIN_UNLIKE_SHARE = 0.01, 0.5
 
 
 class Finding(NamedTuple):
-    """Another separator, and what shows it.
-
-    Attributes:
-        separator: str.
-        example: str, a tag that has it.
-        fields: int, how many have it.
-        is_mixed: bool, whether other fields have the given separator.
-    """
+    """Another separator, and what shows it."""
 
     separator: str
+    #: A tag that has it.
     example: str
+    #: How many have it.
     fields: int
+    #: Whether other fields have the given separator.
     is_mixed: bool
 
 
@@ -52,11 +48,8 @@ def other_separator(fields: Sequence[str], separator: str) -> Finding | None:
     tags of other fields. A comma without a space is not of a name, either.
 
     Args:
-        fields: str, the tags of some rows.
-        separator: str, the separator that was given.
-
-    Returns:
-        A `Finding`, or None if no other separator is likely.
+        fields: the tags of some rows.
+        separator: the separator that was given.
     """
     if not separator:
         return None
@@ -75,12 +68,7 @@ def other_separator(fields: Sequence[str], separator: str) -> Finding | None:
 
 
 def of_known_tags(unknown: Sequence[str], known: set[str]) -> str | None:
-    """The separator at which most unknown tags fall into known ones, or None.
-
-    Args:
-        unknown: str, tags of a file that a tagger does not know.
-        known: the tagger's tags.
-    """
+    """The separator at which most unknown tags are known ones, or None."""
     for other in _SEPARATORS:
         joined = [
             other in tag and known.issuperset(_parts(tag, other))

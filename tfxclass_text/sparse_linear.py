@@ -16,7 +16,7 @@ from tfxclass.types import Shape
 from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import sparse_scores
-from tfxclass_text.text_features import is_compiled
+from tfxclass_text.text_features import add_weight
 
 # An entry of a list costs as much as 40 columns of a dense row (measured), so
 # longer lists are dense rows, the longest first, while these take little.
@@ -32,10 +32,8 @@ class SparseLinear(keras.layers.Layer):
     """One-vs-rest scores of sparse features by sparse weights.
 
     Weights are kept by feature, so that a row reads only the weights of its own
-    features. Features with many weights are dense rows, the others lists. The
-    layer has stock ops alone, except within `text_features.compiled`, where
-    `Tagger` calls it. It is trained by `tfxclass.text.train_linear`, not by
-    gradients.
+    features. Features with many weights are dense rows, the others lists. It is
+    trained by `tfxclass.text.train_linear`, not by gradients.
 
     Args:
         num_features: int, ids are below it.
@@ -56,6 +54,9 @@ class SparseLinear(keras.layers.Layer):
     Call arguments:
         ids: int64 `[batch, n]`.
         values: float32 `[batch, n]`; where they are 0 there is no feature.
+        compiled: bool, whether a compiled op may compute the scores: quicker,
+            and equal but for rounding. By default stock ops do, as exports
+            need.
 
     Output shape:
         `[batch, num_labels]`.
@@ -90,52 +91,39 @@ class SparseLinear(keras.layers.Layer):
         self.group_slope = float(group_slope)
         self.supports_jit = False
         width = self.width = self.num_labels + self.num_groups
-        self.places = self._weight("places", (self.num_features,), "int32")
-        self.dense = self._weight(
-            "dense", (max(self.num_dense, 1), width), initial=initial
-        )
-        self.splits = self._weight(
-            "splits", (self.num_features + 1,), "int64", initial
-        )
-        self.columns = self._weight(
-            "columns", (self.num_entries,), "int32", initial
-        )
-        self.entries = self._weight(
-            "entries", (self.num_entries,), initial=initial
-        )
-        self.biases = self._weight("biases", (width,))
+        entries = (self.num_entries,)
+
+        def add(name, shape, dtype="float32", initializer="zeros"):
+            if name in initial:
+                # Given away, so that it is freed as soon as it is copied.
+                given = tf.convert_to_tensor(initial.pop(name), dtype)
+                return add_weight(
+                    self, name, shape, dtype, lambda *_, **__: given
+                )
+            return add_weight(self, name, shape, dtype, initializer)
+
+        self.places = add("places", (self.num_features,), "int32")
+        self.dense = add("dense", (max(self.num_dense, 1), width))
+        self.splits = add("splits", (self.num_features + 1,), "int64")
+        self.columns = add("columns", entries, "int32")
+        self.entries = add("entries", entries)
+        self.biases = add("biases", (width,))
         self.groups: Any = None
         if self.num_groups:
-            self.groups = self._weight("groups", (self.num_labels,), "int32")
+            self.groups = add("groups", (self.num_labels,), "int32")
         # Probability is sigmoid(slope * margin + intercept), or the softmax.
-        self.slope = self._weight("slope", (), one=True)
-        self.intercept = self._weight("intercept", ())
+        self.slope = add("slope", (), initializer="ones")
+        self.intercept = add("intercept", ())
         self.built = True
 
-    def _weight(self, name, shape, dtype="float32", initial=(), one=False):
-        initializer = "ones" if one else "zeros"
-        if name in initial:
-            # Given away, so that it is freed as soon as it is copied.
-            given = tf.convert_to_tensor(initial.pop(name), dtype)
-
-            def initializer(shape, dtype=None):
-                return given
-
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=initializer,
-            dtype=dtype,
-            autocast=False,
-            trainable=False,
-        )
-
-    def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    def call(
+        self, ids: tf.Tensor, values: tf.Tensor, compiled: bool = False
+    ) -> tf.Tensor:
         ids = tf.cast(ids, tf.int64)
         values = tf.cast(values, tf.float32)
         _check_features(ids, values)
-        if is_compiled() and self._has_op():
-            return self.of_op(ids, values)
+        if compiled and self._has_op():
+            return self._of_op(ids, values)
         return self.activated(self.margins(ids, values))
 
     def _has_op(self):
@@ -143,8 +131,7 @@ class SparseLinear(keras.layers.Layer):
         on_gpu = placement.on_gpu(placement.device_of(self.entries))
         return library.has_op("sparse_scores") and not on_gpu
 
-    def of_op(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-        """What `call` gives, but for rounding, by the compiled op."""
+    def _of_op(self, ids, values):
         names = ScoreWeights._fields
         weights = ScoreWeights(*(getattr(self, name).value for name in names))
         return sparse_scores(
@@ -185,30 +172,21 @@ class SparseLinear(keras.layers.Layer):
         ids = tf.gather_nd(ids, where)
         places = tf.gather(self.places.value, ids)
         is_dense = places >= 0
-        result = self._of_dense(
-            tf.boolean_mask(rows, is_dense),
-            tf.cast(tf.boolean_mask(places, is_dense), tf.int64),
+        at = tf.stack([rows, tf.cast(places, tf.int64)], axis=1)
+        # TensorFlow's sparse product divides by the number of rows.
+        of_dense = sparse_product(
+            tf.boolean_mask(at, is_dense),
             tf.boolean_mask(values, is_dense),
-            size,
+            tf.maximum(size, 1),
+            tf.convert_to_tensor(self.dense),
         )
-        result += self._of_lists(
+        of_lists = self._of_lists(
             tf.boolean_mask(rows, ~is_dense),
             tf.boolean_mask(ids, ~is_dense),
             tf.boolean_mask(values, ~is_dense),
             size,
         )
-        return result + self.biases.value
-
-    def _of_dense(self, rows, places, values, size):
-        matrix = tf.convert_to_tensor(self.dense)
-        # TensorFlow's sparse product divides by the number of rows.
-        product = sparse_product(
-            tf.stack([rows, places], axis=1),
-            values,
-            tf.maximum(size, 1),
-            matrix,
-        )
-        return product[:size]
+        return of_dense[:size] + of_lists + self.biases.value
 
     def _of_lists(self, rows, ids, values, size):
         splits = tf.convert_to_tensor(self.splits)
@@ -270,36 +248,29 @@ def from_weights(
 ) -> SparseLinear:
     """A `SparseLinear` that holds trained weights.
 
-    Args:
-        weights: `tfxclass_text.linear_ops.SparseWeights` of arrays; columns are
-            labels, then groups.
-        num_labels: int.
-        activation: of the layer.
-        groups: int array `[num_labels]`, the group of each label, or None.
-        name: of the layer.
-        group_slope: float, of the layer.
+    Their columns are labels, then groups. `groups` is int `[num_labels]`, the
+    group of each label, or None.
     """
-    splits, columns, values, biases = (np.asarray(x) for x in weights)
-    width, lengths = len(biases), np.diff(splits)
+    weights = SparseWeights(*map(np.asarray, weights))
+    rows, biases = weights.rows, weights.biases
+    width, lengths = len(biases), np.diff(rows.splits)
     is_dense = _choose_dense(lengths, width)
     places = np.full(len(lengths), -1, np.int32)
     places[is_dense] = np.arange(is_dense.sum())
     dense = np.zeros((max(is_dense.sum(), 1), width), np.float32)
     for row, feature in zip(dense, np.flatnonzero(is_dense)):
-        own = slice(splits[feature], splits[feature + 1])
-        row[columns[own]] = values[own]
+        own = slice(*rows.splits[[feature, feature + 1]])
+        row[rows.ids[own]] = rows.values[own]
     if is_dense.any():
-        in_lists = np.repeat(~is_dense, lengths)
-        columns, values = columns[in_lists], values[in_lists]
-    kept = np.concatenate([[0], np.cumsum(np.where(is_dense, 0, lengths))])
+        rows = rows.where(np.repeat(~is_dense, lengths))
     initial = {
         "dense": dense,
-        "splits": kept,
-        "columns": np.ascontiguousarray(columns),
-        "entries": np.ascontiguousarray(values),
+        "splits": rows.splits,
+        "columns": np.ascontiguousarray(rows.ids),
+        "entries": np.ascontiguousarray(rows.values),
     }
-    num_entries = int(kept[-1])
-    del dense, columns, values, weights
+    num_entries = len(rows.ids)
+    del dense, rows, weights
     layer = SparseLinear(
         len(lengths),
         num_labels,

@@ -46,15 +46,14 @@ class SparseRows(NamedTuple):
         return SparseRows(splits, self.ids[places], self.values[places])
 
     def renumbered(self, place: np.ndarray) -> "SparseRows":
-        """Entries by `place[id]`; those whose place is below 0 are left out.
+        """Entries by `place[id]`; those whose place is below 0 are left out."""
+        found = self.where(place[self.ids] >= 0)
+        return found.with_ids(place[found.ids])
 
-        Args:
-            place: int `[ids]`.
-        """
-        ids = place[self.ids]
-        kept = ids >= 0
-        ends = np.concatenate([[0], np.cumsum(kept)])[self.splits]
-        return SparseRows(ends, ids[kept], self.values[kept])
+    def where(self, kept: np.ndarray) -> "SparseRows":
+        """The entries where `kept`, bool `[entries]`, is true."""
+        splits = np.concatenate([[0], np.cumsum(kept)])[self.splits]
+        return SparseRows(splits, self.ids[kept], self.values[kept])
 
     def heaviest(self, most: int) -> "SparseRows":
         """The `most` entries of each row that are furthest from 0."""
@@ -73,8 +72,7 @@ class SparseRows(NamedTuple):
             chosen = np.zeros(inside.shape, bool)
             np.put_along_axis(chosen, best, True, axis=1)
             kept[at] = chosen[inside]
-        splits = np.concatenate([[0], np.cumsum(kept)])[self.splits]
-        return SparseRows(splits, self.ids[kept], self.values[kept])
+        return self.where(kept)
 
     def padded(self) -> tuple[np.ndarray, np.ndarray]:
         """`(ids, values)` `[rows, longest]`, padded with id 0, value 0."""
@@ -88,17 +86,11 @@ class SparseRows(NamedTuple):
 
 
 class LabeledRows(NamedTuple):
-    """What classifiers are trained on.
+    """What classifiers are trained on."""
 
-    Attributes:
-        rows: `SparseRows`, the features of each row.
-        labels: `SparseRows`, ids of the labels of each row; their values do
-            not count.
-        num_features: int.
-        num_labels: int.
-    """
-
+    #: The features of each row.
     rows: SparseRows
+    #: The labels of each row; the values do not count.
     labels: SparseRows
     num_features: int
     num_labels: int
@@ -130,9 +122,7 @@ def side_by_side(
 ) -> SparseRows:
     """Rows with the entries of all parts; ids of a part follow the last's.
 
-    Args:
-        parts: `SparseRows` with the same number of rows.
-        sizes: ints, ids of each part are below it.
+    The ids of a part are below its size.
     """
     if len(parts) == 1:
         return parts[0]
@@ -160,9 +150,3 @@ def stack(one: SparseRows, other: SparseRows) -> SparseRows:
         np.concatenate([one.ids, other.ids]),
         np.concatenate([one.values, other.values]),
     )
-
-
-def ragged(lists: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """`(splits, ids)` of lists of ids."""
-    splits = np.cumsum([0, *map(len, lists)], dtype=np.int64)
-    return splits, np.concatenate([np.zeros(0, np.int64), *lists])

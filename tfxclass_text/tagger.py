@@ -29,7 +29,6 @@ from tfxclass_text import growth
 from tfxclass_text import selection
 from tfxclass_text import tagger_files
 from tfxclass_text import tagger_model
-from tfxclass_text import text_features
 from tfxclass_text.corpus import Batches
 from tfxclass_text.estimator import Estimator
 from tfxclass_text.fields import Field
@@ -40,8 +39,16 @@ from tfxclass_text.recipes import PRESETS
 _BATCH, _MAX_SCORES = 64, 1 << 21
 
 
+# Arguments that `fit` chooses where they are None.
+_CHOSEN = ("c", "neighbors", "embedding_dim")
+
+
 def _is_finite(value):
     return isinstance(value, numbers.Real) and np.isfinite(value)
+
+
+def _is_count(value):
+    return value >= 0 and value == int(value)
 
 
 class Tagger(Estimator):
@@ -130,28 +137,24 @@ class Tagger(Estimator):
         verbose: int = 1,
     ) -> None:
         check_choice("effort", effort, tuple(PRESETS))
-        if c is not None and not (_is_finite(c) and c > 0):
-            raise ValueError(f"`c` must be a positive number. Received: {c!r}")
-        for name, count in (
-            ("neighbors", neighbors),
-            ("embedding_dim", embedding_dim),
+        count = "a number of 0 (none) or more"
+        for name, value, is_right, wanted in (
+            ("c", c, lambda x: x > 0, "a positive number"),
+            ("neighbors", neighbors, _is_count, count),
+            ("embedding_dim", embedding_dim, _is_count, count),
+            (
+                "weight_threshold",
+                weight_threshold,
+                lambda x: x >= 0,
+                "at least 0",
+            ),
+            ("learning_rate", learning_rate, lambda x: x > 0, "positive"),
         ):
-            if count is not None and not (
-                _is_finite(count) and count >= 0 and count == int(count)
-            ):
+            is_chosen = value is None and name in _CHOSEN
+            if not is_chosen and not (_is_finite(value) and is_right(value)):
                 raise ValueError(
-                    f"`{name}` must be a number of 0 (none) or more. Received: "
-                    f"{count!r}"
+                    f"`{name}` must be {wanted}. Received: {value!r}"
                 )
-        if not (_is_finite(weight_threshold) and weight_threshold >= 0):
-            raise ValueError(
-                "`weight_threshold` must be at least 0. Received: "
-                f"{weight_threshold!r}"
-            )
-        if not (_is_finite(learning_rate) and learning_rate > 0):
-            raise ValueError(
-                f"`learning_rate` must be positive. Received: {learning_rate!r}"
-            )
         self.encoder: Any = encoder
         self.learning_rate = learning_rate
         # scikit-learn's `clone` needs the same list.
@@ -256,28 +259,20 @@ class Tagger(Estimator):
             held = held[0], corpus_lib.ids_of(held[1], self.tags)
             _warn_of_new_tags(held[1])
         learned = selection.learn(self, corpus, held, linear_only)
-        rows = learned.data.rows
-        self.thresholds, self.summary = learned.thresholds, learned.summary
+        fields = learned.layers.features.fields
+        self.thresholds = learned.thresholds
         self._counts = np.bincount(labels.ids, minlength=len(self.tags))
-        self._memory = growth.first_memory(self, learned)
-        features = text_features.build_text_features(
-            learned.fields, learned.vocabularies
-        )
-        self._take_model(
-            tagger_model.make_model(
-                names, features, learned.linear, learned.votes,
-                learned.embedded, learned.encoded,
-                lambda inputs: encoder_lib.features(self.encoder, inputs),
-            )
-        )  # fmt: skip
-        self.summary.update(
-            texts=size,
-            tags=len(self.tags),
-            fields=[str(field) for field in features.fields],
-            features=features.num_features,
-            terms_a_text=round(len(rows.ids) / size, 1),
-            cpu_seconds=round(time.process_time() - began, 1),
-            megabytes=_megabytes(self.model),
+        self._memory = growth.first_memory(learned.data, len(fields), self.seed)
+        self._take_layers(
+            names,
+            learned.layers,
+            began,
+            {
+                **learned.summary,
+                "texts": size,
+                "fields": [str(field) for field in fields],
+                "terms_a_text": round(len(learned.data.rows.ids) / size, 1),
+            },
         )
         if self.verbose > 1:
             self.say("\n".join(["chosen", *_lines(self.summary)]))
@@ -335,21 +330,9 @@ class Tagger(Estimator):
             )
         self.say(f"learning from {corpus.size} more texts")
         grown = growth.grow(self, corpus)
-        fields = growth.linear_fields(self.model)
-        features = text_features.build_text_features(fields, grown.vocabularies)
         self.tags, self.thresholds = grown.tags, grown.thresholds
         self._counts, self._memory = grown.counts, grown.memory
-        self._take_model(tagger_model.make_model(names, features, grown.layer))
-        self.summary = {
-            **grown.summary,
-            "neighbors": 0,
-            "embedding_dim": 0,
-            "embedding_passes": 0,
-            "tags": len(self.tags),
-            "features": features.num_features,
-            "cpu_seconds": round(time.process_time() - began, 1),
-            "megabytes": _megabytes(self.model),
-        }
+        self._take_layers(names, grown.layers, began, grown.summary)
         return self
 
     def predict(
@@ -541,6 +524,17 @@ class Tagger(Estimator):
         held = columns_lib.read(texts)
         columns_lib.check_same(held, columns)
         return held, columns_lib.read_tags(tags, columns_lib.size(held))
+
+    def _take_layers(self, names, layers, began, summary):
+        """Has what was learned since `began`, a CPU time."""
+        self._take_model(tagger_model.make_model(names, layers))
+        self.summary = {
+            **summary,
+            "tags": len(self.tags),
+            "features": layers.features.num_features,
+            "cpu_seconds": round(time.process_time() - began, 1),
+            "megabytes": _megabytes(self.model),
+        }
 
     def _take_model(self, model):
         self.model = model

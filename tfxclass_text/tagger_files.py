@@ -73,12 +73,7 @@ def is_tagger(folder: Path) -> bool:
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """Raises ValueError if a folder holds an export.
-
-    Args:
-        folder: str or `os.PathLike`. It may be missing.
-        name: str, the argument that an error names.
-    """
+    """Raises ValueError, which names an argument, if a folder has an export."""
     folder = local_path(folder, name)
     check_kind(name, folder, NAMES)
     found = glob.glob(os.path.join(glob.escape(folder), "*", "saved_model.pb"))
@@ -120,6 +115,7 @@ def _load_memory(path):
 
 
 def _description(tagger, model, memory):
+    has_encoder = bool(tagger.summary.get("encoder_passes"))
     return {
         "model": model,
         "memory": memory,
@@ -128,24 +124,14 @@ def _description(tagger, model, memory):
         **{name: getattr(tagger, name) for name in _ARGUMENTS},
         "seed": int(tagger.seed),
         "thresholds": tagger.thresholds.tolist(),
-        "encoder": _encoder_name(tagger),
+        "encoder": tagger.encoder.name if has_encoder else None,
         "fields_are_given": tagger.fields is not None,
         "summary": tagger.summary,
     }
 
 
-def _encoder_name(tagger):
-    """The name of the layer in the model; None where no encoder helped."""
-    is_used = bool(tagger.summary.get("encoder_passes"))
-    return tagger.encoder.name if is_used else None
-
-
 def load(cls: type, folder: Path) -> Any:
-    """The tagger in `folder`.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The tagger in `folder`; ValueError if there is none."""
     folder = local_path(folder, "folder")
     with open(_file(folder, NAMES), encoding="utf-8") as f:
         described = json.load(f)

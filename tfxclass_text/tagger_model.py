@@ -1,9 +1,11 @@
 """The Keras model of a tagger, from texts to probabilities, and its answers."""
 
+import functools
 import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -19,7 +21,11 @@ from tfxclass.types import Path
 from tfxclass.types import Shape
 from tfxclass_text import fields as fields_lib
 from tfxclass_text import scoring
-from tfxclass_text import text_features
+from tfxclass_text.embeddings import TextEmbedding
+from tfxclass_text.neighbors import NeighborVotes
+from tfxclass_text.sparse_linear import SparseLinear
+from tfxclass_text.text_features import TextFeatures
+from tfxclass_text.text_features import add_weight
 
 #: Layers of the model that mix in scores of embeddings and of an encoder.
 EMBEDDED, ENCODED = "mixed_embeddings", "mixed_scores"
@@ -56,22 +62,16 @@ class MixedScores(keras.layers.Layer):
     """
 
     def __init__(self, activation: str = "sigmoid", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(autocast=False, **kwargs)
         check_choice("activation", activation, ("sigmoid", "softmax"))
         self.activation = activation
-        self.factors = self.add_weight(
-            name="factors",
-            shape=(3,),
-            initializer="zeros",
-            dtype="float32",
-            autocast=False,
-            trainable=False,
-        )
+        self.factors = add_weight(self, "factors", (3,))
         self.built = True
 
     def call(self, probabilities: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         a, b, c = tf.unstack(tf.convert_to_tensor(self.factors))
-        p = tf.clip_by_value(probabilities, _LEAST, 1 - _LEAST)
+        p = tf.cast(probabilities, tf.float32)
+        p = tf.clip_by_value(p, _LEAST, 1 - _LEAST)
         z = tf.cast(logits, tf.float32)
         if self.activation == "softmax":
             return tf.nn.softmax(a * tf.math.log(p) + b * z)
@@ -87,35 +87,13 @@ class MixedScores(keras.layers.Layer):
         return {**super().get_config(), "activation": self.activation}
 
 
-def build_mixed_scores(
-    probabilities: np.ndarray,
-    logits: np.ndarray,
-    truth: np.ndarray,
-    single_label: bool,
-    name: str | None = None,
-) -> MixedScores:
-    """A `MixedScores` with `fit_factors`."""
-    layer = MixedScores("softmax" if single_label else "sigmoid", name=name)
-    layer.factors.assign(
-        fit_factors(probabilities, logits, truth, single_label)
-    )
-    return layer
-
-
 def fit_factors(
     probabilities: np.ndarray,
     logits: np.ndarray,
     truth: np.ndarray,
     single_label: bool,
 ) -> np.ndarray:
-    """The likeliest factors of a `MixedScores`, float32 `[3]`.
-
-    Args:
-        probabilities: float32 `[rows, labels]`, held out.
-        logits: float32 `[rows, labels]`, held out.
-        truth: bool `[rows, labels]`.
-        single_label: whether a row has one label.
-    """
+    """The likeliest factors of a `MixedScores`, float32 `[3]`."""
     p = np.clip(probabilities, _LEAST, 1 - _LEAST)
     if single_label:
         return _fit_softmax(np.log(p), logits, truth)
@@ -150,16 +128,11 @@ class TaggerModel(keras.Model):
     ) -> None:
         """Writes a SavedModel from texts to the probabilities of all tags.
 
-        It has no names of tags. `Tagger.export` writes one with names.
-
-        Args:
-            filepath: str, folder to write.
-            format: `"tf_saved_model"`. Other formats have no ops for texts.
-            *args: as of `keras.Model.export`.
-            **kwargs: as of `keras.Model.export`.
+        It has no names of tags. `Tagger.export` writes one with names. The
+        other arguments are as of `keras.Model.export`.
 
         Raises:
-            ValueError: `format` is another one.
+            ValueError: `format` is another one, which has no ops for texts.
         """
         if format != _SAVED_MODEL:
             raise ValueError(
@@ -176,38 +149,64 @@ def inputs_of(names: Iterable[str]) -> dict[str, keras.KerasTensor]:
     return {name: keras.Input((), dtype="string", name=name) for name in names}
 
 
-def make_model(
-    names: Iterable[str],
-    features: keras.layers.Layer,
-    linear: keras.layers.Layer,
-    votes: Any = None,
-    embedded: Any = None,
-    encoded: Any = None,
-    encoder_features: Callable[..., Any] | None = None,
-) -> TaggerModel:
-    """The model from columns of texts to probabilities `[batch, tags]`.
+class Layers(NamedTuple):
+    """What a tagger's model is made of; None for what is not mixed in."""
 
-    Args:
-        names: of the columns.
-        features: layer of texts to terms and their weights.
-        linear: layer of terms to probabilities.
-        votes: `NeighborVotes`, or None.
-        embedded: `selection.Added` of embeddings, or None.
-        encoded: `selection.Added` of an encoder, or None.
-        encoder_features: function of the inputs to what the encoder makes of
-            them.
-    """
+    features: TextFeatures
+    linear: SparseLinear
+    votes: NeighborVotes | None = None
+    embedding: TextEmbedding | None = None
+    mixed_embedding: Any = None
+    #: Of columns to an encoder's logits.
+    encoder: Callable[[Any], tf.Tensor] | None = None
+    mixed_encoder: Any = None
+
+    def probabilities(
+        self, columns: Any, terms: tuple[Any, Any], compiled: bool = False
+    ) -> tf.Tensor:
+        """float32 `[batch, tags]`.
+
+        Args:
+            columns: dict of strings `[batch]`, which an encoder reads.
+            terms: `(ids, values)` of `features`.
+            compiled: whether compiled ops may be used. Models that are exported
+                need stock ops.
+        """
+        found = self.linear(*terms, compiled=compiled)
+        if self.votes is not None:
+            found = self.votes(*terms, found, compiled=compiled)
+        if self.embedding is not None:
+            found = self.mixed_embedding(found, self.embedding(*terms))
+        if self.encoder is not None:
+            found = self.mixed_encoder(found, self.encoder(columns))
+        return found
+
+
+def make_model(names: Iterable[str], layers: Layers) -> TaggerModel:
+    """The model from columns of texts to probabilities `[batch, tags]`."""
     inputs = inputs_of(names)
-    terms = features(inputs)
-    outputs = linear(*terms)
-    if votes is not None:
-        outputs = votes(*terms, outputs)
-    if embedded is not None:
-        outputs = embedded.mixed(outputs, embedded.layer(*terms))
-    if encoded is not None and encoder_features is not None:
-        logits = encoded.layer(encoder_features(inputs))
-        outputs = encoded.mixed(outputs, logits)
-    return TaggerModel(inputs, outputs)
+    terms = layers.features(inputs)
+    return TaggerModel(inputs, layers.probabilities(inputs, terms))
+
+
+def layers_of(model: keras.Model) -> Layers:
+    """The `Layers` that `make_model` was given."""
+    by_name = {layer.name: layer for layer in model.layers}
+    votes = [x for x in model.layers if isinstance(x, NeighborVotes)]
+    encoder, mixed = None, by_name.get(ENCODED)
+    if mixed is not None:
+        encoder = functools.partial(
+            keras.Model(model.input, mixed.input[1]), training=False
+        )
+    return Layers(
+        by_name["text_features"],
+        by_name["tags"],
+        votes[0] if votes else None,
+        by_name.get("embeddings"),
+        by_name.get(EMBEDDED),
+        encoder,
+        mixed,
+    )
 
 
 def build_predictor(
@@ -215,21 +214,16 @@ def build_predictor(
 ) -> Callable[[Columns, int], tuple[np.ndarray, np.ndarray]]:
     """A function of columns of bytes and k, to the k best of each text.
 
-    It gives what the model does, but for rounding. Where the model has stock
-    ops, to be served, compiled ops count terms and compute scores.
-
-    Args:
-        model: of a `Tagger`, from columns to probabilities.
-
-    Returns:
-        A function; `(ids, probabilities)` int32 and float32 `[batch, k]`.
+    They are `(ids, probabilities)`, int32 and float32 `[batch, k]`: what the
+    model gives, but for rounding. Where the model has stock ops, to be served,
+    compiled ops count terms and compute scores.
     """
-    features = model.get_layer("text_features")
+    layers = layers_of(model)
 
     @tf.function(reduce_retracing=True)
     def best(columns, texts, k, by_op):
-        with text_features.compiled(texts):
-            scores = model(columns, training=False)
+        terms = layers.features.of_counted(texts)
+        scores = layers.probabilities(columns, terms, compiled=True)
         if by_op:
             found = search.best_of_logits(scores, k)
             return tf.cast(found.ids, tf.int32), found.logits
@@ -237,7 +231,7 @@ def build_predictor(
         return found.indices, found.values
 
     def answer(columns, k):
-        texts = fields_lib.texts_of(columns, features.fields)
+        texts = fields_lib.texts_of(columns, layers.features.fields)
         found = best(
             {name: tf.constant(x) for name, x in columns.items()},
             [tf.constant(x) for x in texts],

@@ -7,9 +7,7 @@ sums of cumulative counts and a scatter that adds.
 
 import os
 from typing import Any
-from typing import NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -19,12 +17,10 @@ from tfxclass.export import onnx_model
 from tfxclass.export.loading import new_path
 from tfxclass.export.version_folder import new_folder
 from tfxclass.types import Path
-from tfxclass_text.embeddings import TextEmbedding
 from tfxclass_text.embeddings import log_cosines
-from tfxclass_text.neighbors import NeighborVotes
 from tfxclass_text.sparse_linear import SparseLinear
-from tfxclass_text.tagger_model import EMBEDDED
-from tfxclass_text.tagger_model import ENCODED
+from tfxclass_text.tagger_model import Layers
+from tfxclass_text.tagger_model import layers_of
 
 _INPUTS = ("feature_ids", "feature_values")
 # TensorFlow and ONNX Runtime sum in other orders.
@@ -36,7 +32,12 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
     onnx_model.check_extra()
     k = min(check_positive_int("k", k), len(tagger.tags))
     path = new_path(path)
-    layers = _layers(tagger.model)
+    layers = layers_of(tagger.model)
+    if layers.encoder is not None:
+        raise ValueError(
+            "ONNX has no ops for texts, which the encoder reads. "
+            "Use `Tagger.export`, or fit without an encoder."
+        )
     names = labels_lib.read(list(map(str, tagger.tags)), len(tagger.tags))
 
     def answer(ids, values):
@@ -54,54 +55,14 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
             f.write(model.SerializeToString())
         labels_lib.write(names, folder)
         if verify:
-            _verify(file, tagger.model, k)
+            _verify(file, layers, k)
     return os.path.join(path, onnx_model.MODEL)
-
-
-class Layers(NamedTuple):
-    """A tagger's model behind its terms.
-
-    Attributes:
-        linear: `SparseLinear`.
-        votes: `NeighborVotes`, or None.
-        embedding: `TextEmbedding`, or None.
-        embedded: `MixedScores` of its scores, or None.
-    """
-
-    linear: SparseLinear
-    votes: NeighborVotes | None = None
-    embedding: TextEmbedding | None = None
-    embedded: Any = None
-
-
-def _layers(model):
-    by_name = {layer.name: layer for layer in model.layers}
-    if ENCODED in by_name:
-        raise ValueError(
-            "ONNX has no ops for texts, which the encoder reads. "
-            "Use `Tagger.export`, or fit without an encoder."
-        )
-    return Layers(
-        by_name["tags"],
-        by_name.get("neighbors"),
-        by_name.get("embeddings"),
-        by_name.get(EMBEDDED),
-    )
 
 
 def probabilities(
     layers: Layers, ids: tf.Tensor, values: tf.Tensor
 ) -> tf.Tensor:
-    """What a tagger's model gives, by ops that ONNX has, too.
-
-    Args:
-        layers: `Layers`.
-        ids: int64 `[batch, n]`.
-        values: float32 `[batch, n]`; where they are 0 there is no feature.
-
-    Returns:
-        float32 `[batch, labels]`.
-    """
+    """As `Layers.probabilities`, by ops that ONNX has, too."""
     found = layers.linear.activated(margins(layers.linear, ids, values))
     if layers.votes is not None:
         share = layers.votes.share
@@ -109,7 +70,9 @@ def probabilities(
         found = (1 - share) * found + share * votes
     if layers.embedding is None:
         return found
-    return layers.embedded(found, _embedded(layers.embedding, ids, values))
+    return layers.mixed_embedding(
+        found, _embedded(layers.embedding, ids, values)
+    )
 
 
 def _votes(layer, ids, values):
@@ -190,20 +153,18 @@ def _sum_lists(begins, lengths, weights, columns, entries, width):
     return tf.reshape(summed, tf.stack([batch, tf.constant(width, tf.int64)]))
 
 
-def _verify(file, model, k):
+def _verify(file, layers, k):
     import onnxruntime
 
     random = np.random.default_rng(0)
     shape = (3, 8)
-    num_features = model.get_layer("text_features").num_features
-    ids = random.integers(num_features, size=shape)
+    ids = random.integers(layers.features.num_features, size=shape)
     values = random.random(shape, np.float32)
     values[1, 3:] = 0
     session = onnxruntime.InferenceSession(file)
     given = dict(zip(_INPUTS, (ids, values)))
     found_ids, found = session.run(["ids", "scores"], given)
-    terms = model.get_layer("text_features").output
-    expected = keras.Model(terms, model.output)([ids, values]).numpy()
+    expected = layers.probabilities(None, (ids, values)).numpy()
     best = -np.sort(-expected, axis=1)[:, :k]
     own = np.take_along_axis(expected, found_ids, axis=1)
     for scores in (best, own):

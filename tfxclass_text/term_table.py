@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,26 +25,18 @@ class TermCounts:
     """How many texts have each term, of terms that come in batches.
 
     Memory is 16 bytes for each distinct term, and some terms that wait.
-
-    Attributes:
-        hashes: int64 `[terms]`, ascending.
-        texts: int64 `[terms]`, how many texts have each.
-        squares: float, sum of the squares of all counts or values.
     """
 
     def __init__(self) -> None:
+        # The terms, ascending, and how many texts have each.
         self.hashes = np.zeros(0, np.int64)
         self.texts = np.zeros(0, np.int64)
+        # Sum of the squares of all counts or values.
         self.squares = 0.0
         self._waiting, self._size = list[Any](), 0
 
     def add(self, hashes: np.ndarray, counts: np.ndarray) -> None:
-        """Counts the distinct terms of some texts.
-
-        Args:
-            hashes: int64 `[pairs]`, each text's terms, once a text.
-            counts: float32 `[pairs]`.
-        """
+        """Counts the terms of some texts; `hashes` has each once a text."""
         self._waiting.append(hashes)
         self._size += len(hashes)
         self.squares += float(np.sum(np.square(counts, dtype=np.float64)))
@@ -90,13 +83,7 @@ def count(batches: Iterable[Columns], fields: list[Field]) -> list[TermCounts]:
 def vocabularies_of(
     batches: Iterable[Columns], fields: list[Field], size: int
 ) -> list[Vocabulary]:
-    """The `Vocabulary` of each field.
-
-    Args:
-        batches: of columns.
-        fields: list of `Field`.
-        size: int, number of texts.
-    """
+    """The `Vocabulary` of each field, of `size` texts."""
     return [
         fields_lib.learn(field, size, x.hashes, x.texts, x.squares)
         for field, x in zip(fields, count(batches, fields), strict=True)
@@ -109,47 +96,35 @@ def rows_of(
     vocabularies: list[Vocabulary],
     on_disk: bool = False,
 ) -> list[SparseRows]:
-    """The rows of all texts, `SparseRows` by field.
+    """The rows of all texts, by field.
 
-    Args:
-        batches: of columns.
-        fields: list of `Field`.
-        vocabularies: of the fields.
-        on_disk: whether the rows are kept in a temporary file, and read from
-            there as they are needed.
+    With `on_disk` they are kept in temporary files, and read from there as they
+    are needed.
     """
-    builders = [_Rows(on_disk) for _ in fields]
+    # Lengths of the rows, ids and values, by field.
+    parts = [
+        (
+            _Numbers(np.int64, False),
+            _Numbers(np.int64, on_disk),
+            _Numbers(np.float32, on_disk),
+        )
+        for _ in fields
+    ]
     for columns in batches:
         size = columns_lib.size(columns)
         terms = fields_lib.read_terms(columns, fields)
-        for builder, field, vocabulary, counted in zip(
-            builders, fields, vocabularies, terms, strict=True
+        for part, field, vocabulary, counted in zip(
+            parts, fields, vocabularies, terms, strict=True
         ):
-            builder.add(fields_lib.weigh(field, vocabulary, counted, size))
-    return [builder.rows() for builder in builders]
-
-
-class _Rows:
-    """Rows that come in batches, in memory or in temporary files."""
-
-    def __init__(self, on_disk):
-        self._lengths = []
-        self._ids, self._values = (
-            _Numbers(dtype, on_disk) for dtype in (np.int64, np.float32)
-        )
-
-    def add(self, rows):
-        self._lengths.append(np.diff(rows.splits))
-        self._ids.add(rows.ids)
-        self._values.add(rows.values)
-
-    def rows(self):
-        lengths = np.concatenate([[0], *self._lengths])
-        return SparseRows(
-            np.cumsum(lengths, dtype=np.int64),
-            self._ids.array(),
-            self._values.array(),
-        )
+            rows = fields_lib.weigh(field, vocabulary, counted, size)
+            new = np.diff(rows.splits), rows.ids, rows.values
+            for numbers, added in zip(part, new):
+                numbers.add(added)
+    found = [[numbers.array() for numbers in part] for part in parts]
+    return [
+        SparseRows(np.append(0, np.cumsum(lengths)), ids, values)
+        for lengths, ids, values in found
+    ]
 
 
 class _Numbers:
@@ -179,58 +154,47 @@ class _Numbers:
 
 
 class TermTable:
-    """Features of the texts, by field; joined as they are asked for.
-
-    Args:
-        fields: list of `Field`.
-        corpus: `Corpus`, of the texts.
-    """
+    """Features of the texts, by field; joined as they are asked for."""
 
     def __init__(self, fields: list[Field], corpus: Corpus) -> None:
-        self.fields = fields
-        self.size = corpus.size
-        self.vocabularies = vocabularies_of(corpus.batches(), fields, self.size)
-        self.parts = self._rows(corpus.batches(), corpus.is_streamed)
+        learned = vocabularies_of(corpus.batches(), fields, corpus.size)
+        self.vocabularies = dict(zip(fields, learned))
+        self._parts = self._rows(corpus.batches(), corpus.is_streamed)
         self._joined: tuple[Any, Any] = None, None
 
     def _rows(self, batches, on_disk=False):
-        return rows_of(batches, self.fields, self.vocabularies, on_disk)
+        fields = list(self.vocabularies)
+        vocabularies = list(self.vocabularies.values())
+        rows = rows_of(batches, fields, vocabularies, on_disk)
+        return dict(zip(fields, rows))
 
-    def read(self, columns: Columns) -> list[SparseRows]:
+    def read(self, columns: Columns) -> dict[Field, SparseRows]:
         """`SparseRows` of other texts, by field."""
         return self._rows(slices(columns))
 
-    def take(self, rows: np.ndarray) -> list[SparseRows]:
+    def take(self, rows: np.ndarray) -> dict[Field, SparseRows]:
         """`SparseRows` of some of the texts, by field."""
-        return [part.take(rows) for part in self.parts]
+        return {field: part.take(rows) for field, part in self._parts.items()}
 
-    def join(self, fields: list[Field]) -> SparseRows:
-        """All texts, by the given fields."""
+    def join(
+        self,
+        fields: Sequence[Field],
+        parts: dict[Field, SparseRows] | None = None,
+    ) -> SparseRows:
+        """One `SparseRows` of the given fields, of `parts` or of all texts."""
+        sizes = [len(self.vocabularies[field].hashes) for field in fields]
+        if parts is not None:
+            return side_by_side([parts[field] for field in fields], sizes)
         # The last ones are often asked for again.
         if self._joined[0] != fields:
             self._joined = None, None
-            self._joined = fields, self.join_held(fields, self.parts)
+            self._joined = fields, self.join(fields, self._parts)
         return self._joined[1]
 
-    def size_of(self, fields: list[Field]) -> int:
+    def size_of(self, fields: Iterable[Field]) -> int:
         """Number of terms of the fields' vocabularies."""
-        return sum(len(x.hashes) for x in self.vocabularies_of(fields))
+        return sum(len(self.vocabularies[field].hashes) for field in fields)
 
-    def num_entries(self, fields: list[Field]) -> int:
+    def num_entries(self, fields: Iterable[Field]) -> int:
         """Terms of all texts, by the given fields."""
-        return sum(len(self.parts[i].ids) for i in self._numbers(fields))
-
-    def vocabularies_of(self, fields: list[Field]) -> list[Vocabulary]:
-        """The vocabulary of each field."""
-        return [self.vocabularies[i] for i in self._numbers(fields)]
-
-    def join_held(
-        self, fields: list[Field], parts: list[SparseRows]
-    ) -> SparseRows:
-        """One `SparseRows` of parts by field, of the given fields."""
-        numbers = self._numbers(fields)
-        sizes = [len(self.vocabularies[i].hashes) for i in numbers]
-        return side_by_side([parts[i] for i in numbers], sizes)
-
-    def _numbers(self, fields):
-        return [self.fields.index(field) for field in fields]
+        return sum(len(self._parts[field].ids) for field in fields)

@@ -24,8 +24,7 @@ _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 def plain(texts: tf.Tensor) -> tf.Tensor:
     """Lower-case words of letters, marks and digits, a space between them.
 
-    Args:
-        texts: string `[n]`; what is not UTF-8 is replaced.
+    What is not UTF-8 is replaced.
     """
     # `lower` ends a text at a NUL.
     texts = tf.strings.unicode_transcode(
@@ -36,38 +35,19 @@ def plain(texts: tf.Tensor) -> tf.Tensor:
     return tf.strings.strip(texts)
 
 
-def word_ngrams(
-    texts: tf.Tensor, longest: int = 1, shortest: int = 1
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Hashes of the runs of `shortest` to `longest` words of plain texts.
-
-    Args:
-        texts: string `[n]`, of `plain`.
-        longest: int.
-        shortest: int.
-
-    Returns:
-        `(rows, hashes)`: int64 `[terms]` each.
-    """
+def word_ngrams(texts: tf.Tensor, longest: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(rows, hashes)` of the runs of up to `longest` words of plain texts."""
     words = tf.strings.split(texts)
     hashes = tf.strings.to_hash_bucket_fast(words.flat_values, _BUCKETS)
-    return _runs(words.value_rowids(), hashes, shortest, longest)
+    return _runs(words.value_rowids(), hashes, 1, longest)
 
 
 def char_ngrams(
-    texts: tf.Tensor, shortest: int = 2, longest: int = 5
+    texts: tf.Tensor, shortest: int, longest: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Hashes of the runs of characters within the words of plain texts.
+    """`(rows, hashes)` of runs of characters in the words of plain texts.
 
     A word's ends count as characters: a run may begin or end with one.
-
-    Args:
-        texts: string `[n]`, of `plain`.
-        shortest: int.
-        longest: int.
-
-    Returns:
-        `(rows, hashes)`: int64 `[terms]` each.
     """
     padded = tf.strings.join([" ", texts, " "])
     characters = tf.strings.unicode_decode(padded, "UTF-8")
@@ -98,33 +78,29 @@ def _runs(rows, hashes, shortest, longest, is_space=None):
 def count(
     rows: tf.Tensor, terms: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """How often each term is in each row.
-
-    Args:
-        rows: int64 `[terms]`.
-        terms: int64 `[terms]`.
+    """How often each term is in each row, `[terms]` both.
 
     Returns:
-        `(rows, terms, counts)`: int64 `[pairs]`, `[pairs]`, float32
-        `[pairs]`; each pair of row and term once, in the order of the rows if
-        `rows` ascend.
+        `(rows, terms, counts)`: int64, int64 and float32 `[pairs]`; each pair
+        of row and term once, in the order of the rows if `rows` ascend.
     """
+    rows, terms, _, counts = _pairs(rows, terms)
+    return rows, terms, tf.cast(counts, tf.float32)
+
+
+def _pairs(rows, terms):
+    """Distinct pairs: rows, terms, the pair of each input, and counts."""
     distinct, places = tf.unique(terms, tf.int64)
     size = tf.maximum(tf.size(distinct, tf.int64), 1)
-    pairs, _, counts = tf.unique_with_counts(rows * size + places)
-    return (
-        pairs // size,
-        tf.gather(distinct, pairs % size),
-        tf.cast(counts, tf.float32),
-    )
+    pairs, owners, counts = tf.unique_with_counts(rows * size + places)
+    terms = tf.gather(distinct, pairs % size)
+    return pairs // size, terms, owners, counts
 
 
 def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Features and their values, of texts as "f0:0.5 f7:-1.25 f9".
 
-    Args:
-        texts: string `[n]`, features with spaces between them. What has no
-            number behind its last colon is a feature of value 1.
+    What has no number behind its last colon is a feature of value 1.
 
     Returns:
         `(rows, hashes, values)`: int64, int64 and float32 `[pairs]`; each pair
@@ -141,13 +117,11 @@ def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         has_value, tf.strings.regex_replace(words, ":[^:]*$", ""), words
     )
     hashes = tf.strings.to_hash_bucket_fast(names, _BUCKETS)
-    distinct, places = tf.unique(hashes, tf.int64)
-    size = tf.maximum(tf.size(distinct, tf.int64), 1)
-    pairs, owners = tf.unique(rows * size + places)
+    rows, hashes, owners, counts = _pairs(rows, hashes)
     values = tf.math.unsorted_segment_sum(
-        tf.strings.to_number(numbers), owners, tf.size(pairs)
+        tf.strings.to_number(numbers), owners, tf.size(counts)
     )
-    return pairs // size, tf.gather(distinct, pairs % size), values
+    return rows, hashes, values
 
 
 def count_terms(
@@ -159,11 +133,7 @@ def count_terms(
     parallel over the texts. Lower-cases letters of ASCII and parts words at its
     other characters; texts with others must be `plain`.
 
-    Args:
-        texts: string `[n]`.
-        kind: `"words"` or `"chars"`, within words.
-        shortest: int, words or characters of the shortest run.
-        longest: int, of the longest; at most `MOST_TERMS`.
+    `kind` is `"words"` or `"chars"`; a run has `shortest` to `longest` of them.
 
     Returns:
         `(splits, hashes, counts)`: int64 `[n + 1]`, int64 and float32

@@ -1,10 +1,7 @@
 """Raw texts to sparse TF-IDF features, as a Keras layer of stock ops."""
 
-import contextlib
-import contextvars
 import dataclasses
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,33 +16,6 @@ from tfxclass_text import terms
 from tfxclass_text.corpus import slices
 from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
-from tfxclass_text.terms import count_terms
-
-# A context variable, because a model is called with columns alone, and other
-# threads may call it meanwhile.
-_COMPILED: Any = contextvars.ContextVar("compiled", default=None)
-
-
-@contextlib.contextmanager
-def compiled(texts: Sequence[tf.Tensor] = ()) -> Iterator[None]:
-    """Models called within use compiled ops; elsewhere stock ops alone.
-
-    Exported models need stock ops.
-
-    Args:
-        texts: of `TextFeatures.of_counted`, to count their terms; none count
-            terms by stock ops.
-    """
-    token = _COMPILED.set(texts)
-    try:
-        yield
-    finally:
-        _COMPILED.reset(token)
-
-
-def is_compiled() -> bool:
-    """Whether a layer is called within `compiled`."""
-    return _COMPILED.get() is not None
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -86,26 +56,12 @@ class TextFeatures(keras.layers.Layer):
         self.supports_jit = False
         self.hashes, self.idf = [], []
         for number, size in enumerate(self.vocabulary_sizes):
+            # A table of nothing finds nothing: hash 0, idf 0.
+            shape = (max(size, 1),)
             self.hashes.append(
-                self.add_weight(
-                    name=f"hashes_{number}",
-                    # A table of nothing finds nothing: hash 0, idf 0.
-                    shape=(max(size, 1),),
-                    initializer="zeros",
-                    dtype="int64",
-                    trainable=False,
-                )
+                add_weight(self, f"hashes_{number}", shape, "int64")
             )
-            self.idf.append(
-                self.add_weight(
-                    name=f"idf_{number}",
-                    shape=(max(size, 1),),
-                    initializer="zeros",
-                    dtype="float32",
-                    autocast=False,
-                    trainable=False,
-                )
-            )
+            self.idf.append(add_weight(self, f"idf_{number}", shape))
         self.built = True
 
     @classmethod
@@ -136,21 +92,29 @@ class TextFeatures(keras.layers.Layer):
         vocabularies = term_table.vocabularies_of(
             slices(columns), fields, columns_lib.size(columns)
         )
+        return cls.from_vocabularies(fields, vocabularies, **kwargs)
+
+    @classmethod
+    def from_vocabularies(
+        cls,
+        fields: Iterable[Field],
+        vocabularies: Sequence[Vocabulary],
+        **kwargs: Any,
+    ) -> "TextFeatures":
+        """A layer with these vocabularies, one a field."""
         sizes = [len(vocabulary.hashes) for vocabulary in vocabularies]
         layer = cls(fields, sizes, **kwargs)
-        layer.set_vocabularies(vocabularies)
+        for hashes, idf, vocabulary in zip(
+            layer.hashes, layer.idf, vocabularies
+        ):
+            if len(vocabulary.hashes):
+                hashes.assign(vocabulary.hashes)
+                idf.assign(vocabulary.idf)
         return layer
 
     @property
     def num_features(self) -> int:
         return max(sum(self.vocabulary_sizes), 1)
-
-    def set_vocabularies(self, vocabularies: Sequence[Vocabulary]) -> None:
-        """Takes in a list of `Vocabulary`, one a field."""
-        for hashes, idf, vocabulary in zip(self.hashes, self.idf, vocabularies):
-            if len(vocabulary.hashes):
-                hashes.assign(vocabulary.hashes)
-                idf.assign(vocabulary.idf)
 
     def vocabulary(self, number: int) -> Vocabulary:
         """The `Vocabulary` of a field."""
@@ -161,9 +125,6 @@ class TextFeatures(keras.layers.Layer):
         )
 
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        given = _COMPILED.get()
-        if given:
-            return self.of_counted(given)
         plain = {name: terms.plain(text) for name, text in texts.items()}
         size = tf.shape(next(iter(plain.values())), tf.int64)[0]
         found = []
@@ -186,29 +147,14 @@ class TextFeatures(keras.layers.Layer):
         Args:
             texts: strings `[batch]`, of `fields.texts_of`, one a field.
         """
-        found = []
-        for number, (field, text) in enumerate(zip(self.fields, texts)):
-            if field.kind == "values":
-                found.append(self._known(number, *terms.values_of(text)))
-                continue
-            splits, hashes, counts = count_terms(
-                text, field.kind, field.shortest, field.longest
-            )
-            rows = tf.RaggedTensor.from_row_splits(
-                hashes, splits, validate=False
-            ).value_rowids()
-            found.append(self._known(number, rows, hashes, counts))
+        found = [
+            self._known(number, *field.count(text))
+            for number, (field, text) in enumerate(zip(self.fields, texts))
+        ]
         return self._weighed(found, tf.shape(texts[0], tf.int64)[0])
 
     def _known(self, number, rows, hashes, *others):
-        """Rows, places in the vocabulary and others of the terms that it has.
-
-        Args:
-            number: int, of the field.
-            rows: int64 `[terms]`.
-            hashes: int64 `[terms]`.
-            *others: `[terms]`.
-        """
+        """Rows, places in a field's vocabulary and others of known terms."""
         vocabulary = tf.convert_to_tensor(self.hashes[number])
         ids = tf.searchsorted(vocabulary, hashes, out_type=tf.int64)
         ids = tf.minimum(ids, max(self.vocabulary_sizes[number], 1) - 1)
@@ -229,7 +175,8 @@ class TextFeatures(keras.layers.Layer):
         rows, ids, counts, idf, of_field = (
             tf.gather(part, order) for part in (rows, *parts)
         )
-        of_values = self._are_values(of_field)
+        kinds = tf.constant([field.kind == "values" for field in self.fields])
+        of_values = tf.gather(kinds, of_field)
         values = idf * tf.where(of_values, counts, 1 + tf.math.log(counts))
         groups = rows * len(self.fields) + of_field
         squares = tf.math.unsorted_segment_sum(
@@ -240,11 +187,6 @@ class TextFeatures(keras.layers.Layer):
         weights = tf.constant([field.weight for field in self.fields])
         values = values * tf.gather(weights, of_field) / norms
         return _padded(rows, ids, values, size)
-
-    def _are_values(self, of_field):
-        """bool `[terms]`: whether their fields are of the kind "values"."""
-        kinds = [field.kind == "values" for field in self.fields]
-        return tf.gather(tf.constant(kinds), of_field)
 
     def compute_output_spec(
         self, texts: dict[str, keras.KerasTensor]
@@ -279,13 +221,19 @@ def _padded(rows, ids, values, size):
     return matrix(ids), tf.cast(matrix(values), tf.float32)
 
 
-def build_text_features(
-    fields: Iterable[Field],
-    vocabularies: Sequence[Vocabulary],
-    name: str = "text_features",
-) -> TextFeatures:
-    """A `TextFeatures` with these vocabularies."""
-    sizes = [len(vocabulary.hashes) for vocabulary in vocabularies]
-    layer = TextFeatures(fields, sizes, name=name)
-    layer.set_vocabularies(vocabularies)
-    return layer
+def add_weight(
+    layer: keras.layers.Layer,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str = "float32",
+    initializer: Any = "zeros",
+) -> keras.Variable:
+    """A weight of a tagger's layer, which Keras neither trains nor casts."""
+    return layer.add_weight(
+        name=name,
+        shape=shape,
+        initializer=initializer,
+        dtype=dtype,
+        autocast=False,
+        trainable=False,
+    )

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 from tfxclass_text import sparse_linear
-from tfxclass_text import text_features
 from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import sparse_scores
 
@@ -122,8 +121,8 @@ def test_scores_in_numpy_and_in_stock_ops(activation, num_groups, num_labels):
     np.testing.assert_array_less(np.abs(found - expected), error)
     layer = layer_of(weights, num_labels, activation, groups)
     stock = layer(ids, values)
-    with text_features.compiled():
-        np.testing.assert_array_equal(layer(ids, values), found)
+    by_op = layer(ids, values, compiled=True)
+    np.testing.assert_array_equal(by_op, found)
     # Stock ops have rounding of their own.
     np.testing.assert_array_less(np.abs(found - stock), 2 * error)
 
@@ -136,7 +135,7 @@ def test_rows_of_any_size(activation, batch, n):
     weights = make(random, 9)
     ids, values = make_rows(random, batch, n)
     layer = layer_of(weights, 9, activation, None)
-    found = layer.of_op(ids, values)
+    found = layer(ids, values, compiled=True)
     np.testing.assert_allclose(found, layer(ids, values), atol=2e-4)
 
 
@@ -275,20 +274,20 @@ def test_shape_in_a_graph():
     )
 
 
-def test_the_op_is_used_only_within_compiled(monkeypatch):
+def test_the_op_is_used_only_where_it_may_be(monkeypatch):
     weights = make(np.random.default_rng(8), 10)
     layer = layer_of(weights, 10, "sigmoid", None)
     ids, values = make_rows(np.random.default_rng(8), 2, 6)
 
-    def ops():
-        graph = tf.function(layer).get_concrete_function(ids, values).graph
+    def ops(**options):
+        function = tf.function(lambda *x: layer(*x, **options))
+        graph = function.get_concrete_function(ids, values).graph
         return {node.type for node in graph.get_operations()}
 
     assert "Tfxclass>SparseScores" not in ops()
-    with text_features.compiled():
-        assert "Tfxclass>SparseScores" in ops()
-        monkeypatch.setattr(library, "ops", library.fallback.ops)
-        assert "Tfxclass>SparseScores" not in ops()
+    assert "Tfxclass>SparseScores" in ops(compiled=True)
+    monkeypatch.setattr(library, "ops", library.fallback.ops)
+    assert "Tfxclass>SparseScores" not in ops(compiled=True)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -302,8 +301,7 @@ def test_policy_and_type_of_ids(policy, ids_type):
     try:
         layer = layer_of(weights, 9, "sigmoid", None)
         found = layer(ids.astype(ids_type), values)
-        with text_features.compiled():
-            by_op = layer(ids.astype(ids_type), values)
+        by_op = layer(ids.astype(ids_type), values, compiled=True)
     finally:
         keras.config.set_dtype_policy("float32")
     np.testing.assert_array_equal(found, expected)

@@ -12,7 +12,6 @@ import tfxclass
 ALLOWED = {
     "core/forward.py:_features_only": "set within one call of a model, which "
     "takes no arguments for its layers",
-    "text_features.py:_COMPILED": "set within one call of a model",
     "rows/class_matrix.py:_OWNERS": "by the identity of a variable, weakly: "
     "Keras hands optimizers and files variables alone",
     "shards/exchange.py:NO_EXCHANGE": "nothing changes it",

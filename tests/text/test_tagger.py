@@ -202,9 +202,7 @@ def test_layer_reads_texts_as_the_training_does():
         fields_lib.learn(f, 3, *np.unique(hashes, return_counts=True))
         for f, (_, hashes, _) in zip(fields, read)
     ]
-    layer = tfxclass_text.text_features.build_text_features(
-        fields, vocabularies
-    )
+    layer = tfxclass_text.TextFeatures.from_vocabularies(fields, vocabularies)
     given = {name: tf.constant(texts) for name, texts in columns.items()}
     ids, values = (x.numpy() for x in layer(given))
     found = np.zeros((3, layer.num_features))

@@ -159,7 +159,7 @@ LONG = "a plain english text of many words " * 10
 )
 def test_where_characters_are_read(columns, read, first):
     texts = columns_lib.read({k: [x] * 30 for k, x in columns.items()})
-    found = recipes.candidates(texts, num_texts=1000)
+    found = recipes.candidates(texts, 1000)
     chars = [[f for f in fields if f.kind == "chars"] for fields in found]
     if read == []:
         assert chars == [[]]
@@ -229,7 +229,7 @@ def test_a_column_that_misleads(size, effort):
 def test_long_columns_have_their_own_words():
     """If held-out texts gain by them; short ones always have them."""
     texts = columns_lib.read({"a": [LONG] * 30, "b": [LONG] * 30})
-    pooled, own = recipes.candidates(texts, quick=True)
+    pooled, own = recipes.candidates(texts, 30, quick=True)
     assert [field.columns for field in pooled] == [("a", "b")]
     assert [field.columns for field in own] == [("a", "b"), ("a",), ("b",)]
 
@@ -330,7 +330,7 @@ def test_a_tree_is_judged_as_it_answers(monkeypatch):
     tagger = quiet(effort="fast", fields=fields, embedding_dim=0)
     tagger.fit(texts[:400], [[tag, "all"] for tag in stem[:400]], held)
     assert tagger.summary["groups"] == 8
-    answers = found[0][6]
+    answers = found[0][4]
     np.testing.assert_allclose(
         tagger.predict_proba(held[0]), answers, rtol=1e-3, atol=1e-6
     )

@@ -1,5 +1,6 @@
 """Embeddings of terms and tags, mixed with a tagger's linear scores."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from tfxclass_text import embeddings
 from tfxclass_text import growth
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import from_pairs
+from tfxclass_text.tagger_model import layers_of
 
 # Tags are pairs of a trade and a thing, and words are written in two ways that
 # share characters: "baking" and "bakings".
@@ -37,7 +39,7 @@ def test_reads_words_and_characters_of_their_own(tagger):
     fields = tagger.model.get_layer("text_features").fields
     kinds = [(field.kind, field.longest) for field in fields]
     assert kinds == [("words", 2), ("words", 1), ("chars", 5)]
-    (linear,) = growth.linear_fields(tagger.model)
+    (linear,) = growth.linear_fields(layers_of(tagger.model))
     assert linear.longest == 2
     texts, tags = pairs(100, 1)
     assert tagger.evaluate(texts, tags, ks=[1])["precision_at_1"] > 0.95
@@ -67,6 +69,20 @@ def test_partial_fit_leaves_them_out(tmp_path):
     assert len(tagger.summary["fields"]) == 3  # of the first fit
     assert len(tagger.model.get_layer("text_features").fields) == 1
     assert tagger.predict(["flying kites"], k=1)[0][0][0] == "flying kites"
+
+
+def test_a_policy_of_bfloat16_changes_nothing():
+    """Scores that are mixed in were rounded to bfloat16, which failed."""
+    found = []
+    try:
+        for policy in ("float32", "mixed_bfloat16"):
+            keras.config.set_dtype_policy(policy)
+            tagger = Tagger(neighbors=3, embedding_dim=8, verbose=0)
+            tagger.fit(*pairs(300, 0))
+            found.append(tagger.predict(pairs(9, 1)[0]))
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert found[0] == found[1]
 
 
 def test_given_fields_are_read_by_both():

@@ -77,6 +77,15 @@ def test_texts_of_unknown_tags_judge_nothing():
         assert tagger.fit(TEXTS, TAGS, held).tags == WORDS
 
 
+def test_more_validation_data_than_is_scored(monkeypatch):
+    """The encoder's scores were of all of its texts."""
+    monkeypatch.setattr("tfxclass_text.selection._MAX_HELD", 30)
+    held = (TEXTS[:40], TAGS[:40])
+    options = {"learning_rate": 0.1, "effort": "fast", "verbose": 0}
+    tagger = Tagger([Field(["text"])], encoder=make_encoder(), **options)
+    assert tagger.fit(TEXTS, TAGS, held).summary["encoder_passes"]
+
+
 @pytest.mark.slow
 def test_many_tags_a_text():
     tags = [[tag, "animal"] for tag in TAGS]

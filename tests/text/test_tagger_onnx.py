@@ -15,6 +15,7 @@ from tfxclass_text import sparse_linear
 from tfxclass_text import tagger_onnx
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.tagger_model import ENCODED
+from tfxclass_text.tagger_model import Layers
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")
@@ -54,6 +55,14 @@ def test_onnx_runtime_answers_as_the_tagger(tmp_path, tags, options):
         tagger.export_onnx(tmp_path / "m")
 
 
+def test_votes_of_too_few_texts_to_judge_them(tmp_path):
+    """They were left out, and the answers differed from the tagger's."""
+    tagger = Tagger(effort="fast", neighbors=2, verbose=0).fit(TEXTS, TAGS)
+    assert tagger.summary["neighbors"] == 2
+    # Verified by ONNX Runtime.
+    tagger.export_onnx(tmp_path / "m", k=3)
+
+
 def test_margins_of_long_and_short_lists_and_groups():
     """Some features have dense rows, some lists, some nothing."""
     random = np.random.default_rng(0)
@@ -75,7 +84,7 @@ def test_margins_of_long_and_short_lists_and_groups():
         values = random.random(ids.shape).astype(np.float32)
         values[0], values[1, 3:] = 0, 0
         found = tagger_onnx.probabilities(
-            tagger_onnx.Layers(layer), tf.constant(ids), tf.constant(values)
+            Layers(None, layer), tf.constant(ids), tf.constant(values)
         )
         np.testing.assert_allclose(
             found, layer(ids, values), rtol=1e-4, atol=1e-6
