@@ -2,34 +2,31 @@
 
     python -m benchmarks.dropmax [--sets ...] [--methods ...] [--seeds ...]
 
-Test error and calibration, the mean of the seeds; the paper's figures 2 and 3
-(benchmarks.dropmax_retained has figure 4). Weight decay
-and the weight of the entropy are the usual ones, then chosen on validation
-rows, for each set and method (`--usual`: they are not). A job is a model: a
-set, a method, a setting, a seed. One that has a result is not trained again, so
-the table may be stopped and resumed. The usual setting is trained with all
-seeds. Then others are, with the first seed: the weights of the entropy, and the
-decays of the network's weights besides the best of them. The setting with the
-least error on validation rows is trained with the other seeds, too. CIFAR-100
-needs the user's own folder (`--cifar100`).
+Test error and calibration, the mean of the seeds; the paper's figures 2 and 3.
+The usual setting is trained with all seeds. Then others are, with the first
+seed: the weights of the entropy, and the decays of the network's weights
+besides the best of them. The setting with the least error on validation rows is
+trained with the other seeds, too (`--usual`: nothing is chosen). What has a
+result in benchmarks/cache/dropmax is not trained again, so the table may be
+stopped and resumed. CIFAR-100 needs the user's own folder (`--cifar100`).
 """
 
 import argparse
 import os
 import statistics
-import sys
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks import dropmax_data as data_lib
-from benchmarks import dropmax_figures
 from benchmarks import dropmax_train
+from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.dropmax_data import Recipe
 from benchmarks.dropmax_methods import METHODS
 
-CACHE = os.path.join(measure.FOLDER, "cache", "dropmax")
+EPSILON = 1e-20  # of the paper's masks
 
 
 class SetUp(NamedTuple):
@@ -104,31 +101,25 @@ class Setting(NamedTuple):
 USUAL = Setting(1e-4)
 
 
-def path_of(args, name, steps, method, setting, seed):
-    file = f"{method.replace(' ', '_')},{setting},seed={seed}.json"
-    return os.path.join(args.jobs, name, f"{steps}steps", file)
-
-
-def results_of(args, name, steps, method, train=None):
+def results_of(args, name, method, train=None):
     """`(setting, tried, results)` of the usual setting and of a better one.
 
     Those there are, each with the results of its seeds, and of how many
     settings it is the best.
 
     Args:
-        args: with `jobs`, `seeds` and `usual`.
+        args: with `seeds`, `steps` and `usual`.
         name: str, in `SETS`.
-        steps: int.
         method: str.
         train: function of a setting and a seed that returns a result, for jobs
             that have none; None trains nothing.
     """
+    folder = f"dropmax/{name}/{args.steps or SETS[name].steps}steps"
 
     def result(setting, seed):
-        path = path_of(args, name, steps, method, setting, seed)
-        if train is None:
-            return measure.read(path)
-        return measure.kept(path, lambda: train(setting, seed))
+        job = method.replace(" ", "_"), setting, f"seed={seed}"
+        run = train and (lambda *_: train(setting, seed))
+        return measure.once(folder, *job, run=run)
 
     def of_seeds(setting):
         found = [result(setting, seed) for seed in args.seeds]
@@ -169,36 +160,24 @@ def parse_arguments(argv=None):
     add("--steps", type=int, help="of a job, instead of the set's own")
     add("--usual", action="store_true", help="choose nothing")
     add("--figures", action="store_true", help="run nothing, only draw")
-    add("--smoke", action="store_true", help="tiny made-up data, for a look")
-    add("--jobs", help="folder of their results (benchmarks/cache/dropmax)")
-    add("--out", default=measure.RESULTS, help="folder of table and figures")
-    args = parser.parse_args(argv)
-    if args.smoke:
-        args.sets, args.seeds, args.usual = ["generated"], args.seeds[:1], True
-    args.jobs = args.jobs or CACHE
-    return args
-
-
-def steps_of(args, name):
-    return args.steps or SETS[name].steps
+    return parser.parse_args(argv)
 
 
 def run(args):
     """Trains what has no result yet, method by method."""
     for name in args.sets:
-        set_up, steps, data = SETS[name], steps_of(args, name), {}
+        set_up, data = SETS[name], {}
         for method in args.methods:
 
             def train(setting, seed, method=method):
                 if seed not in data:
                     data[seed] = set_up.read(args, seed)
-                result, _ = dropmax_train.train(
+                steps = args.steps or set_up.steps
+                return dropmax_train.train(
                     method, setting, data[seed], seed, steps, set_up.recipe
-                )
-                print(name, method, setting, seed, result["scores"], flush=True)
-                return result
+                )[0]
 
-            results_of(args, name, steps, method, train)
+            results_of(args, name, method, train)
             tabulate(args)
 
 
@@ -206,9 +185,9 @@ def rows_of(args):
     """Rows of the table, one for each equation."""
     return [
         _row(name, method, equation, *found)
-        for name in (args.sets if args.smoke else SETS)
+        for name in SETS
         for method in METHODS
-        for found in results_of(args, name, steps_of(args, name), method)
+        for found in results_of(args, name, method)
         for equation in ("18", "17")
         if f"test {equation}" in found[-1][0]["scores"]
     ]
@@ -218,7 +197,7 @@ def curves_of(args):
     """Points of the paper's figure 3 by method, means of the seeds, or None."""
     curves = {}
     for method in ("base", "adaptive"):
-        found = results_of(args, CURVES, steps_of(args, CURVES), method)
+        found = results_of(args, CURVES, method)
         if not found:
             return None
         points = zip(*(result["curve"] for result in found[0][-1]))
@@ -238,7 +217,7 @@ def _row(name, method, equation, setting, tried, found):
 
     errors, eces = of("test", "error"), of("test", "ece")
     is_plain = method.split()[0] in _PLAIN
-    weight = setting.entropy_weight
+    weight, error = setting.entropy_weight, measure.standard_error(errors)
     return {
         "set": name,
         "method": method if is_plain else f"{method} ({equation})",
@@ -249,7 +228,7 @@ def _row(name, method, equation, setting, tried, found):
         "seeds": len(found),
         "error_%": round(statistics.mean(errors), 2),
         "median_%": round(statistics.median(errors), 2),
-        **_standard_error(errors),
+        "standard_error": error if error == "" else round(error, 2),
         "test_loss": round(statistics.mean(of("test", "loss")), 4),
         "least": round(min(errors), 2),
         "most": round(max(errors), 2),
@@ -261,33 +240,24 @@ def _row(name, method, equation, setting, tried, found):
     }
 
 
-def _standard_error(values):
-    """Of their mean, if there are several; a dict."""
-    if len(values) < 2:
-        return {}
-    error = statistics.stdev(values) / len(values) ** 0.5
-    return {"standard_error": round(error, 2)}
-
-
 _PLAIN = ("base", "sampled", "sparsemax")
 
 
-def _with_earlier(rows, path):
-    """Adds the rows of the table at `path` whose results are not cached.
+def with_earlier(rows):
+    """Adds the rows of the table whose results are not cached.
 
-    Each row says when and where it was measured.
+    A row of more seeds than a new one stays, too.
     """
-
-    def key(row):
-        return row["set"], row["method"], row["setting"]
-
-    record = measure.read(path) or {"rows": ()}
-    told = {k: record.get(k) for k in ("date", "machine", "command")}
-    found = {key(r): {"measured": told, **r} for r in record["rows"]}
-    for row in rows:
-        earlier = found.get(key(row))
-        if earlier is None or earlier["seeds"] <= row["seeds"]:
-            found[key(row)] = row
+    keys = "set", "method", "setting"
+    seeds = {
+        tuple(map(row.get, keys)): row["seeds"]
+        for row in measure.finished("dropmax")
+    }
+    rows = [
+        row
+        for row in rows
+        if row["seeds"] >= seeds.get(tuple(map(row.get, keys)), 0)
+    ]
     sets, names = list(SETS), list(METHODS)
 
     def place(row):
@@ -297,7 +267,7 @@ def _with_earlier(rows, path):
         number = sets.index(row["set"]), place
         return *number, row["setting"] == "chosen", equation == "17)"
 
-    return sorted(found.values(), key=place)
+    return sorted(measure.with_earlier("dropmax", rows, keys), key=place)
 
 
 def tabulate(args):
@@ -306,31 +276,68 @@ def tabulate(args):
     Rows of an earlier table stay, unless they have been measured again with as
     many seeds; delete it to start over.
     """
-    rows = rows_of(args)
-    if not rows:
-        return
-    path = os.path.join(args.out, "dropmax.json")
-    told = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": measure.machine(),
-        "command": "python -m benchmarks.dropmax" + " --usual" * args.usual,
-    }
-    rows = [{"measured": told, **row} for row in rows]
-    if not args.smoke:
-        rows = _with_earlier(rows, path)
-    measure.write(path, {**told, "rows": rows})
-    dropmax_figures.draw_all(args.out, curves_of(args))
+    if rows := rows_of(args):
+        measure.save("dropmax", with_earlier(rows))
+        draw_contours(os.path.join(measure.RESULTS, "dropmax_contours.png"))
+        if curves := curves_of(args):
+            path = os.path.join(measure.RESULTS, "dropmax_convergence.png")
+            draw_curves(curves, path)
+
+
+def draw_contours(path):
+    """The paper's figure 2: softmax and DropMax of three classes in a plane.
+
+    Masks are drawn for each point (equation 3).
+    """
+    random = np.random.default_rng(0)
+    side = np.linspace(-3, 3, 80)
+    points = np.stack(np.meshgrid(side, side), axis=-1)
+    angles = np.pi / 2 + np.arange(3) * 2 * np.pi / 3
+    exponentials = np.exp(points @ np.stack([np.cos(angles), np.sin(angles)]))
+    figure, axes = figure_style.new_figure(rows=3, height=3.4)
+    for axis, retain in zip(axes, ((1, 1, 1), (1, 0.6, 0.6), (0.6, 0.6, 0.6))):
+        masks = random.uniform(size=exponentials.shape) < retain
+        masked = masks * exponentials + EPSILON
+        p = masked[..., 0] / masked.sum(axis=-1)
+        shown = axis.contourf(side, side, p, np.linspace(0, 1, 11))
+        figure.colorbar(shown, ax=axis, label="p of the upper class")
+        axis.set_title(f"retained with {retain}")
+    title = "Dropped classes blur the border between two classes"
+    figure_style.save(figure, path, title)
+
+
+def draw_curves(curves, path):
+    """The paper's figure 3: cross-entropy of training and of test rows.
+
+    Args:
+        curves: dict of lists of points by method.
+        path: str, of the figure.
+    """
+    figure, (axis,) = figure_style.new_figure()
+    names = {"base": "softmax", "adaptive": "adaptive DropMax"}
+    for method, color in (("base", "black"), ("adaptive", "tab:blue")):
+        points = curves[method]
+        steps = [point["step"] for point in points]
+        for part, style in (("train", "--"), ("test", "-")):
+            losses = [point[part] for point in points]
+            label = f"{names[method]}, {part}"
+            axis.plot(steps, losses, style, color=color, label=label)
+    axis.set(xlabel="training step", ylabel="cross-entropy", yscale="log")
+    axis.legend()
+    ends = [curves[method][-1]["test"] for method in names]
+    title = (
+        f"1,000 images: cross-entropy of test rows ends at {ends[0]:.2f} with "
+        f"the softmax, at {ends[1]:.2f} with adaptive DropMax"
+    )
+    figure_style.save(figure, path, title)
 
 
 def main(argv=None):
     args = parse_arguments(argv)
-    os.makedirs(args.out, exist_ok=True)
     if not args.figures:
         run(args)
     tabulate(args)
-    print(measure.table(rows_of(args)))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

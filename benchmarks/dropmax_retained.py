@@ -5,14 +5,10 @@
 1,000 images of MNIST as in benchmarks.dropmax, three seeds, by the weight of
 the entropy (lambda; the head's own is 1 for "adaptive" and 3 for "posterior").
 The weights of "adaptive" are the grid of the paper. "--cached" trains nothing:
-the table has the seeds that are done, and earlier rows where none is.
-`least` to `most`: mean retain probabilities of the pairs of a true class and
-another one. `correlation`: Spearman's, over these 90 pairs, between the retain
-probability and the probability that the plain softmax gives the other class.
-It is 1 where the classes that a row is confused with are retained the most.
-
-Hard rows are those that the plain softmax of the same seed gets wrong. Its
-answer is their confused class.
+the table has the seeds that are done, and earlier rows where none is. `least`
+to `most` are of the pairs of a true class and another one. Hard rows are those
+that the plain softmax of the same seed gets wrong; its answer is their confused
+class.
 """
 
 import argparse
@@ -23,11 +19,10 @@ from scipy import stats
 
 import tfxclass
 from benchmarks import dropmax
-from benchmarks import dropmax_figures
 from benchmarks import dropmax_train
+from benchmarks import figure_style
 from benchmarks import measure
 
-CACHE = os.path.join(measure.CACHE, "dropmax_retained")
 SEEDS = (0, 1, 2)
 ROWS = (
     ("adaptive", None),
@@ -40,18 +35,14 @@ ROWS = (
 )
 
 
-def path_of(method, weight, seed):
-    return os.path.join(CACHE, f"{method},{weight},{seed}.json")
-
-
-def trained(data, method, weight, seed):
-    """A job's result, of the cache if it is there.
+def trained(data, method, weight, seed, run=True):
+    """A job's result, of the cache if it is there; None if it is not to run.
 
     With "answers", of all test rows: the probabilities of "base", and the
     retain probabilities of other methods.
     """
 
-    def run():
+    def train(*_):
         set_up = dropmax.SETS["mnist_1k"]
         setting = dropmax.USUAL._replace(entropy_weight=weight)
         result, model = dropmax_train.train(
@@ -64,7 +55,8 @@ def trained(data, method, weight, seed):
             answers = answers[1]
         return {**result, "answers": answers.astype(float).round(4).tolist()}
 
-    return measure.kept(path_of(method, weight, seed), run)
+    job = method, weight, seed
+    return measure.once("dropmax_retained", *job, run=train if run else None)
 
 
 def class_means(answers, labels):
@@ -107,42 +99,50 @@ def hard_rows(retained, guesses, labels):
     }
 
 
-def patterns_of(results, bases, labels):
-    """What hard rows of a class have in common; a dict of means over seeds.
+def patterns_of(retained, base, labels):
+    """What hard rows of a class have in common; a dict.
 
     The 4 and other classes on rows of the 9, and the mean correlation of two
     rows' patterns: what they retain, less the mean of all rows.
     """
-    found = []
-    for result, base in zip(results, bases):
-        hard = np.argmax(base["answers"], axis=1) != labels
-        retained, own = np.array(result["answers"])[hard], labels[hard]
-        nines = np.delete(retained[own == 9].mean(axis=0), 9)
-        alike = np.corrcoef(retained - retained.mean(axis=0))
-        same = own[:, None] == own
-        others = same & ~np.eye(len(own), dtype=bool)
-        found.append(
-            {
-                "nines retain 4": nines[4],
-                "nines retain others": np.delete(nines, 4).mean(),
-                "alike in a class": alike[others].mean(),
-                "alike in two": alike[~same].mean(),
-            }
-        )
-    return {key: float(np.mean([f[key] for f in found])) for key in found[0]}
+    hard = np.argmax(base, axis=1) != labels
+    retained, own = retained[hard], labels[hard]
+    nines = np.delete(retained[own == 9].mean(axis=0), 9)
+    alike = np.corrcoef(retained - retained.mean(axis=0))
+    same = own[:, None] == own
+    pairs = same & ~np.eye(len(own), dtype=bool)
+    return {
+        "nines retain 4": nines[4],
+        "nines retain others": np.delete(nines, 4).mean(),
+        "alike in a class": alike[pairs].mean(),
+        "alike in two": alike[~same].mean(),
+    }
 
 
-def row_of(results, bases, labels):
-    """A row of the table: means over the seeds."""
-    answers = [np.array(result["answers"]) for result in results]
-    plain = [np.array(base["answers"]) for base in bases]
-    means = [class_means(matrix, labels) for matrix in answers]
-    retained = [others(matrix) for matrix in means]
-    confused = [others(class_means(matrix, labels)) for matrix in plain]
-    pairs = zip(retained, confused, strict=True)
-    hard = [
-        hard_rows(matrix, base.argmax(axis=1), labels)
-        for matrix, base in zip(answers, plain, strict=True)
+def numbers_of(retained, base, labels):
+    """What a row of the table has of a seed, a dict."""
+    means = class_means(retained, labels)
+    confused = others(class_means(base, labels))
+    return {
+        "least": others(means).min(),
+        "most": others(means).max(),
+        "of the label": np.diag(means).mean(),
+        "correlation": stats.spearmanr(others(means), confused).statistic,
+        **hard_rows(retained, base.argmax(axis=1), labels),
+    }
+
+
+def row_of(results, bases, labels, *functions):
+    """A row of the table: means over the seeds of what the functions give."""
+    seeds = [
+        {
+            key: value
+            for function in functions
+            for key, value in function(
+                np.array(result["answers"]), np.array(base["answers"]), labels
+            ).items()
+        }
+        for result, base in zip(results, bases, strict=True)
     ]
     errors, validation = (
         [result["scores"][f"{part} 18"]["error"] for result in results]
@@ -151,15 +151,9 @@ def row_of(results, bases, labels):
     return {
         "seeds": len(results),
         "error_%": float(np.mean(errors)),
-        **({"error_% +-": float(np.std(errors, ddof=1))} if errors[1:] else {}),
+        "error_% +-": float(np.std(errors, ddof=1)) if errors[1:] else "",
         "validation_error_%": float(np.mean(validation)),
-        "least": float(np.mean([r.min() for r in retained])),
-        "most": float(np.mean([r.max() for r in retained])),
-        "of the label": float(np.mean([np.diag(m).mean() for m in means])),
-        "correlation": float(
-            np.mean([stats.spearmanr(*pair).statistic for pair in pairs])
-        ),
-        **{key: float(np.mean([h[key] for h in hard])) for key in hard[0]},
+        **measure.means(seeds, *seeds[0]),
     }
 
 
@@ -189,6 +183,44 @@ def figure_of(results, bases, labels):
     return found
 
 
+def draw_retained(shown, row, path):
+    """The paper's figure 4, (a) to (d).
+
+    Args:
+        shown: dict, of `figure_of`.
+        row: dict, of dropmax_retained.json.
+        path: str, of the figure.
+    """
+    figure, axes = figure_style.new_figure(rows=4, height=3.4)
+    random = np.random.default_rng(0)
+    hard = np.array(shown["hard"]["retained"])
+    masks = random.uniform(size=hard.shape) < hard
+    for axis, name, values, title in (
+        (axes[0], "easy", shown["easy"]["retained"], "(a) easy rows"),
+        (axes[1], "hard", hard, "(b) hard rows; x: answer of the softmax"),
+        (axes[2], "hard", masks, "(c) masks drawn for (b)"),
+    ):
+        image = axis.imshow(values, vmin=0, vmax=1, cmap="Blues", aspect="auto")
+        figure.colorbar(image, ax=axis)
+        labels = shown[name]["labels"]
+        axis.set_yticks(range(len(labels)), labels)
+        axis.set(title=title, ylabel="class of the row")
+        axis.grid(False)
+        if name == "hard":
+            guesses = shown[name]["guesses"]
+            axis.plot(guesses, range(len(guesses)), "x", color="tab:red")
+    axes[3].bar(range(10), shown["mean of hard"])
+    axes[3].set(title="(d) mean of hard rows", ylabel="retain probability")
+    for axis in axes:
+        axis.set(xlabel="class", xticks=range(10))
+    title = (
+        "Of rows that the softmax gets wrong, DropMax retains its answer with "
+        f"{row['hard confused']:.2f}, and the eight others with "
+        f"{row['hard rest']:.2f}"
+    )
+    figure_style.save(figure, path, title)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="../shared/data")
@@ -200,28 +232,20 @@ def main():
     bases = [trained(data, "base", None, seed) for seed in SEEDS]
     rows = []
     for method, weight in ROWS:
-        about = {"method": method, "lambda": weight or "own"}
-        seeds = [
-            seed
+        found = {
+            seed: trained(data, method, weight, seed, not args.cached)
             for seed in SEEDS
-            if not args.cached or os.path.exists(path_of(method, weight, seed))
-        ]
-        if not seeds:
+        }
+        found = {seed: x for seed, x in found.items() if x is not None}
+        if not found:
             continue
-        found = [trained(data, method, weight, seed) for seed in seeds]
-        of_seeds = [bases[i] for i in seeds]
-        given = found, of_seeds, labels
-        rows.append({**about, **row_of(*given), **patterns_of(*given)})
-        print(rows[-1], flush=True)
+        given = [*found.values()], [bases[i] for i in found], labels
+        about = {"method": method, "lambda": weight or "own"}
+        rows.append({**about, **row_of(*given, numbers_of, patterns_of)})
         if (method, weight) == ROWS[0]:
-            dropmax_figures.draw_retained(
-                figure_of(found, of_seeds, labels),
-                rows[-1],
-                os.path.join(measure.RESULTS, "dropmax_retained.png"),
-            )
-    rows = measure.with_earlier("dropmax_retained", rows, ("method", "lambda"))
-    command = "python -m benchmarks.dropmax_retained"
-    measure.save("dropmax_retained", rows, command=command)
+            path = os.path.join(measure.RESULTS, "dropmax_retained.png")
+            draw_retained(figure_of(*given), rows[-1], path)
+    measure.save("dropmax_retained", rows, ("method", "lambda"))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """A job of the DropMax table: a model, trained and judged."""
 
-import time
-
 import keras
 import numpy as np
 import tensorflow as tf
 
 from benchmarks import dropmax_methods
+from benchmarks import measure
 from benchmarks.dropmax_data import Recipe
 
 POINTS, BINS = 12, 15
@@ -49,53 +48,30 @@ def steps_on(model, x, y):
     return steps
 
 
-class Judge:
-    """Answers of a model, traced once.
+def answers_of(model, method):
+    """`{equation: function of rows}`, which gives their probabilities."""
+    head = model.layers[-1]
+    encoder = keras.Model(model.inputs, model.layers[-2].output)
 
-    Args:
-        model: its last layer is the head.
-        method: str, in the table.
-    """
-
-    def __init__(self, model, method):
-        head = model.layers[-1]
-        encoder = keras.Model(model.inputs, model.layers[-2].output)
-        self._features = tf.function(
-            lambda x: encoder(x, training=False), reduce_retracing=True
-        )
-        self._answers = {"18": self._answer(head, None)}
-        if method.split()[0] in ("random", "adaptive", "posterior"):
-            self._answers["17"] = self._answer(head, SAMPLES)
-
-    def _answer(self, head, samples):
+    def by(samples):
         @tf.function(reduce_retracing=True)
-        def answer(features):
+        def answer(x):
             before = getattr(head, "predict_samples", None)
             head.predict_samples = samples
-            outputs = head.activate(head.logits(features))
+            outputs = head.activate(head.logits(encoder(x, training=False)))
             head.predict_samples = before
             return outputs
 
-        return answer
+        def in_batches(x):
+            starts = range(0, len(x), EVALUATED)
+            found = [answer(tf.constant(x[i : i + EVALUATED])) for i in starts]
+            return np.concatenate(found)
 
-    def features(self, x):
-        """What the head reads, for all rows."""
-        return _in_batches(self._features, x)
+        return in_batches
 
-    def scores(self, part, equations=("18", "17")):
-        """Scores of `(x, y)` by each equation that the method has."""
-        features = self.features(part[0])
-        return {
-            name: scores(_in_batches(answer, features), part[1])
-            for name, answer in self._answers.items()
-            if name in equations
-        }
-
-
-def _in_batches(function, rows):
-    starts = range(0, len(rows), EVALUATED)
-    found = [function(tf.constant(rows[i : i + EVALUATED])) for i in starts]
-    return np.concatenate(found)
+    if method.split()[0] in ("random", "adaptive", "posterior"):
+        return {"18": by(None), "17": by(SAMPLES)}
+    return {"18": by(None)}
 
 
 def scores(probabilities, labels):
@@ -116,30 +92,29 @@ def scores(probabilities, labels):
 def train(method, setting, data, seed, steps, recipe=Recipe()):
     """`(result, model)`: scores of either equation and the curve; trained."""
     model = make_model(method, setting, data, seed, steps, recipe)
-    judge = Judge(model, method)
+    answers = answers_of(model, method)
     take = steps_on(model, *data.train)
     per_epoch = max(1, steps // POINTS)
     random = np.random.default_rng(seed)
-    curve, done, cpu = [], 0, 0.0
+    curve, done, clock = [], 0, measure.Stopwatch()
     few = {
         name: [array[:: max(1, len(array) // CURVE_ROWS)] for array in part]
         for name, part in (("train", data.train), ("test", data.test))
     }
     while done < steps:
         order = _order(random, len(data.train[1]), per_epoch * recipe.batch)
-        begin = time.process_time()
-        take(tf.constant(order.reshape(per_epoch, recipe.batch)))
-        cpu += time.process_time() - begin
+        with clock:
+            take(tf.constant(order.reshape(per_epoch, recipe.batch)))
         done += per_epoch
         losses = {
-            name: judge.scores(rows, ["18"])["18"]["loss"]
-            for name, rows in few.items()
+            name: scores(answers["18"](x), y)["loss"]
+            for name, (x, y) in few.items()
         }
         curve.append({"step": done, **losses})
-    result = {"cpu_s": cpu, "curve": curve, "scores": {}}
-    for part in ("validation", "test"):
-        for name, found in judge.scores(getattr(data, part)).items():
-            result["scores"][f"{part} {name}"] = found
+    result = {"cpu_s": clock.cpu, "curve": curve, "scores": {}}
+    for part, (x, y) in (("validation", data.validation), ("test", data.test)):
+        for name, answer in answers.items():
+            result["scores"][f"{part} {name}"] = scores(answer(x), y)
     return result, model
 
 

@@ -6,13 +6,6 @@ Panels stand one above the other, so that a phone shows them 380 pixels wide.
 
 import textwrap
 
-#: One color for each method, in all figures.
-COLORS = {
-    "keras_dense_adam": "dimgray",
-    "tf_sampled_softmax_adam": "tab:red",
-    "tf_sampled_softmax_sgd": "tab:purple",
-    "sampled_head_adam": "tab:orange",
-}
 _SIZE = 10
 
 

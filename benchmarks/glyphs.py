@@ -1,20 +1,15 @@
 """Characters as classes: the papers' faces that anyone can draw again.
 
-    python -m benchmarks.glyphs [FOLDER] [--seeds 0 1 2]
+    python -m benchmarks.glyphs [--seeds 0 1 2]
 
-FOLDER is for the fonts and the drawings (`glyphs_data.py`), by default under
-benchmarks/cache. Each job is one head with a small convolutional encoder,
-trained for so many steps, in a process of its own with one thread. A job that
-has a result, under benchmarks/cache/glyphs, is not run again.
-results/glyphs.json has means over seeds. `jobs/identities.py` trains the same
-encoder with other heads.
+`glyphs_data.py` has the drawings. Each job is one head with a small
+convolutional encoder, in a process of its own with one thread; what has a
+result in benchmarks/cache/glyphs is not run again. `jobs/identities.py` trains
+the same encoder with other heads.
 """
 
 import argparse
-import os
 import statistics
-import time
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -27,7 +22,6 @@ from benchmarks.comparison.groups import LABELS
 from benchmarks.comparison.methods import cosine_head
 from tfxclass import metrics
 
-CACHE = os.path.join(measure.CACHE, "glyphs")
 METHODS = (
     "uniform",
     "auto",
@@ -45,14 +39,6 @@ RATE = 3e-3
 SHIFT = 2  # pixels that a drawing is moved by, at most
 _PAIRS = 10  # unequal ones for an equal one
 _STRETCH = 1024  # drawings that are embedded at a time
-
-
-class GlyphsJob(NamedTuple):
-    """A head, trained for so many steps."""
-
-    method: str
-    steps: int
-    seed: int = 0
 
 
 def make_encoder():
@@ -99,13 +85,10 @@ def embedded(encoder, x):
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
-def accuracy(encoder, head, x, y):
-    rows = keras.utils.normalize(head.class_matrix.values().numpy(), axis=1)
-    best = [
-        np.argmax(part @ rows.T, axis=1)
-        for part in np.array_split(embedded(encoder, x), len(x) // 500 + 1)
-    ]
-    return float(np.mean(np.concatenate(best) == y))
+def accuracy(model, x, y):
+    """The share of drawings whose character is the best answer."""
+    ids, _ = tfxclass.top_k(model, k=1).predict(pixels(x), 500, verbose=0)
+    return float(np.mean(ids[:, 0] == y))
 
 
 def verification(encoder, data):
@@ -135,75 +118,66 @@ def train(model, data, steps, seed):
     """CPU seconds of the steps; the first one, which traces, is left out."""
     source = batches(data, seed)
     step = tf.function(lambda x, y: model.train_step((x, y)))
-    seconds = 0.0
-    for number in range(steps):
+    step(*map(tf.constant, next(source)))
+    clock = measure.Stopwatch()
+    for _ in range(steps - 1):
         x, y = map(tf.constant, next(source))
-        begin = time.process_time()
-        step(x, y)
-        if number:
-            seconds += time.process_time() - begin
-    return seconds
+        with clock:
+            step(x, y)
+    return clock.cpu
 
 
-def make_model(job, num_classes):
-    """`(model, encoder, head)` of a `GlyphsJob`, compiled."""
-    keras.utils.set_random_seed(job.seed)
+def make_model(method, steps, seed, num_classes):
+    """`(model, encoder)`, compiled."""
+    keras.utils.set_random_seed(seed)
     encoder = make_encoder()
-    head = cosine_head(
-        job.method, num_classes, BATCH + NEGATIVES, SCALE, job.seed
-    )
+    head = cosine_head(method, num_classes, BATCH + NEGATIVES, SCALE, seed)
     model = keras.Sequential([encoder, head])
-    decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
+    decay = keras.optimizers.schedules.CosineDecay(RATE, steps)
     optimizer = tfxclass.optimizers.LazyAdam(decay)
     model.compile(optimizer, loss=head.loss)
     model.build((None, glyphs_data.SIDE, glyphs_data.SIDE, 1))
     optimizer.build(model.trainable_variables)
-    return model, encoder, head
+    return model, encoder
 
 
-def trained(job, data):
+def trained(data, method, steps, seed):
     """The result of a job, a dict."""
-    model, encoder, head = make_model(job, data.num_classes)
-    seconds = train(model, data, job.steps, job.seed)
+    model, encoder = make_model(method, steps, seed, data.num_classes)
+    seconds = train(model, data, steps, seed)
     return {
-        "accuracy": accuracy(encoder, head, data.test_x, data.test_y),
+        "accuracy": accuracy(model, data.test_x, data.test_y),
         **verification(encoder, data),
-        "ms a step": 1e3 * seconds / max(job.steps - 1, 1),
+        "ms a step": 1e3 * seconds / max(steps - 1, 1),
     }
 
 
 def row(method, results):
     """Means over seeds, and the deviation of the accuracy."""
     found = {"method": LABELS.get(method, method), "seeds": len(results)}
-    for key in results[0]:
-        found[key] = statistics.fmean(result[key] for result in results)
+    found |= measure.means(results, *results[0])
     ends = [result["accuracy"] for result in results]
     return {**found, "accuracy +-": statistics.pstdev(ends)}
 
 
-def child(folder, method, steps, seed):
+def child(*job):
     measure.use_one_thread()
-    job = GlyphsJob(method, steps, seed)
-    return trained(job, glyphs_data.load(folder))
+    return trained(glyphs_data.load(), *job)
 
 
 def main():
     measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", default=CACHE)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     args = parser.parse_args()
-    glyphs_data.load(args.folder)
+    glyphs_data.load()
     rows = []
     for method in METHODS:
-        jobs = [(method, STEPS, seed) for seed in args.seeds]
-        results = [
-            measure.once("glyphs", *job, folder=args.folder) for job in jobs
-        ]
-        results = [result for result in results if "error" not in result]
-        if results:
-            rows.append(row(method, results))
-            measure.save("glyphs", rows)
+        results = measure.of_all_seeds(
+            "glyphs", method, STEPS, seeds=args.seeds, run=measure.ask
+        )
+        rows.append(row(method, results))
+        measure.save("glyphs", rows)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
 """CJK characters drawn from the fonts of Debian: confusable classes for all.
 
-    python benchmarks/glyphs_data.py FOLDER
+    python benchmarks/glyphs_data.py
 
 fetches the packages below with apt-get (all of Debian's main section: free
-licences; nothing is installed), and writes FOLDER/glyphs.npz.
+licences; nothing is installed), and writes benchmarks/cache/glyphs/glyphs.npz.
 """
 
 import glob
 import os
 import subprocess
-import sys
 from typing import NamedTuple
 
 import numpy as np
 
+FOLDER = os.path.join(os.path.dirname(__file__), "cache", "glyphs")
 SIDE = 32
 _DRAWN = 28  # pixels of an em
 # Han, its first extension, and Hangul.
@@ -85,9 +85,9 @@ class Glyphs(NamedTuple):
         return len(self.characters)
 
 
-def fetch(package, folder):
+def fetch(package):
     """The folder that a package of Debian is unpacked in."""
-    target = os.path.join(folder, package)
+    target = os.path.join(FOLDER, package)
     if os.path.isdir(target):
         return target
     work = target + ".part"
@@ -110,8 +110,8 @@ def fetch(package, folder):
     return target
 
 
-def font_file(package, name, folder):
-    found = os.path.join(fetch(package, folder), "**", name)
+def font_file(package, name):
+    found = os.path.join(fetch(package), "**", name)
     paths = sorted(glob.glob(found, recursive=True))
     if not paths:
         raise RuntimeError(f"There is no {name!r} in {package!r}.")
@@ -141,13 +141,13 @@ def draw(path, face, codes):
     return np.array(images, np.uint8), np.array(drawn, np.int64)
 
 
-def drawings(fonts, folder):
+def drawings(fonts):
     """`(images, codes)` of several fonts, with a line about each."""
     from fontTools.ttLib import TTFont
 
     images, codes = [], []
     for package, name, face in fonts:
-        path = font_file(package, name, folder)
+        path = font_file(package, name)
         with TTFont(path, fontNumber=face, lazy=True) as font:
             known = [
                 code
@@ -182,12 +182,12 @@ def make(learned, tested):
     )
 
 
-def load(folder):
+def load():
     """The drawings, made at the first call, as the module's doc says."""
-    path = os.path.join(folder, "glyphs.npz")
+    path = os.path.join(FOLDER, "glyphs.npz")
     if not os.path.exists(path):
-        os.makedirs(folder, exist_ok=True)
-        made = make(drawings(LEARNED, folder), drawings(TESTED, folder))
+        os.makedirs(FOLDER, exist_ok=True)
+        made = make(drawings(LEARNED), drawings(TESTED))
         np.savez(path + ".part.npz", **made._asdict())
         os.replace(path + ".part.npz", path)
     with np.load(path) as found:
@@ -195,5 +195,5 @@ def load(folder):
 
 
 if __name__ == "__main__":
-    data = load(sys.argv[1])
+    data = load()
     print(f"{data.num_classes:,} classes, {len(data.y):,} drawings")

@@ -6,7 +6,11 @@
 `tfxclass.add_classes` with five rows each.
 """
 
+import keras
 import measure
+import numpy as np
+
+import tfxclass
 
 OLD, NEW, RANK, DIM, WIDTH = 400, 40, 32, 64, 48
 HEADS = ("full", "wide nodes", "plt", "two children")
@@ -14,11 +18,6 @@ HEADS = ("full", "wide nodes", "plt", "two children")
 
 def child(kind):
     """Accuracy before and after new classes."""
-    import keras
-    import numpy as np
-
-    import tfxclass
-
     keras.utils.set_random_seed(0)
     random = np.random.default_rng(0)
     points = random.normal(size=(OLD + NEW, RANK))

@@ -9,15 +9,13 @@ tests; words that training does not have are no targets).
 
 The RP paper (Yuan et al., 2020) takes the configurations of Zaremba et al.
 (2014): two LSTMs that keep their state over an epoch, and SGD at a rate of 1
-that falls after some epochs. SIZES has the three of them; the paper's is
-"large". The rate is the configuration's, the same for all rows. RP has a third
-of the units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
+that falls after some epochs. The paper's size is "large". RP has a third of the
+units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
 
 "lift", "step" and "dual" begin with what `recover` makes of RP after
 `--slim_epochs`. Their first line is not trained on; the other epochs train the
-whole model in full width, at the rates that these epochs have for all rows. So
-all rows have equal epochs. The dual has the l2 of L2 that is best on the
-validation words.
+whole model in full width, at the rates that these epochs have for all rows. The
+dual has the l2 of L2 that is best on the validation words.
 
 Weights and a line of the curve are kept after each epoch, in
 benchmarks/cache/language_model. A run that was stopped goes on from there, and
@@ -27,13 +25,17 @@ so does one with more epochs. Delete the folder to start over.
 import argparse
 import math
 import os
-import time
 import warnings
 from typing import NamedTuple
 
+import keras
 import measure
 import numpy as np
+import tensorflow as tf
 import verses_data
+
+import tfxclass
+from tfxclass import recovery
 
 L2 = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 TRAINED = ("full", "S-S", "RP", "RP-A")
@@ -52,7 +54,6 @@ class Size(NamedTuple):
         clip: float, most norm of the gradient of a segment's summed loss.
         flat: int, epochs at a rate of 1.
         fall: float, by which each epoch after these divides it.
-        epochs: int, of the whole configuration.
         batch: int, segments of a step.
     """
 
@@ -63,14 +64,13 @@ class Size(NamedTuple):
     clip: float
     flat: int
     fall: float
-    epochs: int
     batch: int = 20
 
 
 SIZES = {
-    "small": Size(200, 20, 0.0, 0.1, 5.0, 4, 2.0, 13),
-    "medium": Size(650, 35, 0.5, 0.05, 5.0, 6, 1.2, 39),
-    "large": Size(1500, 35, 0.65, 0.04, 10.0, 14, 1.15, 55),
+    "small": Size(200, 20, 0.0, 0.1, 5.0, 4, 2.0),
+    "medium": Size(650, 35, 0.5, 0.05, 5.0, 6, 1.2),
+    "large": Size(1500, 35, 0.65, 0.04, 10.0, 14, 1.15),
 }
 
 
@@ -115,10 +115,6 @@ def segments(words, size):
 
 
 def make_model(row, counts, size, seed):
-    import keras
-
-    import tfxclass
-
     keras.utils.set_random_seed(seed)
 
     def first():
@@ -154,8 +150,6 @@ def make_model(row, counts, size, seed):
 
 
 def compiled(model, size):
-    import tfxclass
-
     # Keras has the mean of a segment's losses where Zaremba et al. have the
     # sum: the norm is so much smaller, and `train` has so much more of a rate.
     optimizer = tfxclass.optimizers.LazySGD(
@@ -177,9 +171,9 @@ def train(model, data, size, epoch):
     rate = size.fall ** -max(epoch - size.flat, 0)
     model.optimizer.learning_rate.assign(size.length * rate)
     forget(model)
-    start = time.process_time()
-    model.fit(*data, batch_size=size.batch, shuffle=False, verbose=0)
-    return time.process_time() - start
+    with measure.Stopwatch() as clock:
+        model.fit(*data, batch_size=size.batch, shuffle=False, verbose=0)
+    return clock.cpu
 
 
 def perplexity(model, data, size):
@@ -192,10 +186,6 @@ def perplexity(model, data, size):
 
 def recovered(method, model, parts, size):
     """The full model, and a dict with the dual's l2."""
-    import tensorflow as tf
-
-    from tfxclass import recovery
-
     x, y = parts["train"]
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(size.batch)
     forget(model)
@@ -261,10 +251,9 @@ def run_row(row, job, args, counts, parts):
         run_row("RP", job, only_slim, counts, parts)
         model, done = make_model("RP", counts, size, seed), args.slim_epochs
         model.load_weights(slim.weights(done))
-        start = time.process_time()
-        model, chosen = recovered(row, model, parts, size)
-        took = time.process_time() - start
-        curve.add(model, parts, size, epoch=done, cpu_s=took, **chosen)
+        with measure.Stopwatch() as clock:
+            model, chosen = recovered(row, model, parts, size)
+        curve.add(model, parts, size, epoch=done, cpu_s=clock.cpu, **chosen)
     else:
         model = make_model("full" if is_recovered else row, counts, size, seed)
         if done:
@@ -275,7 +264,16 @@ def run_row(row, job, args, counts, parts):
     return curve.lines
 
 
-def main(args):
+def main(given=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("rows", nargs="*", metavar="row")
+    add("--data", required=True, help="folder of the text")
+    add("--size", choices=SIZES, default="small")
+    add("--epochs", type=int, default=2)
+    add("--slim_epochs", type=int, default=1)
+    add("--seed", type=int, default=0)
+    args = parser.parse_args(given)
     text, counts, parts = read(args.data)
     parts = {
         part: segments(words, SIZES[args.size]) for part, words in parts.items()
@@ -289,16 +287,5 @@ def main(args):
     measure.save(text, [{**about, **row} for row in rows])
 
 
-def arguments(given=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("rows", nargs="*", metavar="row")
-    parser.add_argument("--data", required=True, help="folder of the text")
-    parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--slim_epochs", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args(given)
-
-
 if __name__ == "__main__":
-    main(arguments())
+    main()

@@ -3,24 +3,20 @@
     python benchmarks/local_sgd_accuracy.py DATA [--seeds 3]
 
 Table 5 and figure 4 of the RP paper (Yuan et al., 2020). DATA is the folder of
-verses_data.py. 3,453 classes, every ninth verse, in three translations; the
-fourth is kept back, one half to choose rates and the other for the test.
-Features are frozen: TF-IDF in 256 random projections, of length 1. RP: slim
-rows of 64 numbers from zero, on K replicas with 32 rows each a step. "own
-books": a replica has a K-th of the classes, with all their rows; "any rows": a
-K-th of the rows, drawn once. Full-D-C, rows of 256 numbers, is what
-`ShardedSoftmax` computes: exactly the full softmax.
+verses_data.py; every ninth verse is a class. Features are frozen: TF-IDF in 256
+random projections, of length 1. RP: slim rows of 64 numbers from zero, on K
+replicas with 32 rows each a step. "own books": a replica has a K-th of the
+classes, with all their rows; "any rows": a K-th of the rows, drawn once.
+Full-D-C, rows of 256 numbers, is what `ShardedSoftmax` computes: exactly the
+full softmax.
 
 An epoch of K replicas has a K-th of the steps, at K times the rate of one
-replica, as in the paper. That rate is the one of RATES with the best accuracy
-on validation rows, seed 0. Replicas are simulated in NumPy, as `LocalSGD` does
+replica, as in the paper. Replicas are simulated in NumPy, as `LocalSGD` does
 it, whose tests compare it with such a loop.
-
-A job is a model, in a process of its own. Those that are done lie in
-benchmarks/cache/local_sgd_accuracy and are not run again.
 """
 
 import argparse
+import functools
 import os
 
 import figure_style
@@ -48,17 +44,15 @@ def jobs():
 
 def load(folder):
     """`(x, y, test_x, test_y)`, every ninth class; kept in the cache."""
-    path = os.path.join(measure.CACHE, NAME, "ninth.npz")
-    if not os.path.exists(path):
+
+    def make():
         x, y, test_x, test_y, idf = verses_data.load(folder)
         random = np.random.default_rng(0)
         table = random.normal(size=(len(idf), DIM)) * idf[:, np.newaxis]
         table[0] = 0
-        found = features(x, y, table) + features(test_x, test_y, table)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        np.savez(path, *found)
-    with np.load(path) as stored:
-        return [stored[f"arr_{i}"] for i in range(4)]
+        return features(x, y, table) + features(test_x, test_y, table)
+
+    return measure.pickled(f"{NAME}/ninth", make)
 
 
 def features(x, y, table):
@@ -114,12 +108,7 @@ def evaluated(kernel, x, y):
 
 
 class Replicas:
-    """Class matrices of K replicas; with `interval=1` one does for all.
-
-    Attributes:
-        steps: int, of each replica.
-        averages: int.
-    """
+    """Class matrices of K replicas; with `interval=1` one does for all."""
 
     def __init__(self, count, interval, shape):
         count = 1 if interval == 1 else count
@@ -135,15 +124,10 @@ class Replicas:
             move(kernel, x[own], y[own], rate)
         self.steps += 1
         if self.steps % self.interval == 0:
-            self.average()
-
-    def average(self):
-        """Replaces all by their mean; returns it."""
-        mean = sum(self.kernels) / np.float32(len(self.kernels))
-        for kernel in self.kernels:
-            kernel[:] = mean
-        self.averages += 1
-        return mean
+            mean = sum(self.kernels) / np.float32(len(self.kernels))
+            for kernel in self.kernels:
+                kernel[:] = mean
+            self.averages += 1
 
 
 def child(folder, method, replicas, interval, data, rate, seed):
@@ -161,12 +145,13 @@ def child(folder, method, replicas, interval, data, rate, seed):
             models.step(x, y, rows, rate * replicas)
     # As `fit` does at its end; it sends nothing where they agree.
     mean = np.mean(models.kernels, axis=0)
-    halves = [
-        evaluated(mean, test_x[half::2], test_y[half::2]) for half in (0, 1)
-    ]
     found = {"steps": models.steps, "averages": models.averages}
-    found |= dict(zip(("validation loss", "validation"), halves[0]))
-    return found | dict(zip(("loss", "accuracy"), halves[1]))
+    for half, names in enumerate(
+        (("validation loss", "validation"), ("loss", "accuracy"))
+    ):
+        scores = evaluated(mean, test_x[half::2], test_y[half::2])
+        found |= dict(zip(names, scores))
+    return found
 
 
 def main():
@@ -175,20 +160,21 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
+    ask = functools.partial(measure.ask, args.folder)
 
     def validation(method, rate):
         job = method, 1, 1, ANY, rate, 0
-        return measure.once(NAME, *job, folder=args.folder)["validation"]
+        return measure.once(NAME, *job, run=ask)["validation"]
 
-    best = {
-        method: max(rates, key=lambda rate: validation(method, rate))
+    rates = {
+        method: measure.best_rate(rates, functools.partial(validation, method))
         for method, rates in RATES.items()
     }
     rows = []
     for job in jobs():
-        job = *job, best[job[0]]
+        job = *job, rates[job[0]][0]
         found = measure.of_all_seeds(
-            NAME, *job, seeds=args.seeds, folder=args.folder
+            NAME, *job, seeds=range(args.seeds), run=ask
         )
         names = "method", "replicas", "interval", "data", "rate"
         row = dict(zip(names, job)) | measure.of_seeds(found)
@@ -217,18 +203,16 @@ def draw(rows):
         axes.set_xticks(INTERVALS, map(str, INTERVALS))
         axes.minorticks_off()
     panels[1].legend()
-    path = os.path.join(measure.RESULTS, f"{NAME}.png")
-    figure_style.save(figure, path, _conclusion(rows))
 
-
-def _conclusion(rows):
     def cost(data):
         found = [r["accuracy"] for r in rows if r["data"] == data]
         return 100 * max(0.0, rows[0]["accuracy"] - min(found))
 
-    return (
+    figure_style.save(
+        figure,
+        os.path.join(measure.RESULTS, f"{NAME}.png"),
         f"Rare averages cost {cost(ANY):.0f} points where replicas have any "
-        f"rows, {cost(OWN):.0f} where they have their own classes"
+        f"rows, {cost(OWN):.0f} where they have their own classes",
     )
 
 

@@ -2,26 +2,24 @@
 
     python benchmarks/local_sgd_features.py DATA [--seeds 3]
 
-Table 5 and figure 4 of the RP paper (Yuan et al., 2020), by its measure: the
-accuracy over pairs of identities that were not trained on. Model, data and
-measure are those of verification.py, with plain SGD, as in the paper's
+Table 5 and figure 4 of the RP paper (Yuan et al., 2020), by its measure. Model,
+data and measure are those of verification.py, with plain SGD, as in the paper's
 Algorithm 1, and 32 rows a step for each replica. A replica has a K-th of the
 rows, drawn once, a K-th of the steps, and K times the rate of one replica. That
-rate is chosen for RP and for the full softmax on validation identities, with
-seed 0 and more rates where the best is at an edge. Replicas take turns in one
-process, and their models are averaged as `LocalSGD` does it. With I = 1 the
-mean of the models is one step with the rows of all replicas.
-
-Jobs that are done lie in benchmarks/cache/local_sgd_features.
+rate is chosen for RP and for the full softmax on validation identities.
+Replicas take turns in one process, and their models are averaged as `LocalSGD`
+does it. With I = 1 their mean is one step with the rows of all replicas.
 """
 
 import argparse
-import os
+import functools
 
 import measure
 import numpy as np
 import verification
 import verses_data
+
+from tfxclass import optimizers
 
 NAME = "local_sgd_features"
 BATCH, EPOCHS = 32, 8
@@ -87,52 +85,14 @@ def train(model, inputs, labels, replicas, interval, seed):
 
 def result_of(data, method, replicas, interval, rate, seed):
     """Scores of the validation and the test identities, a dict."""
-    from tfxclass import optimizers
 
-    x, y, test_x, test_y, idf = data
+    def train_replicas(model, inputs, labels):
+        sgd = optimizers.LazySGD(rate * replicas)
+        model.compile(sgd, model.layers[-1].loss)
+        train(model, inputs, labels, replicas, interval, seed)
 
-    def inputs(x):
-        return [x.astype(np.int64), idf[x]]
-
-    num_classes = -(-len(test_y) // verification.STEP)
     width = verification.WIDTHS[method]
-    encoder, model = verification.make_model(
-        len(idf), num_classes, width, rate, seed
-    )
-    model.compile(optimizers.LazySGD(rate * replicas), model.layers[-1].loss)
-    kept = y % verification.STEP == 0
-    labels = y[kept] // verification.STEP
-    train(model, inputs(x[kept]), labels, replicas, interval, seed)
-    return verification.evaluate_parts(encoder, data, inputs)
-
-
-def row_of(data, method, replicas, interval, rate, num_seeds):
-    ends = [
-        once(data, method, replicas, interval, rate, seed)["test"]
-        for seed in range(num_seeds)
-    ]
-    about = {"method": method, "replicas": replicas, "interval": interval}
-    return {**about, "rate": rate, **measure.of_seeds(ends)}
-
-
-def once(data, *job):
-    path = os.path.join(measure.CACHE, NAME, ",".join(map(str, job)) + ".json")
-    found = measure.kept(path, lambda: result_of(data, *job))
-    print(*job, found["test"]["accuracy"], flush=True)
-    return found
-
-
-def best_rate(data, method):
-    """The rate of one replica that is best on validation identities."""
-    tried, pending = {}, FIRST_RATES
-    while pending:
-        for rate in pending:
-            found = once(data, method, 1, 1, rate, 0)
-            tried[rate] = found["validation"]["accuracy"]
-        best = max(tried, key=tried.get)
-        edges = {min(tried): (best / 4,), max(tried): (best * 4,)}
-        pending = edges.get(best, ())
-    return best
+    return verification.trained(data, width, rate, seed, train_replicas)
 
 
 def main():
@@ -140,9 +100,27 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
-    data = verses_data.load(args.folder)
-    rates = {method: best_rate(data, method) for method in (FULL, RP)}
-    rows = [row_of(data, *job, rates[job[0]], args.seeds) for job in jobs()]
+    run = functools.partial(result_of, verses_data.load(args.folder))
+
+    def validation(method, rate):
+        found = measure.once(NAME, method, 1, 1, rate, 0, run=run)
+        return found["validation"]["accuracy"]
+
+    rates = {
+        method: measure.best_rate(
+            FIRST_RATES, functools.partial(validation, method), factor=4
+        )[0]
+        for method in (FULL, RP)
+    }
+    rows = []
+    for job in jobs():
+        rate = rates[job[0]]
+        found = measure.of_all_seeds(
+            NAME, *job, rate, seeds=range(args.seeds), run=run
+        )
+        names = "method", "replicas", "interval", "rate"
+        scores = measure.of_seeds([one["test"] for one in found])
+        rows.append(dict(zip(names, (*job, rate))) | scores)
     measure.save(NAME, rows)
 
 

@@ -3,10 +3,9 @@
     python benchmarks/local_sgd_stages.py [method ...] [--seeds 3]
 
 The class matrix of a softmax on scikit-learn's digits, in 32 whitened
-dimensions, with l2 = MU: smooth and strongly convex, so all that the theorem
-assumes holds, with known L and mu. K replicas sample ROWS images each a step.
-They are simulated one after the other, in NumPy: `LocalSGD` with stages and
-`gamma` is tested against such a loop.
+dimensions, with l2 = MU: all that the theorem assumes holds, with known L and
+mu. K replicas sample ROWS images each a step. They are simulated in NumPy:
+`LocalSGD` with stages and `gamma` is tested against such a loop.
 
 `theorem`: eta_1 = eta_0 K with eta_0 = 1 / (3 L 8), which eight replicas may
 have; T_1 = 2 / (L eta_1), I_s = max(1, 1 / sqrt(K eta_s)), gamma = 1 / (2 L),
@@ -15,8 +14,7 @@ remark has it. `no proximal term`: `theorem` without gamma. `constant`: eta_1
 of `theorem` for ever and an average each step. `doubling`: `growing_stages`
 with its growth of 2 and a first stage of DOUBLING / K steps, without the
 proximal term and with it. `steps to` is where the objective is first so near
-its optimum (a mean of the seeds), `averages` how many there were until then,
-`speed-up` the steps of one replica over it.
+its optimum, `averages` how many there were, `speed-up` against one replica.
 """
 
 import argparse
@@ -25,6 +23,9 @@ import math
 import measure
 import numpy as np
 import recovery
+from sklearn import datasets
+
+from tfxclass import optimizers
 
 NAME = "local_sgd_stages"
 DIM, MU, ROWS = 32, 0.01, 4
@@ -34,8 +35,6 @@ DOUBLING, MOST, EVERY = 512, 1 << 15, 8
 
 def load():
     """`(x, y)`: digits in whitened dimensions."""
-    from sklearn import datasets
-
     x, y = datasets.load_digits(return_X_y=True)
     left, _, _ = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
     return left[:, :DIM] * len(x) ** 0.5, y
@@ -79,8 +78,6 @@ def stages(method, smoothness, replicas):
         yield first, MOST, 1, 0.0
         return
     if method.startswith("doubling"):
-        from tfxclass import optimizers
-
         pull = 2 * smoothness if "gamma" in method else 0.0
         found = optimizers.growing_stages(first, DOUBLING // replicas, 1, 16)
         yield from ((*stage, pull) for stage in found)

@@ -4,16 +4,15 @@
     python -m benchmarks.long_tail --figures
 
 The same model, optimizer and epochs for each loss; of each job P@k, PSP@k and
-macro-F1 by how many training rows a class has. A job is a model of one seed,
-in a process of its own with one thread. One that has a result, in
-benchmarks/cache, is not trained again. A distilled model learns from the plain
+macro-F1 by how many training rows a class has. What has a result in
+benchmarks/cache is not trained again. A distilled model learns from the plain
 one of its seed, which comes first. `--figures` draws the committed rows.
 """
 
 import argparse
+import functools
 import os
 import statistics
-import time
 
 import keras
 import numpy as np
@@ -22,10 +21,10 @@ import tensorflow as tf
 import tfxclass
 from benchmarks import figure_style
 from benchmarks import measure
-from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
 from benchmarks.comparison.model import make_model
 from benchmarks.comparison.train import batches
+from benchmarks.hierarchical.data import class_counts
 from tfxclass.losses import LossOptions
 from tfxclass.losses import with_teacher
 
@@ -93,10 +92,10 @@ def train(model, data, size, seed):
     """Trains the epochs; seconds of the CPU."""
     source = batches(data, size, seed)
     step = tf.function(lambda x, y: model.train_step((x, y)))
-    begin = time.process_time()
-    for _ in range(EPOCHS * (data.train.num_rows // size)):
-        step(*next(source))
-    return time.process_time() - begin
+    with measure.Stopwatch() as clock:
+        for _ in range(EPOCHS * (data.train.num_rows // size)):
+            step(*next(source))
+    return clock.cpu
 
 
 def best(model, part, data):
@@ -114,7 +113,9 @@ def scores(ids, labels, counts, propensities, ks=KS, bands=BANDS):
     found = tfxclass.metrics.ranking_scores(ids, labels, ks, propensities)
     result = {f"P@{k}": found[f"precision_at_{k}"] for k in ks}
     result |= {f"PSP@{k}": found[f"psp_at_{k}"] for k in ks}
-    each = class_f1(ids[:, : ks[-1]], labels, len(counts))
+    answers = ids[:, : ks[-1]]
+    hits, *both = class_counts(labels, answers, len(counts))
+    each = 2 * hits / np.maximum(sum(both), 1)
     there = np.isin(np.arange(len(counts)), labels)
     result["macro-F1"] = float(each[there].mean())
     for first, end in zip(bands, (*bands[1:], np.inf)):
@@ -123,17 +124,6 @@ def scores(ids, labels, counts, propensities, ks=KS, bands=BANDS):
         mean = float(each[inside].mean()) if inside.any() else 0.0
         result[f"F1 {shown}"] = mean
     return result
-
-
-def class_f1(ids, labels, num_classes):
-    """F1 of each class, `[num_classes]`, where `ids` are the answers."""
-    hit = (ids[:, :, None] == labels[:, None, :]).any(axis=2)
-
-    def count(values):
-        return np.bincount(values[values >= 0], minlength=num_classes)
-
-    total = count(ids) + count(labels)
-    return 2 * count(ids[hit]) / np.maximum(total, 1)
 
 
 def run(loss, seed, data, set_up):
@@ -159,11 +149,7 @@ def run(loss, seed, data, set_up):
 def child(folder, loss, seed):
     """`run` on one thread, so that seconds of the CPU are of the steps."""
     measure.use_one_thread()
-    path = os.path.join(CACHE, f"{SET}.npz")
-    if not os.path.exists(path):
-        os.makedirs(CACHE, exist_ok=True)
-        sets.prepare(SET, folder, path)
-    return run(loss, seed, rows_lib.load(path), sets.SETS[SET])
+    return run(loss, seed, sets.load(SET, folder), sets.SETS[SET])
 
 
 def row_of(loss, found):
@@ -213,7 +199,8 @@ def main(argv=None):
     parser.add_argument("--figures", action="store_true", help="run nothing")
     args = parser.parse_args(argv)
     if not args.figures:
-        how = {"seeds": args.seeds, "folder": args.data}
+        ask = functools.partial(measure.ask, args.data)
+        how = {"seeds": range(args.seeds), "run": ask}
         rows = [
             row_of(loss, measure.of_all_seeds("long_tail", loss, **how))
             for loss in LOSSES

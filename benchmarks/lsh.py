@@ -6,14 +6,8 @@
 Cost: CPU ms of `sampler.sample` on one thread, for 256 queries in 128
 dimensions; class vectors and queries are normal. The rules take turns in one
 process, so that other work on the machine changes their ratios little. Nothing
-is built or probed for drift while time is taken. "paper": a row has its own
-buckets, and no bucket is cut. "ours": buckets keep 128 classes, and the batch
-has 6,700 classes for all rows. The default searches one row in 16, and the
-others have their neighbors from a cache.
-
-`--probability` compares how often tables find a vector with the papers'
-formula 1 - (1 - p^K)^L, where p is measured, too: 64 pairs of normal vectors
-in 128 dimensions at each cosine, 40 draws of the functions.
+is built or probed for drift while time is taken. `--probability` compares how
+often tables find a vector with the papers' formula, where p is measured, too.
 """
 
 import os
@@ -23,6 +17,11 @@ import time
 
 import figure_style
 import measure
+import numpy as np
+import tensorflow as tf
+
+import tfxclass
+from tfxclass.ops import lsh
 
 BATCH, DIM, ACTIVE = 256, 128, 6_700
 PAPER = {"negatives": "sample", "neighbor_fraction": 1.0, "correction": "none"}
@@ -47,8 +46,6 @@ DRAWN = {
 
 def make_sampler(rule, num_classes, kernel):
     """`(sampler, CPU seconds to build its tables)`."""
-    import tfxclass
-
     of_tables, options = RULES[rule]
     sampler = tfxclass.samplers.LSHSampler(
         num_classes if rule.startswith("paper") else ACTIVE,
@@ -68,8 +65,6 @@ def make_sampler(rule, num_classes, kernel):
 
 def child(num_classes):
     """A row for each rule."""
-    import tensorflow as tf
-
     measure.use_one_thread()
     random = tf.random.Generator.from_seed(0)
     kernel = tf.Variable(random.normal([num_classes, DIM]))
@@ -106,8 +101,6 @@ def child(num_classes):
 
 def pairs(cosine, count, random):
     """Two float32 `[count, DIM]` whose rows have this cosine."""
-    import numpy as np
-
     a, b = random.normal(size=(2, count, DIM))
     a /= np.linalg.norm(a, axis=1, keepdims=True)
     b -= (a * b).sum(axis=1, keepdims=True) * a
@@ -118,10 +111,6 @@ def pairs(cosine, count, random):
 
 def found_by_tables(family, num_hashes, num_tables, cosine):
     """How often one of the tables has two vectors in a bucket, a row."""
-    import numpy as np
-
-    from tfxclass.ops import lsh
-
     a, b = pairs(cosine, 64, np.random.default_rng(0))
     single, tables = [], []
     for seed in range(40):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pickle
 import platform
 import re
 import resource
@@ -30,6 +31,21 @@ def use_one_thread():
 def peak_gb():
     """Peak resident memory of this process so far, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+class Stopwatch:
+    """Wall and CPU seconds of what runs in `with` blocks, added up."""
+
+    wall = cpu = 0.0
+
+    def __enter__(self):
+        self._begin = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        wall, cpu = self._begin
+        self.wall += time.perf_counter() - wall
+        self.cpu += time.process_time() - cpu
 
 
 def median_ms(step, repeats, warmup=2):
@@ -90,21 +106,6 @@ def read(path):
         return json.load(f)
 
 
-def kept(path, run):
-    """What is in the file at `path`, JSON.
-
-    Where there is none, it is what `run()` gives, which is kept; an error is
-    not, and is tried again the next time.
-    """
-    if not os.path.exists(path):
-        found = run()
-        if isinstance(found, dict) and "error" in found:
-            return found
-        write(path + ".part", found)
-        os.replace(path + ".part", path)
-    return read(path)
-
-
 def run_child(child):
     """Ends a process that `ask` started: prints what `child` returns, as JSON.
 
@@ -120,33 +121,82 @@ def ask(*values):
     return in_fresh_process(sys.argv[0], "--child", json.dumps(values))
 
 
-def once(name, *args, folder=None):
-    """`ask(*args)`, or `ask(folder, *args)`, run if it has no result yet.
+def once(name, *job, run):
+    """The result of a job, JSON, which runs if there is none yet.
 
-    It is kept in benchmarks/cache/<name>, a file for each `args`.
+    It is kept in benchmarks/cache/<name>, a file for each job. An error is
+    not, and is tried again the next time.
 
     Args:
         name: str, of the results.
-        args: what tells the job from others.
-        folder: str, of the data, which does not.
+        job: what tells the job from others.
+        run: function of the job, mostly `ask`; None runs nothing.
     """
-    key = ",".join(map(str, args)).replace(" ", "_")
+    path = os.path.join(CACHE, name, ",".join(map(str, job)) + ".json")
+    if not os.path.exists(path) and run is not None:
+        found = run(*job)
+        print(name, *job, str(found)[:300], flush=True)
+        if isinstance(found, dict) and "error" in found:
+            return found
+        write(path + ".part", found)
+        os.replace(path + ".part", path)
+    return read(path)
 
-    def run():
-        found = ask(*args) if folder is None else ask(folder, *args)
-        print(name, *args, found, flush=True)
-        return found
 
-    return kept(os.path.join(CACHE, name, f"{key}.json"), run)
+def pickled(name, make):
+    """What `make()` gives, kept in benchmarks/cache/<name>.pickle."""
+    path = os.path.join(CACHE, name + ".pickle")
+    if not os.path.exists(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".part", "wb") as f:
+            pickle.dump(make(), f, protocol=4)
+        os.replace(path + ".part", path)
+    with open(path, "rb") as f:
+        return pickle.load(f)
 
 
-def of_all_seeds(name, *job, seeds, folder=None):
+def of_all_seeds(name, *job, seeds, run):
     """What `once` gives for a job with each seed; an error ends the run."""
-    found = [once(name, *job, seed, folder=folder) for seed in range(seeds)]
+    found = [once(name, *job, seed, run=run) for seed in seeds]
     for one in found:
         if "error" in one:
             sys.exit(one["error"])
     return found
+
+
+def best_rate(rates, score_of, factor=None, most=math.inf):
+    """`(best, tried)`: the rate with the greatest score, and all scores.
+
+    Args:
+        rates: floats, which are tried first.
+        score_of: function of a rate; None is no score.
+        factor: float. While the best rate is the least or the greatest, one
+            beyond it by this factor is tried, too. None tries no more.
+        most: int, of rates.
+    """
+    tried, pending, best = {}, [*rates], None
+    while pending:
+        rate = pending.pop(0)
+        if (score := score_of(rate)) is None:
+            continue
+        tried[rate] = score
+        best = max(tried, key=tried.get)
+        if factor and not pending and len(tried) < most:
+            edges = {max(tried): best * factor, min(tried): best / factor}
+            pending = [edges[best]] if best in edges else []
+    return best, tried
+
+
+def means(rows, *keys):
+    """The means of some columns, a dict."""
+    return {key: statistics.fmean(row[key] for row in rows) for key in keys}
+
+
+def standard_error(values):
+    """Of their mean; "" for a single value."""
+    if len(values) < 2:
+        return ""
+    return statistics.stdev(values) / len(values) ** 0.5
 
 
 def machine():
@@ -180,17 +230,18 @@ def _circumstances():
     }
 
 
-def record_of(rows, **circumstances):
-    """What a file of results holds."""
-    return {**_circumstances(), **circumstances, "rows": rows}
-
-
-def save(name, rows, **circumstances):
+def save(name, rows, keys=(), **circumstances):
     """Writes results/<name>.json and prints a table of `rows` (dicts).
 
-    `circumstances`, as `machine`, are told in place of this machine's.
+    Args:
+        name: str.
+        rows: list of dicts.
+        keys: columns; earlier rows that differ in one of them stay.
+        **circumstances: `machine` for example, in place of this machine's.
     """
-    record = record_of(rows, **circumstances)
+    if keys:
+        rows = with_earlier(name, rows, keys)
+    record = {**_circumstances(), **circumstances, "rows": rows}
     write(os.path.join(RESULTS, name + ".json"), record)
     print(f"{record['date']}, {record['machine']}\n{table(rows)}")
 
@@ -246,7 +297,6 @@ def rows_of(cases):
         found = ask(*case.values())
         found = found if isinstance(found, list) else [found]
         rows += [{**case, **row} for row in found]
-        print(table(rows[-len(found) :]), flush=True)
         yield rows
 
 
@@ -254,7 +304,7 @@ def compare(name, child, cases):
     """Saves the rows of `rows_of` after each case."""
     run_child(child)
     for rows in rows_of(cases):
-        write(os.path.join(RESULTS, name + ".json"), record_of(rows))
+        save(name, rows)
 
 
 def numbers(*defaults):

@@ -15,6 +15,10 @@ import warnings
 
 import measure
 import numpy as np
+import scipy.optimize
+import scipy.special
+
+import tfxclass.recovery.sums
 
 CLASSES, ROWS, L2, DELTA, DRAWS = 13, 200, 1e-2, 0.1, 5
 RANKS, WIDTHS = (3, 10, 30), (10, 30, 100, 300, 1000, 3000)
@@ -31,9 +35,6 @@ def problem(rank, dim):
 
 def optimum(x, y, l2=L2, classes=CLASSES):
     """Minimum of mean cross-entropy + l2 / 2 |W|^2, [classes, width]."""
-    import scipy.optimize
-    import scipy.special
-
     target = np.eye(classes)[y]
     # The optimum lies in the span of the features, which is small.
     left, values, span = np.linalg.svd(x, full_matrices=False)
@@ -58,8 +59,6 @@ def optimum(x, y, l2=L2, classes=CLASSES):
 
 
 def recovered(x, y, projection):
-    import tfxclass.recovery.sums
-
     dim, width = projection.shape
     head = tfxclass.layers.ProjectedSoftmax(CLASSES, width)
     head.build((None, dim))

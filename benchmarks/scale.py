@@ -7,28 +7,33 @@
 2, 4 and 8 processes share the cores and the loopback of one machine. Bytes and
 memory are those of as many machines, and are compared one to one. Times are
 not: processes wait for a core, not for a link. What can be compared is the
-work: `cpu_ms`, what one process computes in a step, against `plan_cpu_ms`, the
-plan's for figures in processor time (row "cpu"). The rest is TensorFlow's, of
-collectives over gRPC. Other programs' traffic on the loopback would be counted.
-A loopback of its own has `unshare -rn sh -c 'ip link set lo up && python ...'`.
-
-Columns: `mb` crossed the loopback in a step, of all machines (of one worker
-with "servers"), and `plan_mb` is the plan's; `variables_mb` is the memory of
-rows and slots on a machine, or a server; `collectives` is how many gathers and
-reductions a step has.
+work: `cpu_ms`, what one process computes in a step, against `plan_cpu_ms`.
+Other programs' traffic on the loopback would be counted. A loopback of its own
+has `unshare -rn sh -c 'ip link set lo up && python ...'`. `collectives` is how
+many gathers and reductions a step has.
 """
 
 import contextlib
 import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
+import keras
 import measure
+import numpy as np
+import tensorflow as tf
+
+import tfxclass
+from tfxclass import distribute
+from tfxclass import layers
+from tfxclass.keras_internals import collective_ops
+from tfxclass.planning import Link
+from tfxclass.planning import Machine
+from tfxclass.planning import StepCosts
 
 NAME = "scale"
 BATCH, DIM, CLASSES, ACTIVE, STEPS = 256, 64, 40_000, 2048, 10
@@ -38,29 +43,22 @@ TOGETHER = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
 
 
 def make_model(strategy, name):
-    import keras
-
-    import tfxclass
-
     keras.utils.set_random_seed(0)
     sampled = None if "exact" in name else ACTIVE
     with strategy.scope():
         if "mirrored" not in name:
-            kind = tfxclass.layers.ShardedSoftmax
+            kind = layers.ShardedSoftmax
             head = kind(CLASSES, num_sampled=sampled, seed=0)
         elif sampled:
-            head = tfxclass.layers.SampledSoftmax(CLASSES, sampled, seed=0)
+            head = layers.SampledSoftmax(CLASSES, sampled, seed=0)
         else:
-            head = tfxclass.layers.FullSoftmax(CLASSES, seed=0)
+            head = layers.FullSoftmax(CLASSES, seed=0)
         model = keras.Sequential([keras.Input([DIM]), head])
         model.compile(tfxclass.optimizers.LazyAdam(1e-3), loss=head.loss)
     return model
 
 
 def data_of(batch):
-    import numpy as np
-    import tensorflow as tf
-
     random = np.random.default_rng(0)
     x = random.normal(size=(batch, DIM)).astype(np.float32)
     y = random.integers(0, CLASSES, batch)
@@ -69,10 +67,6 @@ def data_of(batch):
 
 def count_collectives():
     """Dict of how many collectives each graph has, by the graph's id."""
-    import tensorflow as tf
-
-    from tfxclass.keras_internals import collective_ops
-
     module, counts = collective_ops, {}
 
     def counted(function):
@@ -100,10 +94,6 @@ def steps_of(model, data, steps):
 
     `mb` over the loopback, both ways; `cpu_ms` of this process.
     """
-    import keras
-
-    from tfxclass import distribute
-
     # At the end of the warm-up, and of the steps.
     ends = []
     watch = keras.callbacks.LambdaCallback(
@@ -126,8 +116,6 @@ def steps_of(model, data, steps):
 
 def make_strategy():
     """Of `TF_CONFIG`; a server of parameters serves, and does not return."""
-    import tensorflow as tf
-
     config = json.loads(os.environ["TF_CONFIG"])
     if "ps" not in config["cluster"]:
         return tf.distribute.MultiWorkerMirroredStrategy()
@@ -142,8 +130,6 @@ def make_strategy():
 
 def child(kind, machines):
     """Prints a line of JSON: what the rows of a cluster measure."""
-    import tfxclass
-
     strategy, rows = make_strategy(), []
     if kind == "servers":
         model = make_model(strategy, kind)
@@ -167,24 +153,13 @@ def child(kind, machines):
     time.sleep(600)  # The others are ended with this one.
 
 
-def free_hosts(count):
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
-            one.bind(("localhost", 0))
-        return [f"localhost:{one.getsockname()[1]}" for one in taken]
-
-
 def run_cluster(kind, machines):
     """Runs `child` in the processes of a cluster; the rows of the first one."""
-    counts = {"worker": machines}
-    if kind == "servers":
-        counts = {"chief": 1, **counts, "ps": SERVERS}
-    hosts = iter(free_hosts(sum(counts.values())))
-    cluster = {
-        job: [next(hosts) for _ in range(n)] for job, n in counts.items()
-    }
-    tasks = [(job, i) for job, n in counts.items() for i in range(n)]
+    sys.path.insert(0, os.path.dirname(measure.FOLDER))
+    from examples.multi_worker.__main__ import cluster_of
+
+    cluster = cluster_of(machines, SERVERS if kind == "servers" else 0)
+    tasks = [(job, i) for job in cluster for i in range(len(cluster[job]))]
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(tempfile.TemporaryFile("w+"))
         processes = []
@@ -209,9 +184,6 @@ def run_cluster(kind, machines):
 
 
 def planned(name, machines, machine):
-    import tfxclass
-    from tfxclass.planning import Link
-
     strategy, _, exact = name.partition(", ")
     row = tfxclass.plan(
         CLASSES,
@@ -246,11 +218,6 @@ def measure_machine(
     Three steps of different sizes tell fixed costs, products and numbers of
     class vectors apart. `time.process_time` as clock sums over all cores.
     """
-    import numpy as np
-
-    from tfxclass import layers
-    from tfxclass.planning import Link
-    from tfxclass.planning import Machine
 
     def costs(make, classes):
         few_rows, few = batch // 8, classes // 8
@@ -283,8 +250,6 @@ def step_costs(sizes, times, dim):
     The second of the `(rows, classes)` has fewer rows than the first, and the
     third fewer classes than the second.
     """
-    from tfxclass.planning import StepCosts
-
     (rows, classes), (few_rows, _), (_, few) = sizes
     of_products = max(times[0] - times[1], 0.0) / (rows - few_rows)
     # What is left of the other two times without their products.
@@ -297,11 +262,6 @@ def step_costs(sizes, times, dim):
 
 def step_of(head, batch, dim):
     """A function that does a training step of a head alone."""
-    import numpy as np
-    import tensorflow as tf
-
-    import tfxclass
-
     random = np.random.default_rng(0)
     x = random.normal(size=(batch, dim)).astype(np.float32)
     features = tf.constant(x)

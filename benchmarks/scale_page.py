@@ -12,6 +12,11 @@ import figure_style
 import measure
 import numpy as np
 
+import tfxclass
+from tfxclass.optimizers import LazyAdam
+from tfxclass.optimizers import LazySGD
+from tfxclass.planning import Link
+
 DOCS = os.path.join(os.path.dirname(measure.FOLDER), "docs")
 PAGE = os.path.join(DOCS, "scale.md")
 DIM, BATCH, MACHINES, SAMPLED = 128, 4096, 8, 16_384
@@ -33,9 +38,6 @@ PARTIAL_FC |= {16_000_000: 19950, 29_000_000: 32324}
 
 
 def planned(num_classes, machines=MACHINES, dim=DIM, batch=BATCH, **options):
-    import tfxclass
-    from tfxclass.planning import Link
-
     adam = tfxclass.optimizers.LazyAdam()
     options = {"num_sampled": SAMPLED, "optimizer": adam, **options}
     link = Link(**LINK)
@@ -86,8 +88,6 @@ def more_machines():
 
 def options():
     """What bfloat16 and compact optimizer state do, at 10M classes."""
-    from tfxclass.optimizers import LazyAdam
-
     small = LazyAdam(second_moment="row", slot_dtype="bfloat16")
     half = {"kernel_dtype": "bfloat16"}
     kinds = {
@@ -107,8 +107,6 @@ def options():
 
 def partial_fc():
     """Partial FC's memory on eight V100 against the plan's."""
-    from tfxclass.optimizers import LazySGD
-
     rows, sgd = [], LazySGD(0.1, momentum=0.9)
     for size, published in PARTIAL_FC.items():
         found = planned(

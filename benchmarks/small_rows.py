@@ -8,10 +8,16 @@ slots (`second_moment="row"`, `slot_dtype="bfloat16"`), and both. The batches,
 the first weights and the samples are the same in all four.
 """
 
-import os
 import sys
 
+import keras
+import tensorflow as tf
+
+import tfxclass
 from benchmarks import measure
+from benchmarks.comparison import model
+from benchmarks.comparison import sets
+from benchmarks.comparison import train
 
 EPOCHS = {"verses": 4.0, "eurlex57k": 3.0, "reverse_dictionary": 1.0}
 KINDS = ("float32", "both", "bfloat16 rows", "compact slots")
@@ -19,9 +25,6 @@ KINDS = ("float32", "both", "bfloat16 rows", "compact slots")
 
 def make_model(data, set_up, kind):
     """A compiled model of a set; `kind` is of `KINDS`."""
-    import tfxclass
-    from benchmarks.comparison import model
-
     options, small = {}, {}
     if set_up.scale:
         options["similarity"] = tfxclass.layers.Cosine(scale=set_up.scale)
@@ -39,25 +42,14 @@ def make_model(data, set_up, kind):
 
 def child(name, kind, folder):
     """The accuracies of a model."""
-    import keras
-    import tensorflow as tf
-
-    from benchmarks.comparison import rows
-    from benchmarks.comparison import sets
-    from benchmarks.comparison import train
-
     keras.utils.set_random_seed(0)
-    path = os.path.join(measure.CACHE, "small_rows", f"{name}.npz")
-    if not os.path.exists(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        sets.prepare(name, folder, path)
-    data, set_up = rows.load(path), sets.SETS[name]
+    data, set_up = sets.load(name, folder), sets.SETS[name]
     model = make_model(data, set_up, kind)
     source = train.batches(data, set_up.batch_size, 0)
     step = tf.function(lambda x, y: model.train_step((x, y)))
     epochs = EPOCHS.get(name, 1.0)
     steps = round(epochs * data.train.num_rows / set_up.batch_size)
-    clock = train.Stopwatch()
+    clock = measure.Stopwatch()
     for _ in range(steps):
         x, y = next(source)
         with clock:

@@ -9,24 +9,17 @@
     python benchmarks/step_time.py gpu [num_classes]
 
 Batch 256, 128 dimensions, one Dense(128) before the head, 1 % of the classes
-active, at least 512. For SelectiveSoftmax the forest (50 trees) is rebuilt in
-the background every 500 steps, for LSHSoftmax the tables (50) every 50 steps
-at first; their figures are means over 1,000 steps, refreshes and all.
-
-`exact` are exact losses in float32 and in `mixed_bfloat16`. `cpu_ms` is the
-time of all threads together: on a machine that others use, too, it says more
-than the clock's. `growth` has sizes from 10,000 to 10 million. Methods that
-update all class vectors stop earlier: a step of `Dense` takes seconds, and
-Adam's dense gradients do not fit into 24 GB. `figure` draws the committed rows
-of `growth`.
+active, at least 512. SelectiveSoftmax and LSHSoftmax are means over 1,000
+steps, refreshes of the index and all. `exact` are exact losses in float32 and
+in `mixed_bfloat16`. `cpu_ms` is the time of all threads together. In `growth`,
+methods that update all class vectors stop earlier: a step of `Dense` takes
+seconds, and Adam's dense gradients do not fit into 24 GB. `figure` draws the
+committed rows of `growth`.
 
 `projected`: 2,048-wide features and plain SGD throughout (a million rows of
-2,048 floats and Adam's slots would be 25 GB), the head alone. RP: 100 wide. RP
-+ sampled: 1 % of the classes. The estimate is `tfxclass.estimate`'s.
-
-`trees`: hierarchical softmax. Counts fall as 1 / rank. Labels of the Huffman
-tree are drawn by them, so paths are about the entropy long. Those of the
-balanced tree are drawn evenly: paths are about log2(num_classes) long.
+2,048 floats and Adam's slots would be 25 GB), the head alone. `trees`: counts
+fall as 1 / rank. Labels of the Huffman tree are drawn by them, so paths are
+about the entropy long. Those of the balanced tree are drawn evenly.
 
 `gpu`: inside TensorFlow. Four random batches lie on the GPU and take turns. A
 time is the mean over ten steps, with the loss read at the end; the median of
@@ -68,12 +61,18 @@ EXACT = (
     "full_softmax_lazy_adam",
     "full_softmax_lazy_adam_bf16",
 )
-#: Methods of the figure, and what it calls them.
+#: Methods of the figure, what it calls them, and their colors.
 GROWTH = {
-    "keras_dense_adam": "Keras Dense, Adam",
-    "tf_sampled_softmax_adam": "tf.nn.sampled_softmax_loss, Adam",
-    "tf_sampled_softmax_sgd": "tf.nn.sampled_softmax_loss, SGD",
-    "sampled_head_adam": "tfxclass SampledSoftmax, HeadAdam",
+    "keras_dense_adam": ("Keras Dense, Adam", "dimgray"),
+    "tf_sampled_softmax_adam": (
+        "tf.nn.sampled_softmax_loss, Adam",
+        "tab:red",
+    ),
+    "tf_sampled_softmax_sgd": (
+        "tf.nn.sampled_softmax_loss, SGD",
+        "tab:purple",
+    ),
+    "sampled_head_adam": ("tfxclass SampledSoftmax, HeadAdam", "tab:orange"),
 }
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 #: The most classes of a method in `growth`, where that is less.
@@ -306,10 +305,9 @@ def draw_figure():
     most = max(size for name, size in times if name == "keras_dense_adam")
     ratio = times["keras_dense_adam", most] / times["sampled_head_adam", most]
     lines = []
-    for method, label in GROWTH.items():
+    for method, (label, color) in GROWTH.items():
         own = [size for name, size in times if name == method]
-        style = {"marker": "o", "label": label}
-        style["color"] = figure_style.COLORS[method]
+        style = {"marker": "o", "label": label, "color": color}
         lines.append((own, [times[method, size] for size in own], style))
     figure_style.curves(
         lines,

@@ -2,7 +2,6 @@
 
     python -m benchmarks.structure          # the table
     python -m benchmarks.structure --files  # what the default step enters
-    python -m benchmarks.structure --types  # and the findings of mypy
 
 Each number is of the worst member: all heads, samplers and optimizers are
 looked at. tests/project/test_structure.py keeps most of the numbers from
@@ -12,7 +11,6 @@ rising.
 import ast
 import inspect
 import pathlib
-import subprocess
 import sys
 
 import tfxclass
@@ -168,22 +166,12 @@ def mutual_pairs(calls):
     return {(a, b) for a, b in calls if a and a < b and (b, a) in calls}
 
 
-def type_errors():
-    """Findings of mypy, or None where it is not installed."""
-    command = [sys.executable, "-m", "mypy", "tfxclass", "tfxclass_text"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if "No module named mypy" in done.stderr:
-        return None
-    return sum(": error:" in line for line in done.stdout.splitlines())
-
-
-def table(with_types=False):
+def table():
     """`{what is counted: (number of now, goal)}`."""
     step = calls_of_a_step()
-    tagger = num_lines("tfxclass_text")
-    rows = {
+    return {
         "lines of heads": (num_lines("tfxclass"), 28_000),
-        "lines of the tagger": (tagger, 6_000),
+        "lines of the tagger": (num_lines("tfxclass_text"), 6_000),
         "lines of benchmarks": (num_lines("benchmarks"), 9_000),
         "classes of ours under a head": (most_classes(HEADS), 4),
         "classes of ours under a sampler": (most_classes(SAMPLERS), 3),
@@ -204,9 +192,6 @@ def table(with_types=False):
             25,
         ),
     }
-    if with_types:
-        rows["findings of the type checker"] = (type_errors(), 0)
-    return rows
 
 
 def main():
@@ -215,7 +200,7 @@ def main():
             print(f"{len((ROOT / name).read_text().splitlines()):5} {name}")
         return
     print("| what is counted | now | goal |\n| --- | --- | --- |")
-    for name, (number, goal) in table("--types" in sys.argv).items():
+    for name, (number, goal) in table().items():
         print(f"| {name} | {number:,} | {goal:,} |")
 
 

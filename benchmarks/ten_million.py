@@ -3,30 +3,27 @@
     python benchmarks/ten_million.py [row ...]
 
 Rows of `ROWS` that are in results/ten_million.json are not run again. Each
-stage has a fresh process: 128 dimensions, batch 256, 4,096 classes a step,
-class vectors in bfloat16, one Dense(128) before the head, LazyAdam(1e-3,
-second_moment="row", slot_dtype="bfloat16"); labels and features are drawn anew
-at each step. Means over 100 steps, in time and in the time of the cores that
-they took (`cpu`): before a refresh of the index and, with an index, while one
-is under way; the step that begins it is `begin_ms`. `peak_gb` is the process's,
-TensorFlow's own 0.6 GB included; `estimate_gb` is what `tfxclass.estimate`
-says.
-
-"save" trains "selective" for some steps, saves it, and loads it in another
-process, where it takes a step: `saved_gb` is the file, `peak_gb` of the process
-that saves, `load_peak_gb` of the one that loads.
-
-"recall" has class vectors in groups of 100 and queries near to them: the part
-of the 64 exact best classes that the forest finds, of `trees` trees.
+stage has a fresh process: class vectors in bfloat16, one Dense(128) before the
+head, compact optimizer state; labels and features are drawn anew at each step.
+Means over 100 steps, in time and in the time of the cores (`cpu`): before a
+refresh of the index and, with an index, while one is under way; the step that
+begins it is `begin_ms`. `peak_gb` is the process's, TensorFlow's own 0.6 GB
+included; `estimate_gb` is what `tfxclass.estimate` says. "save" trains some
+steps, saves, and loads in another process, where it takes a step. "recall" has
+class vectors in groups of 100 and queries near to them: the part of the 64
+exact best classes that the forest finds.
 """
 
 import os
 import sys
 import tempfile
-import time
 
+import keras
 import measure
 import numpy as np
+import tensorflow as tf
+
+import tfxclass
 
 NAME = "ten_million"
 BATCH, DIM, SAMPLED, STEPS = 256, 128, 4096, 100
@@ -49,8 +46,6 @@ INTERVAL = 5000
 
 def assign_groups(kernel):
     """Sets class vectors in groups; returns queries, float32 [256, dim]."""
-    import tensorflow as tf
-
     count, dim = kernel.shape
     rng = np.random.default_rng(0)
     groups = count // IN_GROUP
@@ -70,8 +65,6 @@ def assign_groups(kernel):
 
 def exact(kernel, queries):
     """Ids of the K best classes of each query, by all products."""
-    import tensorflow as tf
-
     best, ids = [], []
     for first in range(0, kernel.shape[0], CHUNK):
         rows = tf.cast(kernel.value[first : first + CHUNK], tf.float32)
@@ -84,10 +77,6 @@ def exact(kernel, queries):
 
 
 def make_model(kind, num_classes):
-    import keras
-
-    import tfxclass
-
     keras.utils.set_random_seed(0)
     samplers, sampler = tfxclass.samplers, "auto"
     if kind == "SelectiveSoftmax":
@@ -112,8 +101,6 @@ def make_model(kind, num_classes):
 
 
 def step_of(model):
-    import tensorflow as tf
-
     num_classes = model.layers[-1].num_classes
 
     @tf.function
@@ -125,37 +112,32 @@ def step_of(model):
     return step
 
 
-def seconds(function):
-    """How long a call takes."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def timed(step, name):
     """Means of time and of the processor's, all threads, of a step."""
     for _ in range(5):
         step()
-    cpu = time.process_time()
-    wall = seconds(lambda: [step() for _ in range(STEPS)])
-    cpu = time.process_time() - cpu
+    with measure.Stopwatch() as clock:
+        for _ in range(STEPS):
+            step()
     return {
-        f"{name}_ms": wall * 1e3 / STEPS,
-        f"{name}_cpu_ms": cpu * 1e3 / STEPS,
+        f"{name}_ms": clock.wall * 1e3 / STEPS,
+        f"{name}_cpu_ms": clock.cpu * 1e3 / STEPS,
     }
 
 
 def train(kind, num_classes, path):
     model, estimate = make_model(kind, num_classes)
     step, head = step_of(model), model.layers[-1]
-    cpu = time.process_time()
-    found = {"first_step_s": seconds(step)}
-    found["first_step_cpu_s"] = time.process_time() - cpu
+    with measure.Stopwatch() as clock:
+        step()
+    found = {"first_step_s": clock.wall, "first_step_cpu_s": clock.cpu}
     found["built_peak_gb"] = measure.peak_gb()
     found |= timed(step, "step")
     if kind != "SampledSoftmax":
         head.sampler.step.assign(INTERVAL)
-        found["begin_ms"] = seconds(step) * 1e3
+        with measure.Stopwatch() as clock:
+            step()
+        found["begin_ms"] = clock.wall * 1e3
         found |= timed(step, "refreshing")
     found["peak_gb"] = measure.peak_gb()
     found["estimate_gb"] = estimate.total_bytes / 1e9
@@ -168,21 +150,17 @@ def save(kind, num_classes, path):
     for _ in range(3):
         step()
     before = measure.peak_gb()
-    found = {"save_s": seconds(lambda: model.save(path))}
-    found["saved_gb"] = os.path.getsize(path) / 1e9
+    with measure.Stopwatch() as clock:
+        model.save(path)
+    found = {"save_s": clock.wall, "saved_gb": os.path.getsize(path) / 1e9}
     return {**found, "trained_gb": before, "peak_gb": measure.peak_gb()}
 
 
 def load(kind, num_classes, path):
-    import keras
-
-    import tfxclass  # noqa: F401
-
-    start = time.perf_counter()
-    model = keras.models.load_model(path)
-    found = {"load_s": time.perf_counter() - start}
+    with measure.Stopwatch() as clock:
+        model = keras.models.load_model(path)
     step_of(model)()
-    return {**found, "load_peak_gb": measure.peak_gb()}
+    return {"load_s": clock.wall, "load_peak_gb": measure.peak_gb()}
 
 
 def recall(kind, num_classes, path):
@@ -190,7 +168,9 @@ def recall(kind, num_classes, path):
     head = model.layers[-1]
     queries, sampler = assign_groups(head.kernel), head.sampler
     trees, sketch = sampler.forest.trees_and_sketch(*head.kernel.shape)
-    found = {"build_s": seconds(lambda: sampler.rebuild(head.kernel))}
+    with measure.Stopwatch() as clock:
+        sampler.rebuild(head.kernel)
+    found = {"build_s": clock.wall}
     truth = exact(head.kernel, queries)
     found |= {"trees": trees, "sketch": sketch, "peak_gb": measure.peak_gb()}
     for candidates in (64, 400, 0):

@@ -6,23 +6,25 @@ Tables 2 and 4 of the RP paper (Yuan et al., 2020). DATA is the folder of
 verses_data.py. A verse is an identity, a translation a picture of it. Every
 27th verse trains, in three translations: 1,151 classes. The features are 2,048
 numbers, as the paper's: a vector for each word, the mean weighted by rarity, of
-length LENGTH. RP(m) has m numbers a class, and "untrained" is the beginning. Of
-verses that were not trained on, the fourth translation is compared with the
-first by the cosine of the features: the accuracy over as many unequal as equal
-pairs, which is the paper's measure; the true positive rate at a false positive
-rate of 0.001, with ten times as many unequal pairs; and whether a verse's
-nearest one is its own. 3,453 of these verses choose the rate of each row by the
-accuracy (seed 0), with more rates where the best is at an edge; 3,453 others
-are the test. Jobs that are done lie in benchmarks/cache/verification.
+length LENGTH. Of verses that were not trained on, the fourth translation is
+compared with the first by the cosine of the features: the accuracy over as many
+unequal as equal pairs, which is the paper's measure; the true positive rate at
+a false positive rate of 0.001, with ten times as many unequal pairs; and
+whether a verse's nearest one is its own. 3,453 of these verses choose the rate
+of each row by the accuracy (seed 0); 3,453 others are the test.
 """
 
 import argparse
-import os
-import time
+import functools
 
+import keras
 import measure
 import numpy as np
 import verses_data
+
+from tfxclass import layers
+from tfxclass import metrics
+from tfxclass import optimizers
 
 NAME = "verification"
 FEATURES, LENGTH, BATCH, STEP, EPOCHS = 2048, 20.0, 128, 27, 4
@@ -33,11 +35,6 @@ FIRST_RATES = (0.002, 0.004, 0.008)
 
 def make_model(num_words, num_classes, width, rate, seed):
     """The encoder, and a compiled model of it and a head."""
-    import keras
-
-    from tfxclass import layers
-    from tfxclass import optimizers
-
     keras.utils.set_random_seed(seed)
     ids, values = keras.Input([None], dtype="int64"), keras.Input([None])
     first = keras.initializers.RandomNormal(FEATURES**-0.5, seed=seed)
@@ -55,25 +52,29 @@ def make_model(num_words, num_classes, width, rate, seed):
 
 def result_of(data, row, rate, seed):
     """What the two parts of the other verses reach, a dict."""
+
+    def train(model, inputs, labels):
+        if row != "untrained":
+            model.fit(
+                inputs, labels, batch_size=BATCH, epochs=EPOCHS, verbose=0
+            )
+
+    return trained(data, WIDTHS[row], rate, seed, train)
+
+
+def trained(data, width, rate, seed, train):
+    """`result_of` a model that `train(model, inputs, labels)` trains."""
     x, y, test_x, test_y, idf = data
 
     def inputs(x):
         return [x.astype(np.int64), idf[x]]
 
     num_classes = -(-len(test_y) // STEP)
-    encoder, model = make_model(len(idf), num_classes, WIDTHS[row], rate, seed)
-    train, cpu = y % STEP == 0, time.process_time()
-    if row != "untrained":
-        given = inputs(x[train]), y[train] // STEP
-        model.fit(*given, batch_size=BATCH, epochs=EPOCHS, verbose=0)
-    took = time.process_time() - cpu
-    return {"train_cpu_s": took, **evaluate_parts(encoder, data, inputs)}
-
-
-def evaluate_parts(encoder, data, inputs):
-    """Scores of the validation and the test identities, a dict of dicts."""
-    x, _, test_x, test_y, _ = data
-    found = {}
+    encoder, model = make_model(len(idf), num_classes, width, rate, seed)
+    kept = y % STEP == 0
+    with measure.Stopwatch() as clock:
+        train(model, inputs(x[kept]), y[kept] // STEP)
+    found = {"train_cpu_s": clock.cpu}
     for part, rests in PARTS.items():
         kept = np.isin(test_y % STEP, rests)
         # Both translations have the verses in one order.
@@ -86,8 +87,6 @@ def evaluate_parts(encoder, data, inputs):
 
 def evaluate(queries, gallery):
     """Scores of two pictures of each identity, `[identities, features]`."""
-    from tfxclass import metrics
-
     queries, gallery = (
         part / np.linalg.norm(part, axis=1, keepdims=True)
         for part in (queries, gallery)
@@ -112,23 +111,18 @@ def evaluate(queries, gallery):
 
 def row_of(data, row, num_seeds):
     """The row of the table: the best rate, and its seeds."""
+    run = functools.partial(result_of, data)
 
-    def once(rate, seed=0):
-        path = f"{row},{rate:g},{seed}.json"
-        return measure.kept(
-            os.path.join(measure.CACHE, NAME, path),
-            lambda: result_of(data, row, rate, seed),
-        )
+    def validation(rate):
+        found = measure.once(NAME, row, rate, 0, run=run)
+        return found["validation"]["accuracy"]
 
-    tried, pending = {}, FIRST_RATES if row != "untrained" else (0.0,)
-    while pending:
-        for rate in pending:
-            tried[rate] = once(rate)["validation"]["accuracy"]
-            print(row, rate, tried[rate], flush=True)
-        best = max(tried, key=tried.get)
-        edges = {min(tried): (best / 2,), max(tried): (best * 2,)}
-        pending = edges.get(best, ()) if best else ()
-    ends = [once(best, seed) for seed in range(num_seeds)]
+    best, tried = 0.0, {0.0: None}
+    if row != "untrained":
+        best, tried = measure.best_rate(FIRST_RATES, validation, factor=2)
+    ends = measure.of_all_seeds(
+        NAME, row, best, seeds=range(num_seeds), run=run
+    )
     about = {"row": row, "rate": best, "best of": len(tried)}
     scores = measure.of_seeds([end["test"] for end in ends])
     return {**about, **scores, "train_cpu_s": ends[0]["train_cpu_s"]}

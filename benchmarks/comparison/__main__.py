@@ -1,23 +1,39 @@
-"""Trains every method on every data set.
+"""Every method on every data set: how a training of some epochs ends.
 
-Each job runs in a process of its own; what has a result is not run again.
+    python -m benchmarks.comparison --data ../shared/data --epochs 4
+
+Each job is one model on one data set. Its result is kept in
+benchmarks/cache/comparison, and a job that has one is not run again. Then, for
+each data set, each method at the end: results/comparison/SET_steps.json.
 """
 
 import argparse
-import json
-import os
+import statistics
 import sys
-import tempfile
 
 from benchmarks import measure
-from benchmarks.comparison import jobs as jobs_lib
-from benchmarks.comparison import results
 from benchmarks.comparison import sets as sets_lib
+from benchmarks.comparison import train
 from benchmarks.comparison.methods import METHODS
 
-TRAIN = "benchmarks.comparison.train"
-CACHE = os.path.join(measure.CACHE, "comparison", "jobs")
 SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
+#: What is varied besides each method's curve: an option, the methods that have
+#: it, and its values, without the usual ones. `num_sampled` is EU law's.
+PARTS = {
+    "curves": (),
+    "num_sampled": (
+        "num_sampled",
+        ("random_paper", "top_k_paper", "forest_paper"),
+        (480, 1024, 2048),
+    ),
+    # HF-A's threshold starts at 0.6, and ends at 0.95 where it is not varied.
+    "tau_cp": (
+        "tau_cp_end",
+        ("forest_adaptive_paper", "forest_adaptive_labels_in_m"),
+        (0.7, 0.9, 0.99),
+    ),
+}
+GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
 
 
 def parse_arguments(argv=None):
@@ -28,51 +44,122 @@ def parse_arguments(argv=None):
     add("--data", default="../shared/data", help="folder of the data sets")
     add("--sets", nargs="+", choices=sets_lib.SETS, default=SETS)
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    add("--parts", nargs="+", choices=jobs_lib.PARTS, default=["curves"])
+    add("--parts", nargs="+", choices=PARTS, default=["curves"])
     add("--epochs", type=float, required=True, help="of a job")
     add("--seeds", nargs="+", type=int, default=[0])
-    add("--jobs", default=CACHE, help="folder of their results")
     add("--suffix", help="of the files' names, for a part of the methods")
     return parser.parse_args(argv)
 
 
-def run(args, jobs):
-    """Runs those without a result, of all sets; how many failed."""
-    pending = [job for job in jobs if not os.path.exists(job.path(args.jobs))]
-    print(f"{len(pending)} of {len(jobs)} jobs to run.")
-    with tempfile.TemporaryDirectory() as folder:
-        paths = {}
-        for name in dict.fromkeys(job.set for job in pending):
-            print(f"Reading {name} ...", flush=True)
-            paths[name] = os.path.join(folder, name + ".npz")
-            sets_lib.prepare(name, args.data, paths[name])
+def jobs_of(name, methods, parts, seeds, epochs):
+    """The jobs of a data set; other arguments are those of the command."""
+    # What is varied has its usual value in the curve.
+    settings = [(method, {}) for method in methods]
+    for part in filter(PARTS.get, parts):
+        option, swept, values = PARTS[part]
+        settings += [
+            (method, {option: value})
+            for method in swept
+            if method in methods
+            for value in values
+        ]
+    return [
+        train.Job(name, method, options, seed, epochs)
+        for method, options in settings
+        for seed in seeds
+    ]
 
-        def in_fresh_process(job):
-            text = json.dumps(job._asdict())
-            return measure.in_fresh_process("-m", TRAIN, text, paths[job.set])
 
-        done = jobs_lib.ends_of(pending, args.jobs, in_fresh_process)
-        return len(pending) - len(done)
+def rows_of(ended, with_settings):
+    """A row for each method and setting: the means of its seeds.
+
+    Args:
+        ended: list of `(job, result)`, as `jobs.ends_of` returns them.
+        with_settings: bool, whether a row says what was varied.
+    """
+    found = {}
+    for job, result in ended:
+        key = job.method, train.text_of(job.options)
+        found.setdefault(key, []).append(result)
+    ends = {
+        key: [result["curve"][-1] for result in results]
+        for key, results in found.items()
+    }
+    best = max(
+        statistics.fmean(end["precision@1"] for end in of_key)
+        for of_key in ends.values()
+    )
+    rows = []
+    for (method, setting), results in found.items():
+        own = ends[method, setting]
+        firsts = [end["precision@1"] for end in own]
+        points = [point for result in results for point in result["curve"]]
+        row = {"measured": measured(results), "method": METHODS[method].label}
+        if with_settings:
+            row["setting"] = setting
+        row |= {
+            "seeds": len(results),
+            "precision@1 +-": statistics.stdev(firsts) if firsts[1:] else "",
+            "num_sampled": mean(result["num_sampled"] for result in results),
+        }
+        for column in ("precision@1", "precision@5", "accuracy@10", "epochs"):
+            row[column] = mean(end[column] for end in own)
+        row |= {
+            "seconds": mean(end["seconds"] for end in own),
+            "cpu_seconds": mean(end["cpu_seconds"] for end in own),
+            "peak_gb": mean(result["peak_gb"] for result in results),
+            "overlap": mean(point["overlap"] for point in points),
+            f"cpu_s_to_{GOOD:.0%}": seconds_to(GOOD * best, results),
+        }
+        rows.append(row)
+    return rows
+
+
+def measured(results):
+    """The last day and the machines of some results, and this command."""
+    return {
+        "date": max(result["date"] for result in results),
+        "machine": "; ".join(sorted({r["machine"] for r in results})),
+        "command": measure.command(),
+    }
+
+
+def mean(values):
+    """ "" where there is none; whole numbers stay what they are."""
+    values = [value for value in values if value is not None]
+    if not values:
+        return ""
+    found = statistics.fmean(values)
+    return int(found) if isinstance(values[0], int) else found
+
+
+def seconds_to(precision, results):
+    """CPU seconds to a P@1, a mean, or "" where a seed never gets there."""
+    times = [
+        next(
+            (p for p in result["curve"] if p["precision@1"] >= precision), None
+        )
+        for result in results
+    ]
+    if None in times:
+        return ""
+    return statistics.fmean(point["cpu_seconds"] for point in times)
 
 
 def main(argv=None):
+    measure.run_child(train.child)
     args = parse_arguments(argv)
-    jobs = {
-        name: jobs_lib.make_jobs(
-            name, args.methods, args.parts, args.seeds, args.epochs
-        )
-        for name in args.sets
-    }
-    failed = run(args, sum(jobs.values(), []))
-    for name, of_set in jobs.items():
-        rows = results.rows_of(
-            jobs_lib.ends_of(of_set, args.jobs), args.parts != ["curves"]
-        )
+    failed = 0
+    for name in args.sets:
+        sets_lib.load(name, args.data)
+        jobs = jobs_of(name, args.methods, args.parts, args.seeds, args.epochs)
+        ended = train.ends_of(jobs, args.data)
+        failed += len(jobs) - len(ended)
+        rows = rows_of(ended, args.parts != ["curves"])
         suffix = f"_{args.suffix}" if args.suffix else ""
-        name = f"comparison/{name}_steps{suffix}"
         # Rows of methods that were not run this time stay.
-        rows = measure.with_earlier(name, rows, ("method", "setting"))
-        measure.save(name, rows)
+        table = f"comparison/{name}_steps{suffix}"
+        measure.save(table, rows, ("method", "setting"))
     return int(failed > 0)
 
 

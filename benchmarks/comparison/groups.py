@@ -3,27 +3,19 @@
     python -m benchmarks.comparison.groups [TABLE ...] [--seeds 0 1 2]
 
 Each job is one head trained on one setting (classes, group size, negatives)
-for so many steps, in a process of its own. A job that has a result, under
-benchmarks/cache/groups, is not run again. Each table is a file in
-benchmarks/results/comparison; its rows are means over the seeds of how the jobs
-end.
+for so many steps, in a process of its own; what has a result in
+benchmarks/cache/groups is not run again. Rows of a table in results/comparison
+are means over the seeds of how the jobs end.
 
-    groups          the samplers and the papers' rules on all settings, with one
-                    second moment of Adam's for all class rows
-    groups_lsh      the first setting. "the paper's LSH" gives each row a
-                    softmax over its label and its own buckets (SimHash, K = 9,
-                    L = 50), without a cut, a fill or a correction. "LSH,
-                    uncorrected" has 100 negatives for the whole batch
+    groups          the samplers and the papers' rules on all settings
+    groups_lsh      the first setting by the LSH paper's rule
     groups_sweeps   the first setting: trees L, cells, rebuilds T, tables L and
-                    functions K, by the papers' rules and as `SelectiveSoftmax`
-                    and `LSHSoftmax` are
+                    functions K, by the papers' rules and by ours
 """
 
 import argparse
-import os
 import statistics
 import sys
-import time
 from typing import NamedTuple
 
 import keras
@@ -33,11 +25,9 @@ import tensorflow as tf
 import tfxclass
 from benchmarks import measure
 from benchmarks.comparison.methods import cosine_head
-from benchmarks.comparison.sets import options_of
 from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_matrix import ClassRows
 
-CACHE = os.path.join(measure.CACHE, "groups")
 METHODS = ("uniform", "auto", "lsh", "forest")
 PAPERS = ("full", "random", "forest_paper", "lsh_uncorrected", "lsh_paper")
 DIM, SCALE = 48, 24.0
@@ -56,8 +46,6 @@ LABELS = {
     "lsh_paper": "the paper's LSH",
 }
 NAMES = {**LABELS, "forest": "SelectiveSoftmax", "lsh": "LSHSoftmax"}
-#: What is recommended: one second moment for all class rows.
-SHARED = "second_moment='matrix'"
 
 
 class GroupsJob(NamedTuple):
@@ -69,9 +57,9 @@ class GroupsJob(NamedTuple):
         batch, steps: ints.
         method: str, in `METHODS` or `PAPERS`.
         seed: int.
-        option: str, a number that the method's sampler takes,
-            `"num_trees=5"`, or "".
-        optimizer: str, arguments of `LazyAdam`, `"epsilon=1e-2"`, or "".
+        option, value: str and int, an option of the method's sampler, or "".
+        second_moment: str, of `LazyAdam`. "matrix" is one for all class rows,
+            which is recommended.
     """
 
     classes: int
@@ -82,13 +70,8 @@ class GroupsJob(NamedTuple):
     method: str
     seed: int = 0
     option: str = ""
-    optimizer: str = ""
-
-    @property
-    def path(self):
-        fields = self._asdict().items()
-        name = ",".join(f"{k}={v}" for k, v in fields if v != "")
-        return os.path.join(CACHE, name + ".json")
+    value: int = 0
+    second_moment: str = "element"
 
 
 class Groups:
@@ -126,24 +109,24 @@ def batches(groups, size, seed):
 def make_model(job):
     """`(model, head)` of a `GroupsJob`, compiled."""
     keras.utils.set_random_seed(job.seed)
+    option = {job.option: job.value} if job.option else {}
     num_sampled = job.batch + job.negatives
     head = cosine_head(
-        job.method, job.classes, num_sampled, SCALE, job.seed,
-        **options_of(job.option),
-    )  # fmt: skip
+        job.method, job.classes, num_sampled, SCALE, job.seed, **option
+    )
     encoder = keras.layers.Dense(DIM, kernel_initializer="identity")
     model = keras.Sequential([keras.Input([DIM]), encoder, head])
-    options = options_of(job.optimizer)
-    rate = options.pop("learning_rate", RATE)
-    decay = keras.optimizers.schedules.CosineDecay(rate, job.steps)
-    optimizer = tfxclass.optimizers.LazyAdam(decay, **options)
+    decay = keras.optimizers.schedules.CosineDecay(RATE, job.steps)
+    optimizer = tfxclass.optimizers.LazyAdam(
+        decay, second_moment=job.second_moment
+    )
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)
     return model, head
 
 
 def measured(model, head, x, y, negatives):
-    """Accuracy on a test, and v, the noise and k_eff of a few rows, exactly."""
+    """Accuracy on a test, and v and the noise of a few rows, exactly."""
     ids, _ = tfxclass.top_k(model, 1)(tf.constant(x))
     found = effective_classes(
         head.queries(model.layers[0](x[:PROBED])),
@@ -156,7 +139,6 @@ def measured(model, head, x, y, negatives):
         "accuracy": float(np.mean(ids.numpy()[:, 0] == y)),
         "v": float(v.mean()),
         "noise": float((v * missed).mean()),
-        "k_eff": float(np.median(k_eff)),
     }
 
 
@@ -166,18 +148,15 @@ def learning_curve(job, model, head, groups):
     step = tf.function(lambda x, y: model.train_step((x, y)))
     step.get_concrete_function(*map(tf.constant, groups.sample(job.batch, 1)))
     marks = [job.steps * (i + 1) // POINTS for i in range(POINTS)]
-    curve, cpu, source = [], 0.0, batches(groups, job.batch, job.seed)
+    curve, source = [], batches(groups, job.batch, job.seed)
+    clock = measure.Stopwatch()
     for number in range(job.steps):
-        x, y = next(source)
-        begin = time.process_time()
-        step(tf.constant(x), tf.constant(y))
-        cpu += time.process_time() - begin
+        x, y = map(tf.constant, next(source))
+        with clock:
+            step(x, y)
         if number + 1 in marks:
             point = measured(model, head, x_test, y_test, job.negatives)
-            state = getattr(getattr(head, "sampler", None), "measured", {})
-            state = {key: float(value) for key, value in state.items()}
-            point = {**point, "step": number + 1, "cpu_s": cpu}
-            curve.append({**point, "sampler": state})
+            curve.append({**point, "step": number + 1, "cpu_s": clock.cpu})
     return curve
 
 
@@ -212,29 +191,20 @@ SWEEPS = {
 
 def usual_jobs(seeds):
     """The jobs of the table `groups`; those with few classes come first."""
-    small = [
-        GroupsJob(*setting, 128, 3000, method, seed)
+    settings = [(*setting, 128, 3000, METHODS) for setting in SMALL]
+    settings.append((*SMALL[0], 128, 3000, PAPERS))
+    settings += [(*setting, 512, steps, METHODS) for *setting, steps in LARGE]
+    return [
+        GroupsJob(*setting, method, seed, second_moment="matrix")
+        for *setting, methods in settings
+        for method in methods
         for seed in seeds
-        for setting in SMALL
-        for method in METHODS
     ]
-    small += [
-        GroupsJob(*SMALL[0], 128, 3000, method, seed)
-        for seed in seeds
-        for method in PAPERS
-    ]
-    large = [
-        GroupsJob(*setting, 512, steps, method, seed)
-        for seed in seeds
-        for *setting, steps in LARGE
-        for method in METHODS
-    ]
-    return [job._replace(optimizer=SHARED) for job in small + large]
 
 
 def lsh_jobs(seeds):
     return [
-        GroupsJob(*SMALL[0], 128, 3000, method, seed, optimizer=SHARED)
+        GroupsJob(*SMALL[0], 128, 3000, method, seed, second_moment="matrix")
         for seed in seeds
         for method in ("uniform", "random", "lsh_uncorrected", "lsh_paper")
     ]
@@ -243,7 +213,7 @@ def lsh_jobs(seeds):
 def sweep_jobs(seeds):
     jobs = [GroupsJob(*SMALL[0], 128, 3000, "random", seed) for seed in seeds]
     return jobs + [
-        GroupsJob(*SMALL[0], 128, 3000, method, seed, f"{option}={value}")
+        GroupsJob(*SMALL[0], 128, 3000, method, seed, option, value)
         for seed in seeds
         for option, (methods, values) in SWEEPS.items()
         for method in methods
@@ -281,11 +251,9 @@ def row_of(table, job, results):
     ends = [result["curve"][-1] for result in results]
     points = [point for result in results for point in result["curve"]]
     reached = [end["accuracy"] for end in ends]
-    option, _, value = job.option.partition("=")
     row = {
         **job._asdict(),
-        "option": option,
-        "value": int(value) if value else "",
+        "value": job.value or "",
         "method": names.get(job.method, job.method),
         "steps": ends[0]["step"],
         "seeds": len(ends),
@@ -293,9 +261,8 @@ def row_of(table, job, results):
         "accuracy +-": statistics.stdev(reached) if reached[1:] else "",
         "least": min(reached),
         "most": max(reached),
-        "v": statistics.fmean(point["v"] for point in points),
-        "noise": statistics.fmean(point["noise"] for point in points),
-        "cpu_s": statistics.fmean(end["cpu_s"] for end in ends),
+        **measure.means(points, "v", "noise"),
+        **measure.means(ends, "cpu_s"),
         "cpu_ms": statistics.fmean(
             1e3 * end["cpu_s"] / end["step"] for end in ends
         ),
@@ -303,31 +270,19 @@ def row_of(table, job, results):
     return {column: row[column] for column in columns}
 
 
-def result_of(job):
-    """The result of a job, run if there is none; or `{"error": line}`."""
-
-    def run():
-        found = measure.ask(*job)
-        print(os.path.basename(job.path), found.get("error", "done"))
-        return found
-
-    return measure.kept(job.path, run)
-
-
 def tabulate(name, seeds):
     """Runs the jobs of a table, and saves its rows; how many jobs failed."""
     make_jobs, columns, _ = TABLES[name]
     found, failed = {}, 0
     for job in make_jobs(seeds):
-        result = result_of(job)
+        result = measure.once("groups", *job, run=measure.ask)
         if "error" in result:
             failed += 1
         else:
             found.setdefault(job._replace(seed=0), []).append(result)
     rows = [row_of(name, job, results) for job, results in found.items()]
     keys = [key for key in KEYS if key in columns]
-    name = f"comparison/{name}"
-    measure.save(name, measure.with_earlier(name, rows, keys))
+    measure.save(f"comparison/{name}", rows, keys)
     return failed
 
 

@@ -6,14 +6,12 @@ EU law is trained by the paper's two rules (SimHash, K = 9, L = 50), each at its
 own rate. Before, during and after the training, 512 test rows are queries. The
 target is the softmax over the classes that are no labels of the row. LSH
 samples a class in proportion to 1 - (1 - p^K)^L (theorems 1 and 2). Each row
-ranks the classes by their target; curves and shares are means over the rows.
-"classes" are those in a row's buckets, and "common" is the length of the mean
-of all unit class vectors. Into benchmarks/results/comparison/lsh_adapts.*.
+ranks the classes by their target. "common" is the length of the mean of all
+unit class vectors.
 """
 
 import argparse
 import os
-import tempfile
 
 import keras
 import numpy as np
@@ -22,11 +20,9 @@ import tensorflow as tf
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.comparison import methods
-from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
 from benchmarks.comparison import train
 from benchmarks.comparison.model import make_model
-from benchmarks.comparison.results import FOLDER
 from tfxclass.samplers import lsh_probability
 
 SET, SCHEMES = "eurlex57k", ("embedding", "label")
@@ -109,19 +105,15 @@ def draw(points):
                 np.geomspace(1, len(law) - ROWS // 8, 60).astype(int)
             )
             one.plot(ranks, 100 * law[ranks - 1], label=name)
-        one.set(
-            title=f"{row['trained by']}, step {row['step']:,}",
-            xscale="log",
-            yscale="log",
-        )
-        one.set(ylabel="percent of the samples")
+        one.set(title=f"{row['trained by']}, step {row['step']:,}")
+        one.set(xscale="log", yscale="log", ylabel="percent of the samples")
         figure_style.plain_ticks(one.xaxis)
     axes[-1].set(xlabel="classes, those with the most probability first")
     axes[0].legend()
     first, last = points[1][0], points[-1][0]
     figure_style.save(
         figure,
-        os.path.join(FOLDER, "lsh_adapts.png"),
+        os.path.join(measure.RESULTS, "comparison", "lsh_adapts.png"),
         "Share of the samples of the 10 most probable classes, after training: "
         f"LSH embedding {first['10 best, LSH']:.0f} %, "
         f"LSH label {last['10 best, LSH']:.0f} %",
@@ -136,9 +128,7 @@ def main():
     add("--epochs", type=float, default=3.0)
     args = parser.parse_args()
     measure.use_one_thread()
-    with tempfile.NamedTemporaryFile(suffix=".npz") as file:
-        sets.prepare(SET, args.data, file.name)
-        data = rows_lib.load(file.name)
+    data = sets.load(SET, args.data)
     points = [
         point
         for scheme, rate in zip(SCHEMES, args.rates)

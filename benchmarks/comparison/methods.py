@@ -3,12 +3,14 @@
 import dataclasses
 import functools
 import types
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-import tfxclass
+from tfxclass import layers
+from tfxclass import samplers
 from tfxclass.rows import search
 
 
@@ -16,9 +18,9 @@ class Method(NamedTuple):
     """A head and, where it takes one, its sampler.
 
     Attributes:
-        label: str, in the figures.
-        head: str, class in `tfxclass.layers`.
-        sampler: str, class in `tfxclass.samplers`, or what makes one, or None.
+        label: str, in tables and figures.
+        head: class in `tfxclass.layers`.
+        sampler: class in `tfxclass.samplers`, or what makes one, or None.
         options: dict, of the sampler if there is one, else of the head. A
             value that is a function is called with `(data, set_up)`; `tau_cp`
             is the threshold of an `AdaptiveAllocation`, `tau_cp_end` its last
@@ -26,13 +28,13 @@ class Method(NamedTuple):
     """
 
     label: str
-    head: str
-    sampler: str | type | None = None
+    head: type
+    sampler: Callable | None = None
     options: dict = {}
 
 
 @keras.saving.register_keras_serializable("benchmarks")
-class RandomSampler(tfxclass.samplers.UniformSampler):
+class RandomSampler(samplers.UniformSampler):
     """The papers' Random: the softmax restricted to what is drawn."""
 
     def sample(self, *arguments):
@@ -42,7 +44,7 @@ class RandomSampler(tfxclass.samplers.UniformSampler):
 
 
 @keras.saving.register_keras_serializable("benchmarks")
-class CosineTopKSampler(tfxclass.samplers.TopKSampler):
+class CosineTopKSampler(samplers.TopKSampler):
     """The optimal selection by cosine, as the selective softmax paper ranks.
 
     `TopKSampler` ranks by logits, which the loss is made of.
@@ -82,7 +84,7 @@ class RandomOverAllSampler(RandomSampler):
 
 
 @keras.saving.register_keras_serializable("benchmarks")
-class LSHAndLabelsSampler(tfxclass.samplers.LSHSampler):
+class LSHAndLabelsSampler(samplers.LSHSampler):
     """A row's own buckets, and the labels of the batch as negatives."""
 
     def sample(self, *arguments):
@@ -90,9 +92,9 @@ class LSHAndLabelsSampler(tfxclass.samplers.LSHSampler):
         return sample._replace(mask=sample.mask | _are_labels(sample))
 
 
-def lsh_sampler(num_sampled, kind=tfxclass.samplers.LSHSampler, **options):
+def lsh_sampler(num_sampled, kind=samplers.LSHSampler, **options):
     """An `LSHSampler`; the options of its tables stand among its own."""
-    make = tfxclass.samplers.LSHTables
+    make = samplers.LSHTables
     names = {each.name for each in dataclasses.fields(make)} & {*options}
     tables = make(**{name: options.pop(name) for name in names})
     return kind(num_sampled, tables, **options)
@@ -133,9 +135,7 @@ def _blocks(data, set_up):
 
     Each block has a third of the labels.
     """
-    from tfxclass.layers import split_by_frequency
-
-    dim, sizes = set_up.dim, split_by_frequency(data.counts, 3)
+    dim, sizes = set_up.dim, layers.split_by_frequency(data.counts, 3)
     widths = dim - dim // 4 - dim // 4, dim // 4, dim // 4
     return list(zip(sizes, widths, strict=True))
 
@@ -147,22 +147,23 @@ _INTERVAL = {"rebuild_interval": 200}
 
 def _sampled(label, sampler, **options):
     options = {"num_sampled": _num_sampled, **options}
-    return Method(label, "SampledSoftmax", sampler, options)
+    return Method(label, layers.SampledSoftmax, sampler, options)
 
 
 def _forest(label, **options):
-    options = {"num_sampled": _num_sampled, **options}
-    return Method(label, "SampledSoftmax", "HashingForestSampler", options)
+    return _sampled(label, samplers.HashingForestSampler, **options)
 
 
 def _lsh(label, scheme, **options):
-    options = {"num_sampled": _num_sampled, "scheme": scheme, **options}
-    return Method(label, "SampledSoftmax", lsh_sampler, options)
+    return _sampled(label, lsh_sampler, scheme=scheme, **options)
 
 
 # The softmax restricted to the classes that were chosen, not an estimate of
 # the full one.
 _PAPER = {"neighbor_fraction": 1.0, "correct_fill": False}
+_FOREST_PAPER = {"num_candidates": None, **_PAPER}
+_GROUPS_PAPER = {**_INTERVAL, **_PAPER}
+_RAISED = {**_FOREST_PAPER, "tau_cp": 0.6, "tau_cp_end": 0.95}
 # One set for the whole batch, buckets of 128, the rest of the sample uniform:
 # near the paper, and not the paper.
 _LSH_UNCORRECTED = {
@@ -184,29 +185,28 @@ _LSH_PAPER = {
 }
 _SIMHASH_PAPER = {"num_hashes": 9, "num_tables": 50, **_LSH_PAPER}
 METHODS = {
-    "full": Method("full softmax", "FullSoftmax"),
-    "uniform": _sampled("uniform", "UniformSampler"),
-    "auto": _sampled("auto", "AutoSampler"),
+    "full": Method("full softmax", layers.FullSoftmax),
+    "uniform": _sampled("uniform", samplers.UniformSampler),
+    "auto": _sampled("auto", samplers.AutoSampler),
     "random_paper": _sampled("random, as in the papers", RandomSampler),
-    "log_uniform": _sampled("log-uniform", "LogUniformSampler"),
-    "frequency": _sampled("frequency", "FrequencySampler", counts=_counts),
-    "forest": _forest("forest"),
-    "forest_paper": _forest(
-        "forest, as in the paper", num_candidates=None, **_PAPER
+    "log_uniform": _sampled("log-uniform", samplers.LogUniformSampler),
+    "frequency": _sampled(
+        "frequency", samplers.FrequencySampler, counts=_counts
     ),
+    "forest": _forest("forest"),
+    "forest_paper": _forest("forest, as in the paper", **_FOREST_PAPER),
     "forest_adaptive": _forest(
         "forest, adaptive (HF-A)",
         num_sampled=_more_sampled(4),
-        num_candidates=None,
-        **_PAPER,
+        **_FOREST_PAPER,
         tau_cp=0.9,
     ),
-    "top_k": _sampled("optimal", "TopKSampler"),
+    "top_k": _sampled("optimal", samplers.TopKSampler),
     "top_k_paper": _sampled(
-        "optimal, as in the paper", "TopKSampler", **_PAPER
+        "optimal, as in the paper", samplers.TopKSampler, **_PAPER
     ),
-    "pca_hash": _sampled("PCA hash", "PCAHashSampler", **_INTERVAL),
-    "k_means": _sampled("k-means", "KMeansSampler", **_INTERVAL),
+    "pca_hash": _sampled("PCA hash", samplers.PCAHashSampler, **_INTERVAL),
+    "k_means": _sampled("k-means", samplers.KMeansSampler, **_INTERVAL),
     "lsh_embedding": _lsh("LSH embedding", "embedding"),
     "lsh_label": _lsh("LSH label", "label"),
     "lsh_embedding_uncorrected": _lsh(
@@ -218,27 +218,23 @@ METHODS = {
     "lsh_dwta": _lsh("LSH embedding, DWTA", "embedding", hash_family="dwta"),
     "nce": Method(
         "noise contrastive",
-        "NoiseContrastive",
-        "FrequencySampler",
+        layers.NoiseContrastive,
+        samplers.FrequencySampler,
         {"num_sampled": _num_sampled, "counts": _counts},
     ),
     "differentiated": Method(
         "differentiated softmax",
-        "DifferentiatedSoftmax",
+        layers.DifferentiatedSoftmax,
         options={"blocks": _blocks},
     ),
     "hierarchical": Method(
         "hierarchical softmax (Huffman)",
-        "HierarchicalSoftmax",
+        layers.HierarchicalSoftmax,
         options={"tree": "huffman", "counts": _counts},
     ),
     # The papers' own settings.
     "forest_adaptive_paper": _forest(
-        "forest, adaptive (HF-A), threshold raised",
-        num_candidates=None,
-        **_PAPER,
-        tau_cp=0.6,
-        tau_cp_end=0.95,
+        "forest, adaptive (HF-A), threshold raised", **_RAISED
     ),
     "top_k_cosine_paper": _sampled(
         "optimal by cosine, as in the paper", CosineTopKSampler, **_PAPER
@@ -265,11 +261,11 @@ METHODS = {
         num_tables=350,
         **_LSH_PAPER,
     ),
-    "lsh_and_labels": Method(
+    "lsh_and_labels": _sampled(
         "LSH embedding, SimHash K=9 L=50, and the batch's labels",
-        "SampledSoftmax",
         functools.partial(lsh_sampler, kind=LSHAndLabelsSampler),
-        {"scheme": "embedding", **_SIMHASH_PAPER},
+        scheme="embedding",
+        **_SIMHASH_PAPER,
     ),
     "random_over_all": _sampled(
         "random, uniform over all classes", RandomOverAllSampler
@@ -289,17 +285,14 @@ METHODS = {
     # without a correction.
     "forest_adaptive_labels_in_m": _forest(
         "HF-A, M with the labels, threshold raised",
-        num_candidates=None,
-        **_PAPER,
-        tau_cp=0.6,
-        tau_cp_end=0.95,
+        **_RAISED,
         include_labels=True,
     ),
     "pca_hash_paper": _sampled(
-        "PCA hash, as in the paper", "PCAHashSampler", **_INTERVAL, **_PAPER
+        "PCA hash, as in the paper", samplers.PCAHashSampler, **_GROUPS_PAPER
     ),
     "k_means_paper": _sampled(
-        "k-means, as in the paper", "KMeansSampler", **_INTERVAL, **_PAPER
+        "k-means, as in the paper", samplers.KMeansSampler, **_GROUPS_PAPER
     ),
 }
 
@@ -322,32 +315,22 @@ def make_head(method, options, data, set_up, seed, steps=1000):
     }
     if "tau_cp" in options:
         first = options.pop("tau_cp")
-        last = options.pop("tau_cp_end", first)
-        included = options.pop("include_labels", False)
-        options["allocation"] = _allocation(first, last, steps, included)
-    head = getattr(tfxclass.layers, chosen.head)
+        # HF-A in five phases, with a threshold that stays or is raised.
+        options["allocation"] = samplers.AdaptiveAllocation(
+            phase_steps=max(steps // 5, 1),
+            cumulative_probability=(first, options.pop("tau_cp_end", first)),
+            ramp_steps=steps,
+            num_trees=(10, 50),
+            rebuild_interval=(50, 200),
+            include_labels=options.pop("include_labels", False),
+        )
     common = {"seed": seed}
-    if set_up.scale and issubclass(head, tfxclass.layers.ClassHead):
-        common["similarity"] = tfxclass.layers.Cosine(scale=set_up.scale)
+    if set_up.scale and issubclass(chosen.head, layers.ClassHead):
+        common["similarity"] = layers.Cosine(scale=set_up.scale)
     if chosen.sampler is None:
-        return head(data.num_classes, **options, **common)
-    make = chosen.sampler
-    if isinstance(make, str):
-        make = getattr(tfxclass.samplers, make)
-    sampler = make(seed=seed, **options)
-    return head(data.num_classes, sampler=sampler, **common)
-
-
-def _allocation(first, last, steps, include_labels):
-    """HF-A in five phases, with a threshold that stays or is raised."""
-    return tfxclass.samplers.AdaptiveAllocation(
-        phase_steps=max(steps // 5, 1),
-        cumulative_probability=(first, last),
-        ramp_steps=steps,
-        num_trees=(10, 50),
-        rebuild_interval=(50, 200),
-        include_labels=include_labels,
-    )
+        return chosen.head(data.num_classes, **options, **common)
+    sampler = chosen.sampler(seed=seed, **options)
+    return chosen.head(data.num_classes, sampler=sampler, **common)
 
 
 #: Short names of methods, and how they differ from those in `METHODS`.

@@ -4,37 +4,28 @@
 
 A verse is an identity, a translation a picture of it. Every ninth verse trains,
 in three translations. The features of all other verses are compared by cosine,
-the fourth translation with the first: the true positive rate at a false
-positive rate of 0.001, and how often the nearest verse is the right one. Half
-of these verses choose the rate of each method (seed 0), with more rates where
-the best one is at an edge. The other half is the test. What has a result, under
-benchmarks/cache/open_set, is not run again. Into
-benchmarks/results/comparison/open_set.json.
+the fourth translation with the first. Half of these verses choose the rate of
+each method (seed 0), with more rates where the best one is at an edge. The
+other half is the test. What has a result in benchmarks/cache/open_set is not
+run again.
 """
 
 import argparse
-import os
-import pathlib
 import statistics
 import sys
-import tempfile
 
 import keras
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import methods
 from benchmarks.comparison import rates
-from benchmarks.comparison import readers
-from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison import train
 from benchmarks.comparison.methods import METHODS
 from benchmarks.comparison.model import make_model
 from tfxclass import metrics
 
-CACHE = os.path.join(measure.CACHE, "open_set")
 SET, STEP, EPOCHS = "verses_ninth", 9, 4.0
 COMPARED = (
     "full",
@@ -49,33 +40,25 @@ SEEDS = (0, 1, 2)
 HALVES = np.array_split(np.arange(1, STEP), 2)
 
 
-def job_of(method, rate, seed=0):
-    return jobs_lib.Job(
-        SET,
-        method,
-        seed=seed,
-        epochs=EPOCHS,
-        optimizer=f"learning_rate={rate:g}",
-        points=1,
-    )
-
-
-def result_of(job, data, verses):
-    """What a job reaches on the two halves of the verses, a dict."""
-    keras.backend.clear_session()
-    model, result = train.trained(job, data)
-    encoder = keras.Model(model.inputs, model.layers[-2].output)
-    halves = [open_set(encoder, verses, half) for half in HALVES]
+def child(folder, *job):
+    """What a job reaches on the two halves of the other verses, a dict."""
+    measure.use_one_thread()
+    verses = sets_lib.load("verses", folder)
+    model, result = train.trained(train.Job(*job), sets_lib.load(SET, folder))
+    halves = [open_set(encoder_of(model), verses, half) for half in HALVES]
     return {**result, **dict(zip(("validation", "test"), halves))}
 
 
-def untrained(data, verses):
+def encoder_of(model):
+    return keras.Model(model.inputs, model.layers[-2].output)
+
+
+def untrained(folder):
     """The row of the encoder as it begins: what word overlap alone reaches."""
-    set_up = sets_lib.SETS[SET]
+    data, set_up = sets_lib.load(SET, folder), sets_lib.SETS[SET]
     head = methods.make_head("uniform", {}, data, set_up, seed=0)
-    model = make_model(data, set_up, head, set_up.first_rate)
-    encoder = keras.Model(model.inputs, model.layers[-2].output)
-    reached = open_set(encoder, verses, HALVES[1])
+    encoder = encoder_of(make_model(data, set_up, head, set_up.first_rate))
+    reached = open_set(encoder, sets_lib.load("verses", folder), HALVES[1])
     return {"method": "untrained encoder", "seeds": 1, **reached}
 
 
@@ -106,22 +89,21 @@ def open_set(encoder, verses, rests):
     }
 
 
-def row_of(method, data, verses):
-    """The row of a method."""
+def row_of(method, folder):
+    """The row of a method, and the result of a job."""
 
-    def ends_of(*jobs):
-        ended = jobs_lib.ends_of(
-            jobs, CACHE, lambda job: result_of(job, data, verses)
-        )
+    def results_of(rate, seeds):
+        job = train.Job(SET, method, epochs=EPOCHS, rate=rate, points=1)
+        jobs = [job._replace(seed=seed) for seed in seeds]
+        ended = train.ends_of(jobs, folder, "open_set")
         return [result for _, result in ended]
 
     def score_of(rate):
-        (found,) = ends_of(job_of(method, rate))
+        (found,) = results_of(rate, [0])
         return found["validation"]["TPR@0.001"]
 
-    tried = rates.search(sets_lib.SETS[SET].first_rate, score_of)
-    best = rates.best_of(tried)
-    ends = ends_of(*(job_of(method, best, seed) for seed in SEEDS))
+    best, tried = rates.search(SET, score_of)
+    ends = results_of(best, SEEDS)
     row = {"method": METHODS[method].label, "rate": best}
     row |= {f"validation {rate:g}": tried[rate] for rate in sorted(tried)}
     row["seeds"] = len(ends)
@@ -131,27 +113,22 @@ def row_of(method, data, verses):
     }
     for key, values in measured.items():
         row[key] = statistics.fmean(values)
-        row[f"{key} +-"] = rates.error_of(values)
-    seconds = [end["curve"][-1]["cpu_seconds"] for end in ends]
-    return {**row, "cpu_seconds": statistics.fmean(seconds)}, ends[0]
+        row[f"{key} +-"] = measure.standard_error(values)
+    lasts = [end["curve"][-1] for end in ends]
+    return row | measure.means(lasts, "cpu_seconds"), ends[0]
 
 
 def main(argv=None):
+    measure.run_child(child)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="../shared/data")
     args = parser.parse_args(argv)
-    measure.use_one_thread()
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "set.npz")
-        sets_lib.prepare(SET, args.data, path)
-        data = rows_lib.load(path)
-    verses = readers.read_verses(pathlib.Path(args.data))
-    rows = [untrained(data, verses)]
+    rows = [untrained(args.data)]
     for method in COMPARED:
-        row, result = row_of(method, data, verses)
+        row, result = row_of(method, args.data)
         rows.append(row)
         # After each: a run that is stopped leaves a table.
-        rates.save("open_set", rows, result)
+        rates.save("comparison/open_set", rows, result)
 
 
 if __name__ == "__main__":

@@ -117,25 +117,3 @@ def validation(data, one_in, seed=0):
         for which in (order[count:], order[:count])
     )
     return make_set(data.num_words, data.length, data.num_classes, kept, held)
-
-
-def save(path, data):
-    """Writes a `DataSet` as .npz."""
-    arrays = {
-        f"{part}_{name}": values
-        for part in ("train", "test")
-        for name, values in getattr(data, part)._asdict().items()
-    }
-    sizes = np.array([data.num_words, data.length])
-    np.savez(path, sizes=sizes, counts=data.counts, **arrays)
-
-
-def load(path):
-    """A `DataSet` that `save` wrote."""
-    with np.load(path) as f:
-        train, test = (
-            Rows(*(f[f"{part}_{name}"] for name in Rows._fields))
-            for part in ("train", "test")
-        )
-        num_words, length = (int(n) for n in f["sizes"])
-        return DataSet(num_words, length, f["counts"], train, test)

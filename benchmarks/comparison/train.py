@@ -1,19 +1,12 @@
-"""One job: a model in training, and its learning curve.
+"""A job of the comparison: one model in training, and its learning curve.
 
-    python -m benchmarks.comparison.train JOB DATA
-
-JOB is the JSON of a `Job`, DATA the file of its data set, as `rows.save`
-writes it. The last line of output is the result, JSON. One thread, so that
-seconds of the CPU are those of the steps.
-
-The learning rate falls to nothing with the steps, so that a curve is flat at
-its end.
+Each job has a process of its own. The learning rate falls to nothing with the
+steps, so that a curve is flat at its end.
 """
 
-import json
 import math
-import sys
 import time
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -23,33 +16,83 @@ import tfxclass
 from benchmarks import measure
 from benchmarks.comparison import methods
 from benchmarks.comparison import rows
-from benchmarks.comparison.jobs import Job
+from benchmarks.comparison import sets
 from benchmarks.comparison.model import SampleWatch
 from benchmarks.comparison.model import make_model
-from benchmarks.comparison.sets import SETS
-from benchmarks.comparison.sets import options_of
 
 EVALUATED = 512  # rows a batch of the test
 K = 10
+ONE_IN = 10  # training rows, for validation
+
+
+class Job(NamedTuple):
+    """A model to train.
+
+    Attributes:
+        set: str, name in `SETS`.
+        method: str, name in `METHODS`.
+        options: dict, what is varied.
+        seed: int.
+        epochs: float, the budget.
+        rate: float, of the first step; None is the set's.
+        batch_size: int, or None for the set's.
+        points: int, of the curve; 1 is the end alone.
+        validation: bool, whether a training row in ten is the test.
+    """
+
+    set: str
+    method: str
+    options: dict = {}
+    seed: int = 0
+    epochs: float = 1.0
+    rate: float | None = None
+    batch_size: int | None = None
+    points: int = 8
+    validation: bool = False
+
+    @property
+    def name(self):
+        """Of its result: what differs from the defaults."""
+        usual = Job("", "")._asdict()
+        fields = {**self._asdict(), "options": text_of(self.options) or {}}
+        shown = [f"{k}={v}" for k, v in fields.items() if v != usual[k]]
+        return ",".join(shown)
+
+
+def text_of(options):
+    """What is varied, in a word: `num_trees=5`."""
+    return ",".join(f"{name}={value}" for name, value in options.items())
+
+
+def ends_of(jobs, folder, name="comparison"):
+    """Runs the jobs without a result, and reads all results.
+
+    A job that fails is told of and leaves no result, so that the next run
+    tries it again.
+
+    Args:
+        jobs: list of `Job`.
+        folder: of the shared data.
+        name: str, of the folder of results in the cache.
+
+    Returns:
+        list of `(job, result)`, without those that failed.
+    """
+    found = []
+    for job in jobs:
+
+        def run(_, job=job):
+            return measure.ask(folder, *job)
+
+        result = measure.once(name, job.name, run=run)
+        if "error" not in result:
+            found.append((job, result))
+    return found
 
 
 def falling(used):
     """The factor of the first rate after the share `used` of the training."""
     return (1 + math.cos(math.pi * min(used, 1.0))) / 2
-
-
-class Stopwatch:
-    """Wall and CPU time of what runs in `with` blocks, added up."""
-
-    wall = cpu = 0.0
-
-    def __enter__(self):
-        self._begin = time.perf_counter(), time.process_time()
-
-    def __exit__(self, *_):
-        wall, cpu = self._begin
-        self.wall += time.perf_counter() - wall
-        self.cpu += time.process_time() - cpu
 
 
 def batches(data, size, seed):
@@ -97,7 +140,7 @@ def learning_curve(model, watch, data, set_up, job):
     steps_an_epoch = data.train.num_rows / len(y)
     # More of the points are early on, where curves are steep.
     due = [((i + 1) / job.points) ** 1.5 for i in range(job.points)]
-    curve, clock, steps, used = [], Stopwatch(), 0, 0.0
+    curve, clock, steps, used = [], measure.Stopwatch(), 0, 0.0
     first_rate = float(model.optimizer.learning_rate)
     while due:
         model.optimizer.learning_rate = first_rate * falling(used)
@@ -133,11 +176,6 @@ def steps_of(job, data, set_up):
     return max(round(job.epochs * data.train.num_rows / size), 1)
 
 
-def run(job, data):
-    """The result of a job, a dict."""
-    return trained(job, data)[1]
-
-
 def trained(job, data):
     """The model of a job and its result, a dict.
 
@@ -146,21 +184,18 @@ def trained(job, data):
         data: `DataSet`.
     """
     keras.utils.set_random_seed(job.seed)
-    set_up = SETS[job.set]._replace(**options_of(job.set_up))
+    set_up = sets.SETS[job.set]
+    set_up = set_up._replace(batch_size=job.batch_size or set_up.batch_size)
     steps = steps_of(job, data, set_up)
     head = methods.make_head(
         job.method, job.options, data, set_up, job.seed, steps
     )
-    options = options_of(job.optimizer)
-    rate = options.pop("learning_rate", set_up.first_rate)
-    model = make_model(data, set_up, head, rate, **options)
+    model = make_model(data, set_up, head, job.rate or set_up.first_rate)
     watch = SampleWatch(head)
     curve = learning_curve(model, watch, data, set_up, job)
     return model, {
-        "job": job._asdict(),
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
-        "num_classes": data.num_classes,
         "num_sampled": getattr(head, "num_sampled", None),
         "classes_per_row": watch.classes_per_row(),
         "peak_gb": measure.peak_gb(),
@@ -168,10 +203,11 @@ def trained(job, data):
     }
 
 
-def main(job, path):
+def child(folder, *job):
+    """The result of a `Job`, on one thread: seconds are of the steps."""
     measure.use_one_thread()
-    print(json.dumps(run(Job(**json.loads(job)), rows.load(path))))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    job = Job(*job)
+    data = sets.load(job.set, folder)
+    if job.validation:
+        data = rows.validation(data, ONE_IN)
+    return trained(job, data)[1]

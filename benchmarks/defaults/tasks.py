@@ -7,9 +7,7 @@ rows. Rates are chosen on validation rows, and results are of test rows.
 
 import collections
 import itertools
-import os
 import pathlib
-import pickle
 import re
 from typing import NamedTuple
 
@@ -49,14 +47,9 @@ class Task(NamedTuple):
 
 def load(name, folder):
     """The `Task` of a name in `TASKS`."""
-    path = os.path.join(measure.CACHE, "defaults", f"{name}.pickle")
-    if not os.path.exists(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path + ".part", "wb") as f:
-            pickle.dump(TASKS[name](pathlib.Path(folder)), f, protocol=4)
-        os.replace(path + ".part", path)
-    with open(path, "rb") as f:
-        return pickle.load(f)
+    return measure.pickled(
+        f"defaults/{name}", lambda: TASKS[name](pathlib.Path(folder))
+    )
 
 
 def _take(rows, which):
@@ -298,7 +291,7 @@ def _numbers(digits):
 def glyphs(folder):
     """Characters by their drawing, 16 x 16; tested in fonts not learned."""
     del folder
-    data = glyphs_data.load(os.path.join(measure.CACHE, "glyphs"))
+    data = glyphs_data.load()
     drawn = np.bincount(data.y, minlength=data.num_classes)
     kept = np.argsort(-drawn, kind="stable")[:_CHARACTERS]
     numbers = np.full(data.num_classes, -1)

@@ -3,13 +3,11 @@
     python -m benchmarks.hierarchical --data ../shared/data \
         --fasttext FOLDER/bin/python
 
-`fasttext_peer.py` says how to make its FOLDER, and without `--fasttext` it is
-left out. The experiment of Mohammed & Umaashankar, 2018 (`data.py`), for the n
-most frequent labels of EURLEX57K. Each method's learning rate is chosen on
-validation rows, then it is trained once more and tested. A result is a file
-under benchmarks/cache/hierarchical, and what has one is not run again.
-results/hierarchical/eurlex57k.json has scores and seconds for each n.
-`--figures` draws the committed rows.
+`fasttext_peer.py` says how to make its FOLDER. The experiment of Mohammed &
+Umaashankar, 2018 (`data.py`), for the n most frequent labels of EURLEX57K. Each
+method's learning rate is chosen on validation rows, then it is trained once
+more and tested. What has a result in benchmarks/cache/hierarchical is not run
+again. `--figures` draws the committed rows.
 """
 
 import argparse
@@ -80,14 +78,16 @@ def main(argv=None):
         return draw(measure.finished(NAME))
     rows = []
     for size in args.sizes:
-        folder = f"{SET}-{size}-{args.epochs}epochs"
-        folder = os.path.join(data_lib.CACHE, folder)
         data = data_lib.load(SET, args.data, size)
-        group = jobs.Group(folder, data, args.epochs, args.fasttext)
-        for method in args.methods:
-            if args.fasttext or method not in jobs.FASTTEXT:
-                group.final(method, group.best_rate(method))
-        rows += jobs.rows_of(folder, size)
+        folder = f"hierarchical/{SET}-{size}-{args.epochs}epochs"
+        group = jobs.Group(
+            folder, data, args.epochs, args.methods, args.fasttext
+        )
+        results = {
+            method: group.final(method, group.best_rate(method))
+            for method in jobs.METHODS
+        }
+        rows += jobs.rows_of(results, size)
     measure.save(NAME, rows)
     if {*SHOWN} <= {row["method"] for row in rows}:
         draw(rows)

@@ -8,8 +8,6 @@ we are both given it; features are the mean of their vectors.
 """
 
 import itertools
-import os
-import pickle
 import re
 from typing import NamedTuple
 
@@ -18,7 +16,6 @@ import numpy as np
 from benchmarks import files
 from benchmarks import measure
 
-CACHE = os.path.join(measure.CACHE, "hierarchical")
 PARTS = ("train", "dev", "test_a")
 TRAIN_SHARE, VALIDATION_SHARE = 0.7, 0.1
 
@@ -91,20 +88,6 @@ def _text_set(texts, labels, num_classes, seed):
     return make_set(ids, numbers, num_classes, seed)
 
 
-def generated(num_classes, seed=0, num_rows=600):
-    """Rows of words of their one or two labels; for tests."""
-    random = np.random.default_rng(seed)
-    labels = [
-        sorted({int(c) for c in random.integers(0, num_classes, 2)})
-        for _ in range(num_rows)
-    ]
-    words = [
-        [4 * c + int(j) for c in row for j in random.integers(0, 4, 5)]
-        for row in labels
-    ]
-    return make_set(words, labels, num_classes, seed)
-
-
 def make_set(words, labels, num_classes, seed):
     """The `num_classes` most frequent labels, numbered by frequency."""
     counts = np.bincount(np.concatenate([np.array(x, int) for x in labels]))
@@ -157,39 +140,37 @@ def scores(labels, predicted, num_classes, k):
 
 
 def macro_scores(labels, predicted, num_classes):
-    """Macro precision, recall and the F1 of these two, a dict.
-
-    Args:
-        labels: int64 `[rows, p]`, -1 padded.
-        predicted: int64 `[rows, k]`, -1 padded.
-    """
-    rows = np.arange(len(labels))[:, None]
-
-    def cells(ids):
-        # A cell of [rows, classes] as a number.
-        return np.unique((rows * num_classes + ids)[ids >= 0])
-
-    wanted, found = cells(labels), cells(predicted)
-    hits = np.intersect1d(wanted, found, assume_unique=True)
-    count = [
-        np.bincount(x % num_classes, minlength=num_classes)
-        for x in (hits, found, wanted)
-    ]
-    hits, found, wanted = count
+    """Macro precision, recall and the F1 of these two, a dict."""
+    hits, found, wanted = class_counts(labels, predicted, num_classes)
     precision = float(np.mean(hits / np.maximum(found, 1)))
     recall = float(np.mean(hits / np.maximum(wanted, 1)))
     f1 = 2 * precision * recall / max(precision + recall, 1e-12)
     return {"precision": precision, "recall": recall, "f1": f1}
 
 
+def class_counts(labels, predicted, num_classes):
+    """Of each class: right predictions, predictions, labels.
+
+    Args:
+        labels: int64 `[rows, p]`, -1 padded.
+        predicted: int64 `[rows, k]`, -1 padded.
+    """
+    rows = np.arange(len(labels))[:, None]
+    # A cell of [rows, classes] as a number.
+    wanted, found = (
+        np.unique((rows * num_classes + ids)[ids >= 0])
+        for ids in (labels, predicted)
+    )
+    hits = np.intersect1d(wanted, found, assume_unique=True)
+    return [
+        np.bincount(x % num_classes, minlength=num_classes)
+        for x in (hits, found, wanted)
+    ]
+
+
 def load(name, folder, num_classes=None):
     """The set of that name, kept for the next process in the cache."""
-    os.makedirs(CACHE, exist_ok=True)
-    path = os.path.join(CACHE, f"{name}-{num_classes}.pickle")
-    if not os.path.exists(path):
-        read = {"eurlex57k": eurlex, "esco": esco, "yso": yso}
-        with open(path + ".part", "wb") as f:
-            pickle.dump(read[name](folder, num_classes), f, protocol=4)
-        os.replace(path + ".part", path)
-    with open(path, "rb") as f:
-        return pickle.load(f)
+    read = {"eurlex57k": eurlex, "esco": esco, "yso": yso}[name]
+    return measure.pickled(
+        f"hierarchical/{name}-{num_classes}", lambda: read(folder, num_classes)
+    )

@@ -3,21 +3,16 @@
     python -m benchmarks.hierarchical.paper_settings --data ../shared/data \
         --fasttext FOLDER/bin/python [--jobs ...] [--tables]
 
-All runs use one core and the same split. fastText has one seed, unless the job
-names more, and the rate of the paper. Our heads have another optimizer, and the
-rate of results/hierarchical/eurlex57k.json, chosen on validation rows of EU law
-at the nearest n. fastText's softmax costs n times the width for each label, so
-sets with thousands of labels have fewer epochs; `epoch` of a row says how many.
-One epoch shows what an epoch costs. `labels` is the mean of a
-document, and `k` are predicted (Table II). A job that has a result in the cache
-is not run again, and a row that is in the table stays as it is.
+Our heads have another optimizer, and the rate of EU law at the nearest n.
+fastText's softmax costs n times the width for each label, so sets with
+thousands of labels have fewer epochs; `epoch` of a row says how many. One epoch
+shows what an epoch costs. `labels` is the mean of a document, and `k` are
+predicted (Table II). What has a result in the cache is not run again. Rows of
+other jobs than `--jobs` stay as they are.
 """
 
 import argparse
 import math
-import os
-import statistics
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -68,88 +63,50 @@ def rate_of(method, size):
     return min(rows, key=lambda r: abs(math.log(r["n"] / size)))["rate"]
 
 
-def folder_of(args, name, seed):
-    return os.path.join(args.cache, f"paper-{name}" + f"-{seed}" * (seed > 0))
-
-
-def run(args, name, job, methods):
+def rows_of(args, name):
+    """Rows of a job, for each method that has a result of each seed."""
+    job, rows = JOBS[name], []
     data = data_lib.load(job.name, args.data, job.size)
     for seed in job.seeds:
         group = jobs.Group(
-            folder_of(args, name, seed),
+            f"hierarchical/paper-{name}" + f"-{seed}" * (seed > 0),
             data,
             job.epochs,
+            () if args.tables else args.methods,
             args.fasttext,
             dim=DIM,
             evaluate_every=10,
             seed=seed,
         )
-        for method in set(job.methods) & set(methods):
-            group.final(method, rate_of(method, data.num_classes))
-
-
-def rows_of(args, name, job):
-    """Rows by what they are known by, for each method that has a result."""
-    rows = [
-        row
-        for seed in job.seeds
-        for row in jobs.rows_of(folder_of(args, name, seed), job.size)
-    ]
-    by_method = {m: [r for r in rows if r["method"] == m] for m in job.methods}
-    by_method = {
-        method: rows
-        for method, rows in by_method.items()
-        if len(rows) == len(job.seeds)
-    }
-    if not by_method:
-        return {}
-    data = data_lib.load(job.name, args.data, job.size)
-    told = {"set": job.name, "n": job.size, **labels_of(data)}
-    measured = {
-        "date": time.strftime("%Y-%m-%d"),
-        "machine": measure.machine(),
-        "command": "python -m benchmarks.hierarchical.paper_settings "
-        "--data ... --fasttext ...",
-    }
-    return {
-        (job, method): {
-            "measured": measured,
-            **told,
-            "method": method,
-            "rate": rows[0]["rate"],
-            "epoch": rows[0]["epoch"],
-            "seeds": len(rows),
-            **{
-                key: statistics.fmean(row[key] for row in rows)
-                for key in MEASURED
-            },
-            "f1 +-": spread_of([row["f1"] for row in rows]),
+        results = {
+            method: group.final(method, rate_of(method, data.num_classes))
+            for method in job.methods
         }
-        for method, rows in by_method.items()
-    }
-
-
-def spread_of(values):
-    """The standard error of a mean, or "" for a single value."""
-    if len(values) < 2:
-        return ""
-    return statistics.stdev(values) / len(values) ** 0.5
+        rows += jobs.rows_of(results, job.size)
+    of_methods = [
+        [row for row in rows if row["method"] == method]
+        for method in job.methods
+    ]
+    return [
+        {
+            "set": job.name,
+            "n": job.size,
+            **labels_of(data),
+            "method": own[0]["method"],
+            "rate": own[0]["rate"],
+            "epoch": own[0]["epoch"],
+            "seeds": len(own),
+            **measure.means(own, *MEASURED),
+            "f1 +-": measure.standard_error([row["f1"] for row in own]),
+        }
+        for own in of_methods
+        if len(own) == len(job.seeds)
+    ]
 
 
 def labels_of(data):
     counts = [(rows.labels >= 0).sum(1) for rows in (data.train, data.test)]
     return {"labels": float(np.concatenate(counts).mean()), "k": data.k}
-
-
-def finished():
-    """Rows of the table as it is, as `rows_of` has them."""
-    return {
-        (job, row["method"]): row
-        for row in measure.finished(NAME)
-        for job in JOBS.values()
-        if (job.name, job.size, job.epochs, len(job.seeds))
-        == (row["set"], row["n"], row["epoch"], row["seeds"])
-    }
 
 
 def main(argv=None):
@@ -160,16 +117,12 @@ def main(argv=None):
     add("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
     add("--methods", nargs="+", default=[*FASTTEXT, *OURS])
     add("--tables", action="store_true", help="run nothing, only the table")
-    add("--cache", default=data_lib.CACHE)
     args = parser.parse_args(argv)
-    for name in [] if args.tables else args.jobs:
-        run(args, name, JOBS[name], args.methods)
-    found = {}
-    for name, job in JOBS.items():
-        found |= rows_of(args, name, job)
-    found |= finished()
-    keys = [(job, x) for job in JOBS.values() for x in job.methods]
-    measure.save(NAME, [found[key] for key in keys if key in found])
+    rows = [row for name in args.jobs for row in rows_of(args, name)]
+    rows = measure.with_earlier(NAME, rows, ("set", "n", "method", "epoch"))
+    order = [(job.name, job.size, job.epochs) for job in JOBS.values()]
+    rows.sort(key=lambda row: order.index((row["set"], row["n"], row["epoch"])))
+    measure.save(NAME, rows)
 
 
 if __name__ == "__main__":

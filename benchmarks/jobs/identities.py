@@ -1,19 +1,13 @@
 """Identities: characters as classes, a convolutional encoder from nothing.
 
-    python -m benchmarks.jobs.identities [FOLDER]
+    python -m benchmarks.jobs.identities
 
-Each head trains at three learning rates with the first seed. The best rate on
-validation drawings is trained with the other seeds, too, and reported on test
-drawings. Both kinds of drawings are of fonts that were not learned.
-Verification asks whether two drawings in such fonts show the same character,
-for characters that were never learned. FOLDER is for the fonts and drawings
-(`benchmarks/glyphs_data.py`). What has a result in benchmarks/cache is not run
-again.
+Each head trains at three learning rates with the first seed; the best rate on
+validation drawings is trained with the other seeds, too. What has a result in
+benchmarks/cache is not run again.
 """
 
-import os
 import statistics
-import sys
 
 import keras
 import numpy as np
@@ -23,7 +17,6 @@ from benchmarks import glyphs
 from benchmarks import glyphs_data
 from benchmarks import measure
 
-FOLDER = os.path.join(measure.CACHE, "glyphs")
 RATES, SEEDS, STEPS = (3e-4, 1e-3, 3e-3), 3, 1500
 SCALE, NUM_SAMPLED, TESTED = 24.0, 512, 4000
 
@@ -62,11 +55,11 @@ HEADS = {
 }
 
 
-def child(folder, method, rate, seed):
+def child(method, rate, seed):
     """Trains one head at one rate; the result, a dict."""
     measure.use_one_thread()
     keras.utils.set_random_seed(seed)
-    data = glyphs_data.load(folder)
+    data = glyphs_data.load()
     encoder = glyphs.make_encoder()
     head = HEADS[method](data.num_classes)
     model = keras.Sequential([encoder, head])
@@ -74,15 +67,11 @@ def child(folder, method, rate, seed):
     model.compile(tfxclass.optimizers.HeadAdam(schedule), loss=head.loss)
     seconds = glyphs.train(model, data, STEPS, seed)
     order = np.random.default_rng(9).permutation(len(data.test_y))
-    best = tfxclass.top_k(model, k=1)
-    found = {}
-    for part, rows in (
-        ("validation", order[:TESTED]),
-        ("accuracy", order[TESTED : 3 * TESTED]),
-    ):
-        x = glyphs.pixels(data.test_x[rows])
-        ids = best.predict(x, 500, verbose=0)[0][:, 0]
-        found[part] = float(np.mean(ids == data.test_y[rows]))
+    validation, accuracy = (
+        glyphs.accuracy(model, data.test_x[rows], data.test_y[rows])
+        for rows in (order[:TESTED], order[TESTED : 3 * TESTED])
+    )
+    found = {"validation": validation, "accuracy": accuracy}
     found["TPR@0.001"] = glyphs.verification(encoder, data)["TPR@0.001"]
     return {**found, "CPU s": seconds, "GB": measure.peak_gb()}
 
@@ -103,22 +92,22 @@ def row_of(method, rate, results):
 def main():
     """Chooses the rate of each head, and saves a row for it."""
     measure.run_child(child)
-    folder = sys.argv[1] if sys.argv[1:] else FOLDER
-    glyphs_data.load(folder)
-
-    def result(*job):
-        return measure.once("identities", *job, folder=folder)
-
+    glyphs_data.load()
     rows = []
     for method in HEADS:
-        tried = {rate: result(method, rate, 0) for rate in RATES}
-        tried = {r: x for r, x in tried.items() if "error" not in x}
-        if not tried:
-            continue
-        rate = max(tried, key=lambda rate: tried[rate]["validation"])
-        others = [result(method, rate, seed) for seed in range(1, SEEDS)]
-        rows.append(row_of(method, rate, [tried[rate], *others]))
-        measure.save("jobs/identities", rows)
+
+        def result(rate, seed, method=method):
+            return measure.once(
+                "identities", method, rate, seed, run=measure.ask
+            )
+
+        best, tried = measure.best_rate(
+            RATES, lambda rate: result(rate, 0).get("validation")
+        )
+        if tried:
+            results = [result(best, seed) for seed in range(SEEDS)]
+            rows.append(row_of(method, best, results))
+            measure.save("jobs/identities", rows)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,13 @@ Rows of users, and of RecTools and RePlay, are of the commit that they name;
 import os
 import time
 
+import keras
 import numpy as np
 import scipy.sparse as sparse
 
 from benchmarks import measure
+from examples import next_item
+from tfxclass.retrieval import evaluate
 
 NAME = "jobs/next_item"
 SESSIONS = ("diginetica", "tmall")
@@ -69,9 +72,6 @@ def counted(matrix, histories, k, window, seen_first):
 
 def child(data, method):
     """The row of a method on a set of sessions."""
-    from examples import next_item
-    from tfxclass.retrieval import evaluate
-
     train, test = next_item.read(os.path.join(FOLDER, data))
     start = time.process_time()
     if method in COUNTS:
@@ -82,8 +82,6 @@ def child(data, method):
         ids = counted(matrix, test[0], _ANSWERS, window, seen_first)
         figures = evaluate(ids, test[1])
     else:
-        import keras
-
         keras.utils.set_random_seed(0)
         num_items = 1 + max(map(max, train))
         model = next_item.train(train, num_items, int(method.split()[-2]))

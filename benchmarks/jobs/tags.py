@@ -2,27 +2,12 @@
 
     python -m benchmarks.jobs.tags JOB FOLDER [--omikuji PYTHON]
 
-FOLDER has the data of the job. PYTHON is a Python that has Omikuji
+FOLDER has the data of the job: EU laws (EuroVoc), words of bookmarked pages
+(delicious), titles of vacancies (ESCO), library titles (YSO), or Japanese given
+names. These are `jamdict.db` of the PyPI package jamdict-data 1.5, which has it
+packed (`jamdict.db.xz`): the dictionary of names JMnedict, of the Electronic
+Dictionary Research and Development Group. PYTHON is a Python that has Omikuji
 (peers/omikuji_trees.py); without it, our taggers run alone.
-
-eurlex57k: titles and texts of EU laws to their subjects (EuroVoc).
-
-delicious: words of bookmarked pages to their tags.
-
-job_titles: titles of vacancies to occupations (ESCO). Learned are the names of
-all occupations and half of the titles; the other half is the test.
-
-library_titles: titles to subjects (YSO). The first 100,000 rows are learned.
-The test has 4,000 of the next 60,000 titles: those with two subjects or more,
-because the labels are incomplete.
-
-short_texts: Japanese given names to their readings. FOLDER is `jamdict.db` of
-the PyPI package jamdict-data 1.5, which has it packed (`jamdict.db.xz`): the
-dictionary of names JMnedict, of the Electronic Dictionary Research and
-Development Group. A row is a name and one of its readings; readings of five
-names or more are the tags. A tenth of the names is the test (10,000 at most),
-with all their rows. Omikuji reads runs of one to three characters, ends of the
-name included.
 """
 
 import argparse
@@ -30,7 +15,6 @@ import collections
 import itertools
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -159,12 +143,10 @@ def scores(best, expected, train_tags, ks, by_hit):
     chances = metrics.propensities(
         [counts[tag] for tag in every], len(train_tags)
     )
-    answers = np.full((len(best), max(ks)), -1)
-    labels = np.full((len(best), max(map(len, expected))), -1)
-    for i, (row, tags) in enumerate(zip(best, expected)):
-        found = [ids[tag] for tag in row[: max(ks)]]
-        answers[i, : len(found)] = found
-        labels[i, : len(tags)] = [ids[tag] for tag in tags]
+    answers, labels = (
+        files.padded([[ids[tag] for tag in row] for row in rows], width=width)
+        for rows, width in ((best, max(ks)), (expected, None))
+    )
     found = metrics.ranking_scores(answers, labels, ks, chances)
     shares = {k: float(found[f"precision_at_{k}"]) for k in ks}
     if by_hit:
@@ -175,14 +157,13 @@ def scores(best, expected, train_tags, ks, by_hit):
 
 def ours(effort, train, texts, most, fields):
     """`(answers, figures)` of our tagger."""
-    begin = time.process_time()
-    tagger = Tagger(effort=effort, fields=fields, verbose=0).fit(*train)
-    spent = time.process_time() - begin
-    begin = time.process_time()
-    answers = tagger.predict(texts, k=most)
-    answered = 1e3 * (time.process_time() - begin) / len(answers)
+    with measure.Stopwatch() as fit:
+        tagger = Tagger(effort=effort, fields=fields, verbose=0).fit(*train)
+    with measure.Stopwatch() as predict:
+        answers = tagger.predict(texts, k=most)
     best = [[tag for tag, _ in row] for row in answers]
-    return best, figures_of(spent, answered, measure.peak_gb())
+    answered = 1e3 * predict.cpu / len(answers)
+    return best, figures_of(fit.cpu, answered, measure.peak_gb())
 
 
 def figures_of(spent, answered, peak):
@@ -195,9 +176,8 @@ def figures_of(spent, answered, peak):
 
 def omikuji(kind, python, train, texts, most, terms):
     """`(answers, figures)` of Omikuji on TF-IDF of the terms."""
-    begin = time.process_time()
-    arrays, names = prepared(train, texts, terms)
-    vectorized = time.process_time() - begin
+    with measure.Stopwatch() as vectorizing:
+        arrays, names = prepared(train, texts, terms)
     with tempfile.TemporaryDirectory() as folder:
         rows = os.path.join(folder, "rows.npz")
         answers = os.path.join(folder, "answers.npz")
@@ -209,7 +189,7 @@ def omikuji(kind, python, train, texts, most, terms):
             return None, found
         best = np.load(answers)["ids"]
     best = [[names[i] for i in row if i >= 0] for row in best]
-    spent = found["cpu_s"] + vectorized
+    spent = found["cpu_s"] + vectorizing.cpu
     return best, figures_of(spent, found["predict_ms"], found["peak_gb"])
 
 

@@ -8,12 +8,17 @@ learned as well, and the other half is asked.
 """
 
 import os
-import time
 import zlib
 
+import keras
 import numpy as np
+import tensorflow as tf
+from sklearn.feature_extraction.text import TfidfVectorizer
 
+import tfxclass
 from benchmarks import measure
+from examples import job_titles
+from examples import two_towers
 
 FOLDER = os.path.join(
     os.path.dirname(measure.FOLDER), "..", "shared", "data", "esco_titles"
@@ -27,18 +32,12 @@ class Data:
     """Names, descriptions and titles; `asked` are the titles of the test."""
 
     def __init__(self, folder, with_titles):
-        from examples import two_towers
-
         rows = two_towers.read_rows(os.path.join(folder, "occupations.tsv.xz"))
         ids = {row[0]: number for number, row in enumerate(rows)}
-        pairs = [
-            (name, number)
-            for number, row in enumerate(rows)
-            for name in dict.fromkeys([row[2], *row[3].split(" | ")])
-            if name
-        ]
-        titles = two_towers.read_rows(os.path.join(folder, "titles.tsv.xz"))
-        titles = [(x, ids[name]) for x, name in titles if name in ids]
+        pairs, titles = (
+            [(text, ids[name]) for text, name in part if name in ids]
+            for part in job_titles.read(folder)
+        )
         asked = titles
         if with_titles:
             learned = [x for x in titles if zlib.crc32(x[0].encode()) % 2]
@@ -55,8 +54,6 @@ class Data:
 
 def nearest(data):
     """The occupations with the nearest names, by TF-IDF and cosine."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     terms = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
     names = terms.fit_transform(data.names).astype(np.float32)
     questions = terms.transform(data.asked).astype(np.float32)
@@ -72,8 +69,6 @@ def nearest(data):
 
 def tagged(data, effort):
     """`Tagger` on names and descriptions."""
-    import tfxclass
-
     tags = [str(x) for x in range(len(data.descriptions))]
     texts = [*data.names, *data.descriptions]
     labels = [tags[x] for x in data.labels] + tags
@@ -85,12 +80,6 @@ def tagged(data, effort):
 
 def towers(data, epochs, **options):
     """The example, examples/two_towers.py."""
-    import keras
-    import tensorflow as tf
-
-    import tfxclass
-    from examples import two_towers
-
     keras.utils.set_random_seed(0)
     made = two_towers.Towers(
         data.names, data.labels, data.descriptions, **options
@@ -127,9 +116,8 @@ def run(row):
     """The result of a row, a dict."""
     setting, _, method = row.partition(": ")
     data = Data(FOLDER, setting != "no titles")
-    begin = time.process_time()
-    best = METHODS[method](data)
-    seconds = time.process_time() - begin
+    with measure.Stopwatch() as clock:
+        best = METHODS[method](data)
     answers = np.array(data.answers)
     found = best[:, : max(KS)] == answers[:, np.newaxis]
     result = {}
@@ -141,7 +129,7 @@ def run(row):
             of_group = found[(counts >= least) & (counts <= most)]
             hits = float(of_group.any(axis=1).mean())
             result[f"hit@10, {name} titles"] = round(hits, 4)
-    result["CPU s"] = round(seconds, 1)
+    result["CPU s"] = round(clock.cpu, 1)
     result["GB"] = round(measure.peak_gb(), 2)
     return result
 

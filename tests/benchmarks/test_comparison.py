@@ -1,6 +1,5 @@
 """The papers' comparison: its data sets, its table of methods, its jobs."""
 
-import json
 import lzma
 
 import numpy as np
@@ -10,19 +9,16 @@ import tensorflow as tf
 from benchmarks import measure
 from benchmarks.comparison import __main__ as comparison
 from benchmarks.comparison import concentration
-from benchmarks.comparison import jobs as jobs_lib
 from benchmarks.comparison import methods
 from benchmarks.comparison import model as model_lib
 from benchmarks.comparison import one_percent
 from benchmarks.comparison import open_set
-from benchmarks.comparison import rates
 from benchmarks.comparison import readers
-from benchmarks.comparison import results
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
 from benchmarks.comparison import train
-from benchmarks.comparison.jobs import Job
 from benchmarks.comparison.rows import Rows
+from benchmarks.comparison.train import Job
 from tests.support.cases import quick
 
 
@@ -85,16 +81,13 @@ class TestRows:
         expected = np.sort(generated.train.ids)
         np.testing.assert_array_equal(found, expected)
 
-    def test_saved_and_loaded(self, tmp_path, generated):
-        path = tmp_path / "set.npz"
-        rows_lib.save(path, generated)
-        loaded = rows_lib.load(path)
-        assert loaded[:2] == generated[:2]
-        np.testing.assert_array_equal(loaded.counts, generated.counts)
-        for part in ("train", "test"):
-            for mine, other in zip(
-                getattr(loaded, part), getattr(generated, part), strict=True
-            ):
+    def test_kept_for_the_next_process(self, tmp_path, monkeypatch, generated):
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path))
+        first, second = (sets.load("generated", tmp_path) for _ in range(2))
+        assert len(list(tmp_path.rglob("*.pickle"))) == 1
+        for loaded in (first, second):
+            np.testing.assert_array_equal(loaded.counts, generated.counts)
+            for mine, other in zip(loaded.train, generated.train, strict=True):
                 np.testing.assert_array_equal(mine, other)
 
 
@@ -154,7 +147,7 @@ class TestSets:
         assert (data.num_classes, data.train.num_rows) == (classes, rows)
         assert np.all(np.diff(data.counts) <= 0)
         assert data.train.ids.max() < data.num_words
-        least = min(sets.SETS[name].sampled_sweep)
+        least = sets.SETS[name].num_sampled
         random = np.random.default_rng(0)
         for _ in range(20):
             size = sets.SETS[name].batch_size
@@ -170,7 +163,7 @@ class TestMethods:
     @pytest.mark.parametrize("method", quick(methods.METHODS, SOME_METHODS))
     def test_takes_a_step(self, generated, method):
         job = Job("generated", method, epochs=1e-6)
-        result = train.run(job, generated)
+        _, result = train.trained(job, generated)
         (point,) = result["curve"]
         assert point["step"] == 1 and np.isfinite(point["loss"])
 
@@ -180,15 +173,6 @@ class TestMethods:
         )
         assert head.sampler.num_trees == 3
         assert head.num_sampled == sets.SETS["generated"].num_sampled
-
-    def test_settings_leave_out_the_usual(self):
-        set_up = sets.SETS["verses"]
-        found = jobs_lib.varied("num_sampled", set_up, ["forest", "nce"])
-        counts = [320, 512, None, 2048, 4096]  # 1,024 is the usual number
-        assert found == [
-            ("forest", {"num_sampled": count} if count else {})
-            for count in counts
-        ]
 
 
 class TestMasks:
@@ -233,24 +217,6 @@ class TestMasks:
 
 
 class TestRates:
-    @pytest.mark.parametrize(
-        "found, expected",
-        [
-            ({1.0: 0.5, 2.0: 0.6, 4.0: 0.4}, None),
-            ({1.0: 0.7, 2.0: 0.6, 4.0: 0.4}, 0.5),
-            ({1.0: 0.5, 2.0: 0.6, 4.0: 0.8}, 8.0),
-            ({}, None),
-        ],
-    )
-    def test_beyond_an_edge(self, found, expected):
-        assert rates.beyond(found) == expected
-
-    def test_a_search_ends_where_the_best_is_no_edge(self):
-        scores = {1.0: 0.5, 2.0: 0.6, 4.0: 0.4}
-        assert rates.search(1.0, scores.get) == scores
-        # Without a result there is nothing to go on from.
-        assert rates.search(2.0, {2.0: 0.6}.get) == {2.0: 0.6}
-
     def test_rows_of_a_try(self):
         methods = [one_percent.FULL, ("top_k_paper", 341)]
         ended = [
@@ -269,7 +235,7 @@ class TestRates:
             )
             for job in one_percent.jobs_of(64, methods, [0, 1])
         ]
-        assert ended[0][0].set_up == "batch_size=64;first_rate=0.003"
+        assert (ended[0][0].batch_size, ended[0][0].rate) == (64, 0.003)
         full, optimal = one_percent.rows_of("batch", ended)
         assert full["below full"] == 0.0 and full["seeds"] == 2
         assert optimal["below full"] == pytest.approx(0.2)
@@ -340,7 +306,9 @@ class TestTraining:
 
     def test_the_same_batches_and_curve_for_the_same_seed(self, generated):
         job = Job("generated", "uniform", seed=3, epochs=0.3)
-        first, second = (train.run(job, generated)["curve"] for _ in range(2))
+        first, second = (
+            train.trained(job, generated)[1]["curve"] for _ in range(2)
+        )
         assert len(first) == job.points
         for one, other in zip(first, second, strict=True):
             for name in ("step", "loss", "precision@1", "overlap"):
@@ -348,9 +316,8 @@ class TestTraining:
                 assert one[name] == pytest.approx(other[name], rel=1e-5)
 
     def test_it_learns(self, generated):
-        curve = train.run(Job("generated", "full", epochs=4), generated)[
-            "curve"
-        ]
+        _, found = train.trained(Job("generated", "full", epochs=4), generated)
+        curve = found["curve"]
         assert curve[0]["precision@1"] < 0.2 < 0.5 < curve[-1]["precision@1"]
 
     def test_the_rate_falls_to_nothing(self, generated, monkeypatch):
@@ -371,7 +338,7 @@ class TestTraining:
         monkeypatch.setattr(train, "make_model", watched)
         monkeypatch.setattr(train, "precisions", lambda *_: {})
         monkeypatch.setattr(train, "make_search", lambda *_: None)
-        train.run(Job("generated", "uniform", epochs=0.2), generated)
+        train.trained(Job("generated", "uniform", epochs=0.2), generated)
         set_up = sets.SETS["generated"]
         steps = 0.2 * generated.train.num_rows / set_up.batch_size
         assert len(rates) == np.ceil(steps)
@@ -409,54 +376,58 @@ class Eager:
 
 class TestJobs:
     def test_each_once_and_named(self):
-        jobs = jobs_lib.make_jobs(
-            "verses", ["uniform", "forest"], ["curves", "num_sampled"],
+        jobs = comparison.jobs_of(
+            "eurlex57k", ["uniform", "top_k_paper"], ["curves", "num_sampled"],
             [0], 4.0,
         )  # fmt: skip
         names = [job.name for job in jobs]
-        assert len(set(names)) == len(names)
-        assert {"uniform", "forest", "forest,num_sampled=512"} <= {*names}
-        assert "forest,num_sampled=1024" not in names  # what it does anyway
-        assert jobs[0].path("x") == "x/verses/4epochs/uniform.json"
+        assert len(set(names)) == len(names) == 2 + 3
+        usual = "set=eurlex57k,method=top_k_paper,epochs=4.0"
+        assert usual in names
+        assert (
+            usual.replace("epochs", "options=num_sampled=480,epochs") in names
+        )
 
-    def test_a_failure_stops_no_other(self, tmp_path, capsys):
+    def test_a_failure_stops_no_other(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path))
         jobs = [
-            Job("generated", name, epochs=1.0) for name in ("full", "uniform")
+            Job("generated", name, epochs=2.0) for name in ("full", "uniform")
         ]
-        point = {"precision@1": 0.5, "epochs": 1.0, "cpu_seconds": 2.0}
+        asked = []
 
-        def run(job):
-            if job.method == "full":
-                return {"error": "no memory"}
-            return {"curve": [point]}
+        def ask(folder, *job):
+            asked.append((folder, Job(*job)))
+            failed = asked[-1][1].method == "full"
+            return {"error": "no memory"} if failed else {"curve": []}
 
-        ((job, result),) = jobs_lib.ends_of(jobs, tmp_path, run)
-        assert (job, result) == (jobs[1], {"curve": [point]})
-        assert "FAILED: no memory" in capsys.readouterr().out
+        monkeypatch.setattr(measure, "ask", ask)
+        expected = [(jobs[1], {"curve": []})]
+        assert train.ends_of(jobs, "data") == expected
+        assert "no memory" in capsys.readouterr().out
         (stored,) = tmp_path.rglob("*.json*")
-        assert stored.name == "uniform.json"
-        assert json.loads(stored.read_text()) == {"curve": [point]}
-        assert jobs_lib.ends_of(jobs, tmp_path) == [(job, result)]
-
-    def test_an_error_in_this_process(self, tmp_path, generated):
-        rows_lib.save(tmp_path / "set.npz", generated)
-        job = Job("generated", "uniform", {"num_sampled": 0}, epochs=0.1)
-        result = jobs_lib.in_this_process(job, tmp_path / "set.npz")
-        assert result["error"].startswith("ValueError: `num_sampled` must")
+        assert stored.name == "set=generated,method=uniform,epochs=2.0.json"
+        # The other one is tried again.
+        assert train.ends_of(jobs, "data") == expected
+        assert asked == [("data", jobs[i]) for i in (0, 1, 0)]
 
 
 class TestCommand:
     @pytest.mark.slow
-    def test_runs_once_in_a_process_of_its_own(
-        self, tmp_path, monkeypatch, capsys
-    ):
-        monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
-        given = "--sets generated --epochs 0.2 --jobs".split()
-        given += [str(tmp_path / "jobs"), "--methods", "full", "forest"]
-        assert comparison.main(given) == 0
-        assert "2 of 2 jobs to run" in capsys.readouterr().out
-        assert comparison.main([*given[:-1], "uniform"]) == 0
-        assert "1 of 2 jobs to run" in capsys.readouterr().out
+    def test_runs_once(self, tmp_path, monkeypatch):
+        for name in ("CACHE", "RESULTS"):
+            monkeypatch.setattr(measure, name, str(tmp_path / name))
+        monkeypatch.setattr(train.measure, "use_one_thread", lambda: None)
+        asked = []
+
+        def ask(*job):
+            asked.append(job[2])
+            return train.child(*job)
+
+        monkeypatch.setattr(measure, "ask", ask)
+        given = "--sets generated --epochs 0.2 --methods full".split()
+        assert comparison.main([*given, "forest"]) == 0
+        assert comparison.main([*given, "uniform"]) == 0
+        assert asked == ["full", "forest", "uniform"]
         rows = measure.finished("comparison/generated_steps")
         methods = [row["method"] for row in rows]
         assert methods == ["forest", "full softmax", "uniform"]
@@ -485,7 +456,7 @@ class TestTable:
             (Job("generated", "uniform", seed=1), second),
             (Job("generated", "uniform", {"num_sampled": 512}), varied),
         ]
-        return results.rows_of(ended, with_settings=True)
+        return comparison.rows_of(ended, with_settings=True)
 
     def test_means_over_seeds(self, rows):
         full, uniform, varied = rows
@@ -502,7 +473,7 @@ class TestTable:
         # 90 % of 0.9.
         assert [row["cpu_s_to_90%"] for row in rows] == ["", "", 1.0]
         found = [{"curve": [{"precision@1": 0.6, "cpu_seconds": 2.0}]}]
-        assert results.seconds_to(0.55, found) == 2.0
+        assert comparison.seconds_to(0.55, found) == 2.0
 
 
 class TestFreshProcess:
@@ -521,26 +492,33 @@ class TestFreshProcess:
         assert self.run(code) == {"error": "exit status -9"}
 
 
-def test_concentration_is_the_papers():
-    """CP_K of p, and NCG_K of (p - y)^2 along the highest responses (eq. 5)."""
-    p = np.array([[0.5, 0.2, 0.3], [0.1, 0.8, 0.1]])
-    targets = concentration.targets_of(np.array([[1, -1], [0, 2]]), 3)
-    assert targets.tolist() == [[0, 1, 0], [0.5, 0, 0.5]]
-    cp, ncg = concentration.curves(p, targets)
-    np.testing.assert_allclose(cp, [0.65, 0.85, 1.0])
-    # By falling p: 0.25, 0.09, 0.64 and 0.64, 0.16, 0.16.
-    expected = [[0.25, 0.34, 0.98], [0.64, 0.8, 0.96]]
-    expected = np.array(expected) / [[0.98], [0.96]]
-    np.testing.assert_allclose(ncg, expected.mean(axis=0))
+def test_concentration_is_an_exact_mean(generated):
+    x, y = generated.test.batch(np.arange(40), 8), generated.test.labels[:40]
+    set_up = sets.SETS["generated"]
+    head = methods.make_head("uniform", {}, generated, set_up, seed=0)
+    model = model_lib.make_model(generated, set_up, head, 1e-2)
+    found = concentration.point(
+        concentration.Subject(
+            model, None, 0, lambda at: {k: v[at] for k, v in x.items()}, y
+        )
+    )
+    p = model.predict(x, verbose=0)
+    energy = (p - np.eye(generated.num_classes)[y[:, 0]]) ** 2
+    order = np.argsort(-p, axis=1)[:, :10]
+    share = np.take_along_axis(energy, order, 1).sum(1) / energy.sum(1)
+    assert found["NCG_10"] == pytest.approx(share.mean(), abs=1e-3)
+    best = np.take_along_axis(p, order, 1)
+    assert found["CP_10"] == pytest.approx(best.sum(1).mean(), abs=1e-3)
+    # 3 of 300 classes are 1.15 %, rounded.
+    assert found["CP of 1.15 %"] == pytest.approx(
+        best[:, :3].sum(1).mean(), abs=1e-3
+    )
 
 
 def test_concentration_keeps_the_rows_of_other_sets(tmp_path, monkeypatch):
     """A set that is run again replaces its own rows alone."""
     monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
-    curve = np.linspace(0.01, 1.0, 200)
-    made = [concentration.point(5, curve, curve)]
-    # 2 of 200 classes are 1.15 %, rounded.
-    assert made[0]["CP of 1.15 %"] == round(float(curve[1]), 3)
+    made = [{"step": 5, "CP_1": 0.5}]
     for found in ({"verses": made, "groups": made}, {"verses": made}):
         concentration.save(found)
     rows = measure.finished(concentration.NAME)

@@ -1,8 +1,6 @@
 """The DropMax table on tiny data, and its readers."""
 
 import gzip
-import json
-import os
 
 import numpy as np
 import pytest
@@ -20,40 +18,34 @@ from tests.support.contract import data
 
 
 class TestCommand:
-    @pytest.fixture
-    def given(self, tmp_path):
-        folders = ["--jobs", tmp_path / "jobs", "--out", tmp_path / "out"]
-        methods = ["base", "random 0.4", "adaptive"]
-        options = ["--smoke", "--steps", "12", "--methods", *methods]
-        return [*options, *map(str, folders)]
-
     @pytest.mark.slow
-    def test_table_and_figures(self, given, tmp_path, capsys):
-        assert dropmax.main(given) == 0
-        with open(tmp_path / "out" / "dropmax.json") as f:
-            record = json.load(f)
-        assert {"date", "machine", "command", "rows"} == {*record}
-        assert record["command"] == "python -m benchmarks.dropmax --usual"
-        shown = [row["method"] for row in record["rows"]]
-        assert shown == [
+    def test_table_and_figures(self, tmp_path, monkeypatch, capsys):
+        for name in ("CACHE", "RESULTS"):
+            monkeypatch.setattr(measure, name, str(tmp_path / name))
+        given = (
+            "--sets generated --usual --seeds 0 --steps 12 --methods".split()
+        )
+        given += ["base", "random 0.4", "adaptive"]
+        dropmax.main(given)
+        rows = measure.finished("dropmax")
+        assert [row["method"] for row in rows] == [
             "base",
             "random 0.4 (18)",
             "random 0.4 (17)",
             "adaptive (18)",
             "adaptive (17)",
         ]
-        for row in record["rows"]:
+        for row in rows:
             assert 0 <= row["error_%"] <= 100 and 0 <= row["ece"] <= 1
-        figure = tmp_path / "out" / "dropmax_contours.png"
+        figure = tmp_path / "RESULTS" / "dropmax_contours.png"
         assert figure.stat().st_size > 1000
-        assert (
-            "generated base l2=0.0001,lambda=own 0" in capsys.readouterr().out
-        )
+        trained = "base l2=0.0001,lambda=own seed=0"
+        assert trained in capsys.readouterr().out
         # What has a result is not trained again.
-        (tmp_path / "out" / "dropmax.json").unlink()
-        assert dropmax.main(given) == 0
-        assert "generated base" not in capsys.readouterr().out
-        assert (tmp_path / "out" / "dropmax.json").exists()
+        (tmp_path / "RESULTS" / "dropmax.json").unlink()
+        dropmax.main(given)
+        assert trained not in capsys.readouterr().out
+        assert len(measure.finished("dropmax")) == len(rows)
 
     @pytest.mark.slow
     def test_a_method_learns(self):
@@ -102,10 +94,8 @@ def test_a_recipe_of_its_own():
 
 def test_rows_of_an_earlier_table_stay():
     """No method that has gone stops the table, or drops a row."""
-    path = os.path.join(measure.RESULTS, "dropmax.json")
-    with open(path) as f:
-        rows = json.load(f)["rows"]
-    found = dropmax._with_earlier([], path)
+    rows = measure.finished("dropmax")
+    found = dropmax.with_earlier([])
     assert len(found) == len(rows) > 100
     assert all(any(row.items() <= f.items() for f in found) for row in rows)
 
@@ -114,9 +104,9 @@ class TestChoice:
     """Jobs are made up here, not trained."""
 
     @pytest.fixture
-    def args(self, tmp_path):
-        given = ["--jobs", str(tmp_path), "--seeds", "4", "5", "6"]
-        return dropmax.parse_arguments(given)
+    def args(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(measure, "CACHE", str(tmp_path))
+        return dropmax.parse_arguments(["--seeds", "4", "5", "6"])
 
     def all_jobs(self, args, error_of):
         """What is trained, in order, if a setting errs by `error_of`."""
@@ -130,11 +120,11 @@ class TestChoice:
             done.append((setting.l2, setting.entropy_weight, seed))
             return {"scores": scores, "seed": seed}
 
-        dropmax.results_of(args, "eurlex", 7, "posterior", train)
+        dropmax.results_of(args, "eurlex", "posterior", train)
         return done
 
     def loaded(self, args):
-        found = dropmax.results_of(args, "eurlex", 7, "posterior")
+        found = dropmax.results_of(args, "eurlex", "posterior")
         return [(*s, n, [r["seed"] for r in rows]) for s, n, rows in found]
 
     def test_settings_by_validation_then_seeds(self, args):
@@ -200,7 +190,7 @@ def test_a_row_of_several_seeds():
     assert row["standard_error"] == 1.53
     setting = setting._replace(l2=0.0)
     row = dropmax._row("eurlex", "base", "18", setting, 4, found[:1])
-    assert row["setting"] == "chosen" and "standard_error" not in row
+    assert row["setting"] == "chosen" and row["standard_error"] == ""
 
 
 def test_scores():
@@ -320,7 +310,9 @@ class TestRetained:
         result = {"answers": retain.tolist(), "scores": scores}
         # The last row is hard.
         base = {"answers": (retain**2 - np.diag([0, 0, 0.2])).tolist()}
-        row = dropmax_retained.row_of([result] * 2, [base] * 2, np.arange(3))
+        row = dropmax_retained.row_of(
+            [result] * 2, [base] * 2, np.arange(3), dropmax_retained.numbers_of
+        )
         assert row["correlation"] == pytest.approx(1.0)
         assert (row["least"], row["most"]) == pytest.approx((0.2, 0.7))
         assert row["of the label"] == pytest.approx(retain.diagonal().mean())

@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import dropmax_figures
 from benchmarks import dropmax_retained
 from benchmarks import figure_style
 from benchmarks import measure
@@ -82,9 +81,9 @@ def test_retained_classes(tmp_path, titles):
     shown = dropmax_retained.figure_of(results, bases, labels)
     assert shown["hard"]["labels"] == shown["easy"]["guesses"] == [*range(10)]
     row = dropmax_retained.hard_rows(retained, plain.argmax(axis=1), labels)
-    found = dropmax_retained.patterns_of(results, bases, labels)
+    found = dropmax_retained.patterns_of(retained, plain, labels)
     assert list(found.values()) == pytest.approx([0.3, 0.3625, 1, -1 / 9])
-    dropmax_figures.draw_retained(shown, row, str(tmp_path / "retained.png"))
+    dropmax_retained.draw_retained(shown, row, str(tmp_path / "retained.png"))
     assert titles[0].endswith(
         "answer with 0.80, and the eight others with 0.30"
     )

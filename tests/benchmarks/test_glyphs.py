@@ -49,9 +49,10 @@ def test_classes_are_in_enough_fonts_and_in_a_tested_one():
 
 
 def test_a_package_that_cannot_be_had_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(glyphs_data, "FOLDER", str(tmp_path))
     monkeypatch.setattr(glyphs_data.subprocess, "run", refused)
     with pytest.raises(RuntimeError, match="cannot download 'fonts-none'"):
-        glyphs_data.fetch("fonts-none", str(tmp_path))
+        glyphs_data.fetch("fonts-none")
 
 
 def refused(*args, **kwargs):
@@ -87,6 +88,6 @@ def test_a_training_has_what_the_table_shows(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(glyphs, "BATCH", 32)
     monkeypatch.setattr(glyphs, "NEGATIVES", 16)
-    found = glyphs.trained(glyphs.GlyphsJob("auto", 2), data)
+    found = glyphs.trained(data, "auto", 2, 0)
     assert 0 <= found["verified"] <= 1 and 0 <= found["accuracy"] <= 1
     assert found["ms a step"] > 0

@@ -17,6 +17,20 @@ from benchmarks.hierarchical import paper_settings
 METHODS = ["softmax", "hs clustered", "plt clustered, wide"]
 
 
+def generated(num_classes, seed=0, num_rows=600):
+    """Rows of words of their one or two labels; in the paper's format."""
+    random = np.random.default_rng(seed)
+    labels = [
+        sorted({int(c) for c in random.integers(0, num_classes, 2)})
+        for _ in range(num_rows)
+    ]
+    words = [
+        [4 * c + int(j) for c in row for j in random.integers(0, 4, 5)]
+        for row in labels
+    ]
+    return data_lib.make_set(words, labels, num_classes, seed)
+
+
 def test_macro_scores_are_those_of_scikit_learn():
     random = np.random.default_rng(0)
     labels = random.integers(-1, 7, (200, 3))
@@ -106,30 +120,30 @@ def test_rates_of_the_paper_and_ours():
     assert paper_settings.rate_of("hs huffman", 10_000) == 0.1
 
 
-def test_rows_that_are_there_stay(tmp_path, monkeypatch):
-    """Their cache may be on another machine, which measured them."""
+def test_rows_of_the_table(tmp_path, monkeypatch):
+    """Those of other jobs stay, with the machine that measured them."""
     methods = ("fastText hs", "softmax")
     job = paper_settings.Job("generated", 5, 3, methods, seeds=(0, 1))
-    old = {"set": "generated", "n": 5, "method": "softmax", "epoch": 3}
-    old |= {"seeds": 2, "f1": 1}
-    data = data_lib.generated(5)
+    old = {"set": "eurlex57k", "n": 10, "method": "softmax", "epoch": 100}
+    old["measured"] = {"machine": "another"}
+    data = generated(5)
     for folder, score in (("paper-a", 0.5), ("paper-a-1", 0.7)):
         scores = dict.fromkeys(paper_settings.MEASURED, score)
-        for method in methods:
-            path = tmp_path / folder / f"{method}, 0.25, final.json"
-            path.parent.mkdir(exist_ok=True)
-            told = {"method": method, "rate": 0.25}
-            told["curve"] = [{"epoch": 3, **scores}]
-            path.write_text(json.dumps(told))
-    monkeypatch.setattr(paper_settings, "JOBS", {"a": job})
+        path = tmp_path / "hierarchical" / folder
+        path.mkdir(parents=True)
+        told = {"method": methods[0], "rate": 0.25}
+        told["curve"] = [{"epoch": 3, **scores}]
+        path = path / f"{methods[0]}, 0.25, final.json"
+        path.write_text(json.dumps(told))
+    jobs_of_table = {"b": paper_settings.JOBS["eurlex-10"], "a": job}
+    monkeypatch.setattr(paper_settings, "JOBS", jobs_of_table)
     monkeypatch.setattr(data_lib, "load", lambda *args: data)
-    monkeypatch.setattr(paper_settings.measure, "finished", lambda name: [old])
-    saved = []
-    monkeypatch.setattr(
-        paper_settings.measure, "save", lambda name, rows: saved.extend(rows)
-    )
-    paper_settings.main(["--tables", "--cache", str(tmp_path)])
-    new, kept = saved
+    monkeypatch.setattr(paper_settings, "rate_of", lambda *args: 0.25)
+    for name in ("CACHE", "RESULTS"):
+        monkeypatch.setattr(measure, name, str(tmp_path))
+    measure.save(paper_settings.NAME, [old])
+    paper_settings.main(["--tables", "--jobs", "a"])
+    kept, new = measure.finished(paper_settings.NAME)
     assert kept == old and new["method"] == "fastText hs"
     assert (new["seeds"], new["f1"]) == (2, pytest.approx(0.6))
     assert new["f1 +-"] == pytest.approx(0.1)
@@ -149,7 +163,8 @@ def test_a_row_in_the_format_of_fasttext(tmp_path):
 
 
 @pytest.mark.parametrize("message", ["Encountered NaN.", "no such loss"])
-def test_a_peer_that_fails(tmp_path, message):
+def test_a_peer_that_fails(tmp_path, monkeypatch, message):
+    monkeypatch.setattr(measure, "CACHE", str(tmp_path))
     (tmp_path / "fasttext.py").write_text(
         "def train_supervised(*args, **kwargs):\n"
         f"    raise RuntimeError({message!r})\n"
@@ -159,8 +174,8 @@ def test_a_peer_that_fails(tmp_path, message):
         f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n'
     )
     python.chmod(0o755)
-    data = data_lib.generated(5)
-    group = jobs.Group(str(tmp_path / "out"), data, 2, str(python))
+    data = generated(5)
+    group = jobs.Group("out", data, 2, ["fastText hs"], str(python))
     if message == "no such loss":
         with pytest.raises(RuntimeError, match=message):
             group.final("fastText hs", 9.0)
@@ -181,14 +196,15 @@ def test_padding_is_no_label():
 def test_the_best_rate_is_taken_and_results_are_kept(tmp_path, monkeypatch):
     ran = []
 
-    def run(method, data, rate, epochs, *others):
+    def run(group, method, rate, data):
         ran.append((len(data.train.ids), rate))
         return {"curve": [{"epoch": 1, "f1": 1 - abs(rate - 1e-2)}]}
 
-    monkeypatch.setattr(jobs.methods, "run", run)
-    data = data_lib.generated(5)
+    monkeypatch.setattr(jobs.Group, "_ours", run)
+    monkeypatch.setattr(measure, "CACHE", str(tmp_path))
+    data = generated(5)
     for _ in range(2):
-        group = jobs.Group(tmp_path, data, epochs=1)
+        group = jobs.Group("out", data, 1, ["softmax"])
         assert group.best_rate("softmax") == 1e-2
         assert group.final("softmax", 1e-2)["rate"] == 1e-2
     # Each once; the search without the validation rows.
@@ -207,10 +223,10 @@ def test_seconds_to_a_score():
 
 @pytest.mark.slow
 def test_runs_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(data_lib, "CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(measure, "CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
     monkeypatch.setattr(
-        data_lib, "load", lambda name, folder, size: data_lib.generated(size)
+        data_lib, "load", lambda name, folder, size: generated(size)
     )
     monkeypatch.setitem(jobs.RATES, "ours", (0.1,))
     arguments = ["--sizes", "12", "--epochs", "6", "--methods", *METHODS]
@@ -221,7 +237,7 @@ def test_runs_once(tmp_path, monkeypatch, capsys):
         assert row["n"] == 12 and row["epoch"] == 6
         assert row["f1"] > 0.6 and row["cpu_seconds"] > 0
     # Nothing is run again.
-    assert "final.json" in capsys.readouterr().out
+    assert "0.1, final" in capsys.readouterr().out
     benchmark.main(arguments)
-    assert "final.json" not in capsys.readouterr().out
+    assert "0.1, final" not in capsys.readouterr().out
     assert list(rows.values()) == measure.finished(benchmark.NAME)

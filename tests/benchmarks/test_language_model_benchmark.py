@@ -49,7 +49,7 @@ def test_rows_go_on_where_they_were_stopped(benchmark, monkeypatch, tmp_path):
     monkeypatch.setattr(
         benchmark.measure, "save", lambda name, rows: saved.update({name: rows})
     )
-    size = benchmark.Size(6, 5, 0.0, 0.1, 5.0, 4, 2.0, 13, 4)
+    size = benchmark.Size(6, 5, 0.0, 0.1, 5.0, 4, 2.0, 4)
     monkeypatch.setattr(benchmark, "SIZES", {"small": size})
     trained = []
     train = benchmark.train
@@ -63,7 +63,7 @@ def test_rows_go_on_where_they_were_stopped(benchmark, monkeypatch, tmp_path):
         trained.clear()
         options = f"--data {tmp_path} --epochs {epochs} --slim_epochs 2"
         rows = ["RP", "lift"][:epochs]
-        benchmark.main(benchmark.arguments([*rows, *options.split()]))
+        benchmark.main([*rows, *options.split()])
         assert trained == expected
     rows = saved["penn_treebank"]
     found = {(row["row"], row["epoch"]): row["test"] for row in rows}

@@ -185,24 +185,44 @@ class TestPaths:
             told.append(args)
             return {"error": "?"} if len(told) == 1 else [len(told)]
 
-        monkeypatch.setattr(measure, "ask", run)
+        def once(seed, run=run):
+            return measure.once("x", "a b", seed, run=run)
 
-        def once(seed, folder="d"):
-            return measure.once("x", "a b", seed, folder=folder)
-
-        # An error is tried again; the folder of the data is no option.
-        assert [once(0), once(0), once(0, "e")] == [{"error": "?"}, [2], [2]]
-        assert once(1) == [3]
-        assert told == [("d", "a b", n) for n in (0, 0, 1)]
+        # An error is tried again.
+        assert once(0, run=None) is None
+        assert [once(0), once(0), once(0)] == [{"error": "?"}, [2], [2]]
+        assert [once(1), once(1, run=None)] == [[3], [3]]
+        assert told == [("a b", n) for n in (0, 0, 1)]
 
     def test_all_seeds_or_an_end(self, tmp_path, monkeypatch):
         monkeypatch.setattr(measure, "CACHE", str(tmp_path))
-        monkeypatch.setattr(measure, "ask", lambda *a: {"seed": a[-1]})
-        found = measure.of_all_seeds("x", "a", 2, seeds=3, folder="d")
+        found = measure.of_all_seeds(
+            "x", "a", 2, seeds=range(3), run=lambda *job: {"seed": job[-1]}
+        )
         assert [one["seed"] for one in found] == [0, 1, 2]
-        monkeypatch.setattr(measure, "ask", lambda *a: {"error": "?"})
         with pytest.raises(SystemExit, match=r"\?"):
-            measure.of_all_seeds("x", "a", 2, seeds=4, folder="d")
+            measure.of_all_seeds(
+                "x", "a", 2, seeds=[3], run=lambda *job: {"error": "?"}
+            )
+
+    @pytest.mark.parametrize(
+        "scores, factor, expected",
+        [
+            ({1: 0.5, 2: 0.6, 4: 0.4}, 2, [1, 2, 4]),
+            ({1: 0.7, 2: 0.6, 0.5: 0.4}, 2, [1, 2, 0.5]),
+            ({1: 0.7, 2: 0.8}, None, [1, 2]),
+            # Without a result there is nothing to go on from.
+            ({1: 0.7, 2: 0.8}, 2, [1, 2]),
+            ({1: 1, 2: 2, 4: 4, 8: 8}, 2, [1, 2, 4]),
+            ({}, 2, []),
+        ],
+    )
+    def test_rates_are_tried_until_the_best_is_no_edge(
+        self, scores, factor, expected
+    ):
+        best, tried = measure.best_rate([1, 2], scores.get, factor, most=3)
+        assert list(tried) == expected
+        assert best == max(expected, key=scores.get, default=None)
 
     def test_a_script_asks_itself(self, tmp_path, monkeypatch):
         script = tmp_path / "script.py"
