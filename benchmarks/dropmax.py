@@ -159,7 +159,6 @@ def parse_arguments(argv=None):
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
     add("--steps", type=int, help="of a job, instead of the set's own")
     add("--usual", action="store_true", help="choose nothing")
-    add("--figures", action="store_true", help="run nothing, only draw")
     return parser.parse_args(argv)
 
 
@@ -333,10 +332,7 @@ def draw_curves(curves, path):
 
 
 def main(argv=None):
-    args = parse_arguments(argv)
-    if not args.figures:
-        run(args)
-    tabulate(args)
+    run(parse_arguments(argv))
 
 
 if __name__ == "__main__":

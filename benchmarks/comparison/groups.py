@@ -142,8 +142,12 @@ def measured(model, head, x, y, negatives):
     }
 
 
-def learning_curve(job, model, head, groups):
-    """Trains; what is measured along the way, a list of dicts."""
+def child(*job):
+    """The curve of a `GroupsJob`, on one thread: seconds are of the steps."""
+    measure.use_one_thread()
+    job = GroupsJob(*job)
+    model, head = make_model(job)
+    groups = Groups(job.classes, job.group)
     x_test, y_test = groups.sample(TESTED, 9)
     step = tf.function(lambda x, y: model.train_step((x, y)))
     step.get_concrete_function(*map(tf.constant, groups.sample(job.batch, 1)))
@@ -157,16 +161,7 @@ def learning_curve(job, model, head, groups):
         if number + 1 in marks:
             point = measured(model, head, x_test, y_test, job.negatives)
             curve.append({**point, "step": number + 1, "cpu_s": clock.cpu})
-    return curve
-
-
-def child(*job):
-    """The curve of a `GroupsJob`, on one thread: seconds are of the steps."""
-    measure.use_one_thread()
-    job = GroupsJob(*job)
-    model, head = make_model(job)
-    groups = Groups(job.classes, job.group)
-    return {"curve": learning_curve(job, model, head, groups)}
+    return {"curve": curve}
 
 
 # (classes, group, negatives): group sizes at 1 %, shares at a group of 50.

@@ -42,22 +42,22 @@ def search(name, score_of):
     return measure.best_rate([first, 2 * first], score_of, 2, MOST_RATES)
 
 
-def row_of(method, tried, ends):
+def row_of(tried, ends, rates):
     """A row of the table.
 
     Args:
-        method: str.
         tried: dict of rates to P@1 on validation rows.
         ends: list of `(job, result)` on the test, a seed each.
+        rates: floats, those of all methods.
     """
     results = [result for _, result in ends]
     lasts = [result["curve"][-1] for result in results]
     sizes = [result.get("classes_per_row") for result in results]
     precisions = [last["precision@1"] for last in lasts]
     return {
-        "method": METHODS[method].label,
+        "method": METHODS[ends[0][0].method].label,
         "rate": ends[0][0].rate,
-        **{f"validation {rate:g}": tried[rate] for rate in sorted(tried)},
+        **{f"validation {rate:g}": tried.get(rate, "") for rate in rates},
         "seeds": len(ends),
         "precision@1": statistics.fmean(precisions),
         "standard error": measure.standard_error(precisions),
@@ -79,7 +79,7 @@ def main(argv=None):
     add("--suffix", default="rates", help="of the files' names")
     args = parser.parse_args(argv)
     sets_lib.load(args.set, args.data)
-    rows, ended, failed = [], [], False
+    found, failed = [], False
     for method in args.methods:
         job = train.Job(args.set, method, epochs=args.epochs)
 
@@ -93,11 +93,10 @@ def main(argv=None):
         ends = train.ends_of(jobs, args.data) if tried else []
         failed |= len(ends) < len(args.seeds)
         if ends:
-            rows.append(row_of(method, tried, ends))
-        ended += ends
-    columns = dict.fromkeys(key for row in rows for key in row)
-    shown = sorted(columns, key=_place)
-    rows = [{key: row.get(key, "") for key in shown} for row in rows]
+            found.append((tried, ends))
+    every = sorted({rate for tried, _ in found for rate in tried})
+    rows = [row_of(tried, ends, every) for tried, ends in found]
+    ended = [end for _, ends in found for end in ends]
     name = f"comparison/{args.set}_{args.suffix}"
     save(name, rows, ended[0][1])
     if args.curves:
@@ -130,14 +129,6 @@ def mean_curve(curves, column):
     points = list(zip(*curves))
     x = [np.mean([point[column] for point in at]) for at in points]
     return x, [100 * np.mean([p["precision@1"] for p in at]) for at in points]
-
-
-def _place(column):
-    """Rates rise from left to right; other columns stay where they are."""
-    name, _, rate = column.partition(" ")
-    if name == "validation":
-        return 1, float(rate)
-    return (0, 0.0) if column in ("method", "rate") else (2, 0.0)
 
 
 def save(name, rows, result):

@@ -48,19 +48,16 @@ def draw(rows):
     for axis in (above.xaxis, below.xaxis, below.yaxis):
         figure_style.plain_ticks(axis)
     above.legend(loc="lower left")
-    path = os.path.join(measure.RESULTS, NAME + ".png")
-    figure_style.save(figure, path, conclusion(rows))
-
-
-def conclusion(rows):
-    """What the label tree costs and saves, of the most labels."""
+    # What the label tree costs and saves, of the most labels.
     most = max(row["n"] for row in rows)
     found = {row["method"]: row for row in rows if row["n"] == most}
     tree, full = found["plt clustered, wide"], found[jobs.FULL]
     time, f1 = (tree[key] / full[key] for key in ("cpu_seconds", "f1"))
-    return (
+    figure_style.save(
+        figure,
+        os.path.join(measure.RESULTS, NAME + ".png"),
         f"EU law, {most:,} labels: the label tree trains in {100 * time:.0f} % "
-        f"of the exact softmax's time, with {100 * f1:.0f} % of its F1"
+        f"of the exact softmax's time, with {100 * f1:.0f} % of its F1",
     )
 
 
