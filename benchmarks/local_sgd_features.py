@@ -6,8 +6,8 @@ Table 5 and figure 4 of the RP paper (Yuan et al., 2020), by its measure. Model,
 data and measure are those of verification.py, with plain SGD, as in the paper's
 Algorithm 1, and 32 rows a step for each replica. A replica has a K-th of the
 rows, drawn once, a K-th of the steps, and K times the rate of one replica. That
-rate is chosen for RP and for the full softmax on validation identities.
-Replicas take turns in one process, and their models are averaged as `LocalSGD`
+rate is chosen for RP and for the full softmax on validation identities. Three
+more rows have a lower rate than that. Replicas take turns in one process, and their models are averaged as `LocalSGD`
 does it. With I = 1 their mean is one step with the rows of all replicas.
 """
 
@@ -26,6 +26,8 @@ BATCH, EPOCHS = 32, 8
 FULL, RP = "full", "RP(100)"
 REPLICAS, INTERVALS = (2, 4, 8), (1, 4, 8, 32)
 FIRST_RATES = (0.25, 1.0, 4.0)
+# How many times the rate of one replica, with the most replicas.
+MOST, LOWER = REPLICAS[-1], (1, 2, 4)
 
 
 def jobs():
@@ -113,14 +115,25 @@ def main():
         for method in (FULL, RP)
     }
     rows = []
-    for job in jobs():
-        rate = rates[job[0]]
+
+    def add(name, job, rate):
         found = measure.of_all_seeds(
             NAME, *job, rate, seeds=range(args.seeds), run=run
         )
         names = "method", "replicas", "interval", "rate"
         scores = measure.of_seeds([one["test"] for one in found])
-        rows.append(dict(zip(names, (*job, rate))) | scores)
+        validation = measure.of_seeds([one["validation"] for one in found])
+        validation = {"validation accuracy": validation["accuracy"]}
+        rows.append(
+            dict(zip(names, (name, *job[1:], rate))) | scores | validation
+        )
+
+    for job in jobs():
+        add(job[0], job, rates[job[0]])
+    for times in LOWER:
+        # `result_of` takes K times the rate that it is given.
+        job = RP, MOST, 8
+        add(f"{RP}, {times} x the rate", job, rates[RP] * times / MOST)
     measure.save(NAME, rows)
 
 
