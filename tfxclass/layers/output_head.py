@@ -212,9 +212,6 @@ class OutputHead(keras.layers.Layer):
         self.supports_jit = False
         self.supports_masking = True
 
-    def __dir__(self) -> list[str]:
-        return head_config.without_internals(self, super().__dir__())
-
     @property
     def class_names(self) -> list[str] | None:
         """The name of each class; None without names."""
