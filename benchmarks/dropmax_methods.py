@@ -77,7 +77,7 @@ class RandomWithTargetTerm(layers.DropMax):
     def training_step(self, features, targets):
         queries = self.queries(features)
         logits = self.rows.products(queries)
-        retain = self.retained.all_retain_logits(queries)
+        retain = self.retain.rows.products(queries)
         target = dropmax.is_target(logits, targets.ids)
         draws = dropmax.uniform(tf.shape(logits), self.next_seed())
         kept = dropmax.bernoulli_log_mask(0.0, draws)

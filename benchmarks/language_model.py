@@ -140,7 +140,7 @@ def make_model(row, counts, size, seed):
         head = layers.ProjectedSoftmax(len(counts), size.units // 3, **same)
     elif row == "RP-A":
         head = layers.AdaptiveProjectedSoftmax(
-            len(counts), counts=counts, **same
+            len(counts), layers.split_by_frequency(counts, 4), **same
         )
     elif row == "S-S":
         head = layers.SampledSoftmax(len(counts), sampler="log_uniform", **same)

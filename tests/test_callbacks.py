@@ -14,7 +14,6 @@ from tests.support.contract import make_model
 from tests.support.lsh import lsh_sampler
 from tfxclass import distribute
 from tfxclass import samplers
-from tfxclass.layers import head_step
 
 INDEX = {"rebuilds", "rebuild_seconds", "fill_rate"}
 SAMPLERS = {
@@ -69,9 +68,7 @@ def test_places_are_those_that_neighbours_got():
     head = tfxclass.layers.SampledSoftmax(CLASSES, sampler=sampler)
     x, _ = data()
     head(x)
-    step = head.sample(
-        tf.constant(x), head_step.targets(head, x, np.arange(BATCH))
-    )
+    step = head.sample(tf.constant(x), head.targets(x, np.arange(BATCH)))
     certain = np.count_nonzero(step.log_expected_count.numpy() == 0)
     found = head.sampler_figures()["fill_rate"]
     assert 0 < found < 1

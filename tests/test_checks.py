@@ -40,7 +40,7 @@ WRONG = {
     "cutoffs": lambda: layers.AdaptiveSoftmax(9, "5"),
     "blocks": lambda: layers.DifferentiatedSoftmax(9, 5),
     "blocks_flat": lambda: layers.DifferentiatedSoftmax(9, (9, 8)),
-    "counts": lambda: layers.AdaptiveProjectedSoftmax(9, counts=5),
+    "counts": lambda: layers.split_by_frequency(5, 2),
     "ks": lambda: metrics.ranking_scores([[1]], [[1]], "5"),
     "columns": lambda: text.Field(3),
     "fields": lambda: text.Tagger(fields=3),

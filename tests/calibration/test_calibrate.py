@@ -353,8 +353,6 @@ def test_bad_values_of_heads():
         assert part in str(error.value)
     with pytest.raises(ValueError, match="has no `answer_temperature`"):
         layers.Sparsemax(4).answer_temperature = 2.0
-    with pytest.raises(ValueError, match="head.answer_temperature = ..."):
-        layers.FullSoftmax(4, answer_temperature=2.0)
     model = keras.Sequential([keras.Input([4]), identity_head()])
     with pytest.raises(ValueError, match="needs a head with thresholds"):
         tfxclass.top_k(model, 2, "calibrated")

@@ -167,6 +167,12 @@ def test_without_clusters_it_is_the_full_softmax():
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+def test_without_clusters_it_trains_as_a_graph():
+    model = make_model(layers.AdaptiveSoftmax(CLASSES, cutoffs=[]))
+    losses = model.fit(*data(), verbose=0).history["loss"]
+    assert np.all(np.isfinite(losses))
+
+
 @pytest.mark.parametrize(
     ("label", "touched"), [(3, [0, 0]), (12, [18, 0]), (59, [0, 30])]
 )

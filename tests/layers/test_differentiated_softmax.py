@@ -18,7 +18,7 @@ from tests.support.contract import data
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass.rows import blocks
-from tfxclass.rows.class_matrix import in_blocks
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.loss import cross_entropy
 
 BLOCKS = [(10, 5), (20, 2), (30, 1)]
@@ -39,6 +39,7 @@ class TestDifferentiatedSoftmax(HeadContract):
 
 
 SIZES = (2503, 3, 1400)  # several blocks, less than a block, a whole and a part
+FIRST = (0, *SIZES[:-1])
 WIDTHS = (5, 4, 2)
 LABELS = np.array(
     [[0, 2502, -1], [2503, -1, 2505], [2506, 3905, 5], [7, -1, -1], [-1] * 3]
@@ -62,7 +63,10 @@ def test_cross_entropy_of_parts(block_logits, monkeypatch):
     given = [tf.constant(x, tf.float32) for x in queries + kernels]
     with tf.GradientTape() as tape:
         tape.watch(given)
-        parts = list(zip(given[:3], in_blocks(given[3:])))
+        parts = [
+            (x, ClassRows(kernel, first=first, size=len(kernel)))
+            for x, kernel, first in zip(given[:3], given[3:], np.cumsum(FIRST))
+        ]
         targets = losses.as_targets(LABELS, sum(SIZES))
         result = cross_entropy(parts, targets)
     np.testing.assert_allclose(

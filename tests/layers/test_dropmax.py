@@ -189,7 +189,7 @@ def test_blocks_of_rows_change_nothing(mode, numbers, monkeypatch):
     )
     step = tf.function(lambda: gradients(head, features, y, sources, upstream))
     expected = step()
-    monkeypatch.setattr("tfxclass.losses.row_blocks.BLOCK_NUMBERS", numbers)
+    monkeypatch.setattr("tfxclass.losses.dropmax.BLOCK_NUMBERS", numbers)
     found = tf.function(step.python_function)()
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)

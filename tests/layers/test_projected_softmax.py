@@ -204,10 +204,10 @@ def test_penalty_of_a_sum_that_is_not_estimated_is_refused(sampler):
 
 
 def test_counts_make_groups_of_equal_shares():
-    head = layers.AdaptiveProjectedSoftmax(8, counts=[8, 4, 2, 2, 2, 2, 2, 2])
-    assert head.group_sizes == [1, 1, 3, 3]
-    assert head.get_config()["group_sizes"] == head.group_sizes
-    assert "counts" not in head.get_config()
+    sizes = layers.split_by_frequency([8, 4, 2, 2, 2, 2, 2, 2], 4)
+    assert sizes == [1, 1, 3, 3]
+    head = layers.AdaptiveProjectedSoftmax(8, sizes)
+    assert head.get_config()["group_sizes"] == head.group_sizes == sizes
 
 
 ERRORS = {
@@ -223,12 +223,6 @@ ERRORS = {
         {"num_sampled": 10},
         "`num_sampled` needs a `sampler`",
     ),
-    "neither": (layers.AdaptiveProjectedSoftmax, {}, "neither"),
-    "both": (
-        layers.AdaptiveProjectedSoftmax,
-        {"counts": np.ones(CLASSES), "group_sizes": [60, 0, 0, 0]},
-        "both",
-    ),
     "empty group": (
         layers.AdaptiveProjectedSoftmax,
         {"group_sizes": [60, 0], "projection_dims": [4, 2]},
@@ -238,16 +232,6 @@ ERRORS = {
         layers.AdaptiveProjectedSoftmax,
         {"group_sizes": [30, 20], "projection_dims": [4, 2]},
         "50 classes in 2 groups",
-    ),
-    "counts of other classes": (
-        layers.AdaptiveProjectedSoftmax,
-        {"counts": [3, 2, 1, 1]},
-        "4 counts with num_classes=60",
-    ),
-    "rising counts": (
-        layers.AdaptiveProjectedSoftmax,
-        {"counts": np.arange(CLASSES)},
-        "must be falling",
     ),
 }
 

@@ -359,7 +359,7 @@ def test_top_k_in_an_export_has_stock_ops_only():
     nodes = [n.op for n in graph.node]
     nodes += [n.op for f in graph.library.function for n in f.node_def]
     assert not [op for op in nodes if "fxclass" in op]
-    assert any("While" in op for op in nodes)
+    assert any("If" in op for op in nodes)
 
 
 THREADS = """

@@ -27,7 +27,6 @@ from tfxclass import losses
 from tfxclass import samplers
 from tfxclass.core.one_vs_rest import BINARY
 from tfxclass.core.one_vs_rest import one_vs_rest_loss
-from tfxclass.layers import head_step
 from tfxclass.losses import LossOptions
 from tfxclass.losses import with_teacher
 from tfxclass.samplers.sampler import Sample
@@ -276,7 +275,7 @@ def test_uniform_samples_are_unbiased_by_enumeration(kind):
     x, y = data(rows=2)[0], np.array([[2, -1], [5, 2]])
     queries, targets = (
         tf.constant(x),
-        head_step.targets(head, tf.constant(x), y),
+        head.targets(tf.constant(x), y),
     )
     kernel, others = head.kernel.value, [0, 1, 3, 4, 6]
 
@@ -284,7 +283,7 @@ def test_uniform_samples_are_unbiased_by_enumeration(kind):
         with tf.GradientTape() as tape:
             rows = head.sampled_rows(sample)
             logits = head.sampled_logits(queries, sample, rows)
-            found, _ = head.sampled_loss(logits, sample, targets)
+            found = head.sampled_loss(logits, sample, targets)
             total = found[0] + 3.0 * found[1]
         grad = tape.gradient(total, kernel)
         return found.numpy(), tf.convert_to_tensor(grad).numpy()

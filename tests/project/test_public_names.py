@@ -23,26 +23,6 @@ def test_a_module_lists_its_public_names(name):
     assert all(hasattr(module, x) for x in listed)
 
 
-def test_a_head_lists_its_public_names():
-    head = tfxclass.layers.SampledSoftmax(100, num_sampled=10)
-    head.build([None, 4])
-    names = {*dir(head)}
-    assert {"top_k", "loss", "compute_loss", "kernel", "num_classes"} <= names
-    # Keras finds by `dir` what it saves.
-    assert vars(head).keys() <= names
-    assert {"call", "get_config", "weights"} <= names
-    for internal in ("guard", "all_scores", "sampled_rows", "part_queries"):
-        assert hasattr(head, internal) and internal not in names
-
-
-def test_names_of_a_subclass_are_listed():
-    class Own(tfxclass.layers.FullSoftmax):
-        def explain(self):
-            pass
-
-    assert "explain" in dir(Own(3))
-
-
 @pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
 def test_optimizers_have_the_arguments_of_keras(name):
     """With the same defaults, in the same order."""

@@ -79,7 +79,7 @@ def _range(head, labels):
     if not is_array or not np.size(labels):
         return None
     ids = as_ids("labels", labels)
-    if head.teacher_weight:
+    if head.options.teacher_weight:
         ids = np.where(ids > targets_lib.MAX_ID, -1, ids)
     error = range_error("labels", ids, head.num_classes)
     if error is not None:

@@ -13,7 +13,6 @@ from tfxclass.core.forward import flatten
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.layers import head_step
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.types import Array
 
@@ -76,7 +75,7 @@ def held_out(
     ):
         x, y = check_batch(batch)
         encoded = encoder(x, training=False)
-        ids = head_step.targets(head, encoded, y).ids
+        ids = head.targets(encoded, y).ids
         is_labelled = tf.reduce_any(ids >= 0, axis=1)
         if tf.reduce_any(is_labelled):
             rows = flatten(encoded)

@@ -131,14 +131,14 @@ class AdaptiveSoftmax(BlockHead):
     needs_logsumexp = True
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
-        tails = [tf.matmul(features, self._tensor(p)) for p in self.projections]
+        tails = [
+            tf.matmul(features, tf.convert_to_tensor(p))
+            for p in self.projections
+        ]
         return [features, *tails]
 
     def query_weights(self) -> list[tf.Variable]:
         return [x.value for x in (*self.clusters, *self.projections)]
-
-    def _tensor(self, variable):
-        return tf.convert_to_tensor(variable)
 
     def logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
@@ -182,7 +182,7 @@ class AdaptiveSoftmax(BlockHead):
         """From products to log-probabilities, `[rows, 1]` for each block."""
         if not self.clusters:
             return [-sums[0]]
-        clusters = self._tensor(self.clusters[0])
+        clusters = tf.convert_to_tensor(self.clusters[0])
         of_clusters = tf.matmul(features, clusters, transpose_b=True)
         of_clusters = tf.cast(of_clusters, sums[0].dtype)
         in_head = tf.concat([sums[0], of_clusters], axis=1)
@@ -204,15 +204,20 @@ class AdaptiveSoftmax(BlockHead):
 
     def _head_loss(self, features, targets):
         """Cross-entropy of the frequent classes and the clusters."""
-        offsets = None
-        if self.offsets is not None:
-            of_clusters = [tf.zeros(x.shape[0]) for x in self.clusters]
-            offsets = [self.offsets[0], *of_clusters]
-        rows = self.rows_of([self.kernels[0], *self.clusters], offsets)
-        tail = sum(tf.cast(targets.ids >= x, tf.int64) for x in self.cutoffs)
-        entry = tf.where(tail > 0, self.sizes[0] - 1 + tail, targets.ids)
+        rows = self.class_rows()[0]
+        parts, entry = [(features, rows)], targets.ids
+        if self.clusters:
+            [clusters], first = self.clusters, self.sizes[0]
+            count = len(self.cutoffs)
+            bias = None if rows.bias is None else tf.zeros(count)
+            of_clusters = rows._replace(
+                kernel=clusters, bias=bias, first=first, size=count
+            )
+            parts.append((features, of_clusters))
+            tail = sum(tf.cast(entry >= x, tf.int64) for x in self.cutoffs)
+            entry = tf.where(tail > 0, first - 1 + tail, entry)
         entries = merge_repeats(Targets(entry, targets.weights))
-        return cross_entropy([(features, x) for x in rows], entries)
+        return cross_entropy(parts, entries)
 
     def _tail_loss(self, tail, features, targets):
         """Cross-entropy within a cluster, of the rows with a label there."""
@@ -225,7 +230,7 @@ class AdaptiveSoftmax(BlockHead):
         ids = tf.where(is_here, ids - start, -1)
         weights = tf.where(is_here, weights, 0.0)
         share = tf.reduce_sum(weights, axis=1)
-        projection = self._tensor(self.projections[tail - 1])
+        projection = tf.convert_to_tensor(self.projections[tail - 1])
         queries = tf.matmul(tf.gather(features, here), projection)
         rows = self._rows_if(tail, tf.size(here) > 0)
         # Labels may weigh nothing (`LossOptions.class_weight`).

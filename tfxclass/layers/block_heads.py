@@ -7,16 +7,13 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_list
-from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
-from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_config import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import random_projection
@@ -24,8 +21,6 @@ from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.projected_softmax import check_penalty
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows.class_matrix import ClassRows
-from tfxclass.rows.class_matrix import in_blocks
-from tfxclass.trees.frequency import split_by_frequency
 from tfxclass.types import Config
 
 
@@ -46,6 +41,7 @@ class BlockHead(OutputHead):
 
         If classes were removed, it also specifies the offsets of their logits.
         """
+        starts = [0, *itertools.accumulate(sizes)]
         kernels = [
             WeightSpec(
                 f"kernel_{i}",
@@ -53,6 +49,8 @@ class BlockHead(OutputHead):
                 self.kernel_initializer,
                 self.kernel_dtype,
                 bias=f"offsets_{i}",
+                first=starts[i],
+                part=i,
             )
             for i, shape in enumerate(zip(sizes, widths, strict=True))
         ]
@@ -60,33 +58,18 @@ class BlockHead(OutputHead):
         return kernels + offset_specs(self.removed, sizes, names)
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        """Sets `kernels`, a list, and `offsets`, as many or None."""
-
-        def named(prefix):
-            return [
-                v for k, v in weights_by_name.items() if k.startswith(prefix)
-            ]
-
-        self.kernels = named("kernel_")
-        self.offsets = named("offsets_") or None
+        """Sets `kernels`, a list."""
+        self.kernels = [
+            v for k, v in weights_by_name.items() if k.startswith("kernel_")
+        ]
 
     def class_rows(self) -> list[ClassRows]:
-        return self.rows_of(self.kernels, self.offsets)
-
-    def rows_of(
-        self, kernels: Sequence[Any], offsets: Sequence[tf.Tensor] | None
-    ) -> list[ClassRows]:
-        """`ClassRows` of matrices whose classes are numbered through."""
-        return in_blocks(kernels, offsets, self.compute_dtype == "bfloat16")
-
-    def class_weights(self) -> list[ClassWeight]:
-        found = []
-        for i, rows in enumerate(self.class_rows()):
-            found.append(
-                ClassWeight(f"kernel_{i}", rows.first, rows.num_classes, i)
-            )
-            if self.offsets is not None:
-                found.append(ClassWeight(f"offsets_{i}", *found[-1][1:3]))
+        found, first = [], 0
+        for i, kernel in enumerate(self.kernels):
+            rows = self.class_matrices[f"kernel_{i}"].rows
+            size = kernel.shape[0]
+            found.append(rows._replace(first=first, size=size, device=None))
+            first += size
         return found
 
 
@@ -203,11 +186,9 @@ class AdaptiveProjectedSoftmax(BlockHead):
 
     Args:
         num_classes: int, number of classes.
-        counts: numbers >= 0, `[num_classes]`, falling: how often each class
-            occurs. The groups are cut so that each has about the same number of
-            occurrences.
-        group_sizes: list of ints >= 1, number of classes in each group. Give
-            either `counts` or `group_sizes`.
+        group_sizes: list of ints >= 1, number of classes in each group. In the
+            paper each group has about as many occurrences:
+            `split_by_frequency(counts, 4)`.
         projection_dims: list of ints, width of the class vectors of each group.
         l2: float >= 0. `l2 / 2` times the sum of all squared weights is added
             to the training loss.
@@ -215,8 +196,7 @@ class AdaptiveProjectedSoftmax(BlockHead):
             `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
 
     Raises:
-        ValueError: if neither or both of `counts` and `group_sizes` are given,
-            or the sizes do not fit each other.
+        ValueError: if the sizes do not fit each other.
 
     Example:
 
@@ -236,8 +216,7 @@ class AdaptiveProjectedSoftmax(BlockHead):
     def __init__(
         self,
         num_classes: int,
-        counts: ArrayLike | None = None,
-        group_sizes: Sequence[int] | None = None,
+        group_sizes: Sequence[int],
         projection_dims: Sequence[int] = (100, 70, 40, 10),
         l2: float = 0.0,
         **kwargs: Any,
@@ -245,11 +224,18 @@ class AdaptiveProjectedSoftmax(BlockHead):
         num_classes = check_positive_int("num_classes", num_classes)
         projection_dims = as_positive_ints("projection_dims", projection_dims)
         check_penalty(l2)
-        sizes = _group_sizes(
-            num_classes, counts, group_sizes, len(projection_dims)
-        )
+        group_sizes = as_positive_ints("group_sizes", group_sizes)
+        total, groups = sum(group_sizes), len(group_sizes)
+        if groups != len(projection_dims) or total != num_classes:
+            raise ValueError(
+                "`group_sizes` must have a size for each of `projection_dims` "
+                f"and sum up to `num_classes`. Received: {group_sizes}, "
+                f"{total} classes in {groups} groups, with "
+                f"{len(projection_dims)} projection_dims and "
+                f"num_classes={num_classes}."
+            )
         super().__init__(num_classes, **kwargs)
-        self.group_sizes = sizes
+        self.group_sizes = group_sizes
         self.projection_dims = projection_dims
         self.l2 = l2
 
@@ -300,32 +286,6 @@ class AdaptiveProjectedSoftmax(BlockHead):
             "projection_dims": self.projection_dims,
             "l2": self.l2,
         }
-
-
-def _group_sizes(num_classes, counts, group_sizes, num_groups):
-    if (counts is None) == (group_sizes is None):
-        raise ValueError(
-            "Give either `counts`, how often each class occurs, or "
-            "`group_sizes`. Received: "
-            + ("neither." if counts is None else "both.")
-        )
-    if counts is not None:
-        counts = as_numbers_of_classes("counts", counts)
-        if len(counts) != num_classes:
-            raise ValueError(
-                "`counts` must have a number for each class. Received: "
-                f"{len(counts)} counts with num_classes={num_classes}."
-            )
-        return split_by_frequency(counts, num_groups)
-    group_sizes = as_positive_ints("group_sizes", group_sizes)
-    if len(group_sizes) != num_groups or sum(group_sizes) != num_classes:
-        raise ValueError(
-            "`group_sizes` must have a size for each of `projection_dims` and "
-            f"sum up to `num_classes`. Received: {group_sizes}, "
-            f"{sum(group_sizes)} classes in {len(group_sizes)} groups, with "
-            f"{num_groups} projection_dims and num_classes={num_classes}."
-        )
-    return group_sizes
 
 
 def _floats(kernel):

@@ -38,11 +38,11 @@ class ClassGrowth:
         before = {weight.name: weight for weight in old.class_weights()}
         sources = {}
         for weight in self._head.class_weights():
-            classes = weight.first + np.arange(weight.size)
-            rows = np.full(weight.size, -1)
+            classes = _classes_of(weight)
+            rows = np.full(len(classes), -1)
             was = before.get(weight.name)
             if was is not None and not weight.name.startswith("offsets"):
-                is_old = classes < was.first + was.size
+                is_old = classes < was.first + was.shape[0]
                 is_old &= ~np.isin(classes, change.added)
                 is_old &= ~np.isin(classes, change.removed)
                 rows[is_old] = classes[is_old] - was.first
@@ -65,7 +65,7 @@ class ClassGrowth:
         the new classes, or None.
         """
         (weight,) = [x for x in self._head.class_weights() if x.name == name]
-        classes = weight.first + np.arange(weight.size)
+        classes = _classes_of(weight)
         is_gone = np.isin(classes, self._head.removed)
         others = values[~is_gone & ~np.isin(classes, change.added)]
         if name == "bias":
@@ -83,9 +83,15 @@ class ClassGrowth:
 
         Classes without data stay.
         """
-        for weight in self._head.class_weights():
-            if weight.part is None:
-                continue
+        weights = [x for x in self._head.class_weights() if x.part is not None]
+        if not weights:
+            raise ValueError(
+                "An encoder makes the class vectors of a "
+                f"{type(self._head).__name__}. Fix: train without "
+                "tfxclass.initialize_classes, or change the features with "
+                "head.set_class_features(ids, class_features)"
+            )
+        for weight in weights:
             variable = self._head.weights_by_name[weight.name]
             values = np.array(sharded_rows.read(variable))
             norm = 1.0 if self._is_cosine else median_norm(values)
@@ -102,10 +108,15 @@ class ClassGrowth:
         return None
 
 
+def _classes_of(weight):
+    """The class of each row of a weight, int64 `[rows]`."""
+    return weight.first + np.arange(weight.shape[0])
+
+
 def _set_rows(weight, values, ids, means, rows):
     """Rows of a weight, for the classes of `ids` that have data."""
-    is_here = (ids >= weight.first) & (ids < weight.first + weight.size)
-    is_here &= means.counts > 0
+    end = weight.first + weight.shape[0]
+    is_here = (ids >= weight.first) & (ids < end) & (means.counts > 0)
     values[ids[is_here] - weight.first] = rows[is_here]
 
 

@@ -11,13 +11,11 @@ from numpy.typing import ArrayLike
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers import cosine
-from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_config import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.objectives import ALL_OBJECTIVES
-from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import exact
 from tfxclass.rows import norms
 from tfxclass.rows.class_matrix import ClassRows
@@ -25,7 +23,6 @@ from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Margin
 
-_SET_BY_CALIBRATE = {"answer_temperature", "thresholds"}
 # A threshold that a probability of 1 is below.
 _NEVER = np.nextafter(np.float32(1), np.float32(2))
 
@@ -79,11 +76,9 @@ class ClassHead(OutputHead):
         tied_to: Any = None,
         **kwargs: Any,
     ) -> None:
-        for name in _SET_BY_CALIBRATE & kwargs.keys():
-            raise ValueError(
-                f"`{name}` is no argument of a head: tfxclass.calibrate sets "
-                f"it. Fix: head.{name} = ... Received: {kwargs[name]!r}"
-            )
+        # Files have them; `tfxclass.calibrate` sets them.
+        temperature = kwargs.pop("answer_temperature", 1.0)
+        thresholds = kwargs.pop("thresholds", None)
         for name in cosine.OPTIONS & kwargs.keys():
             raise ValueError(
                 f"`{name}` belongs in `similarity`. Fix: similarity="
@@ -94,8 +89,8 @@ class ClassHead(OutputHead):
         super().__init__(num_classes, **kwargs)
         self.use_bias = use_bias
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self._answer_temperature = 1.0
-        self._thresholds = None
+        self.answer_temperature = temperature
+        self.thresholds = thresholds
         self.tie = None if tied_to is None else Tie(tied_to)
         if self.tie is not None and self.kernel_dtype != "float32":
             raise ValueError(
@@ -116,12 +111,12 @@ class ClassHead(OutputHead):
                 '`use_bias=True` needs similarity="dot". Received: '
                 'similarity="cosine".'
             )
-        used = [] if self.loss_options is None else self.loss_options.used
+        used = self.options.used
         if "temperature" in used and self.cosine is not None:
             raise ValueError(
                 '`temperature` of `loss_options` needs similarity="dot": '
                 "cosine logits have a `scale`. Received: temperature="
-                f"{self.loss_options.temperature}"
+                f"{self.options.temperature}"
             )
         others = {"class_counts", "label_smoothing", "teacher_weight"}
         margin = self.cosine.margin if self.cosine is not None else 0
@@ -196,6 +191,7 @@ class ClassHead(OutputHead):
                 self.kernel_dtype,
                 bias="bias" if self.use_bias else "offsets",
                 normalize=self.cosine is not None,
+                part=0,
             )
         ]
         if self.use_bias:
@@ -209,18 +205,6 @@ class ClassHead(OutputHead):
         self.bias: Any = weights_by_name.get("bias")
         self.class_matrix = self.class_matrices["kernel"]
         self.offsets = weights_by_name.get("offsets")
-
-    def class_weights(self) -> list[ClassWeight]:
-        return [
-            ClassWeight(
-                spec.name,
-                0,
-                self.num_classes,
-                0 if spec.name == "kernel" else None,
-            )
-            for spec in self.weight_specs(self.kernel.shape[1])
-            if spec.is_rows
-        ]
 
     def changed_config(self, change: ClassUpdate) -> Config:
         if self.tie is not None:
@@ -269,10 +253,9 @@ class ClassHead(OutputHead):
     @property
     def is_exact_softmax(self) -> bool:
         """Whether the exact loss avoids a gradient matrix (on a CPU only)."""
-        options = self.loss_options
-        plain = options is None or set(options.used) <= set(LOSS_OPTIONS)
         is_softmax = self.objective.name == "softmax"
-        return is_softmax and plain and not exact.on_gpu(self.rows_device)
+        is_plain = is_softmax and self.objective.is_plain(self.options)
+        return is_plain and not exact.on_gpu(self.rows_device)
 
     def get_config(self) -> Config:
         initializer = keras.initializers.serialize(self.bias_initializer)
@@ -285,15 +268,6 @@ class ClassHead(OutputHead):
             "thresholds": self.thresholds,
             "tied_to": None if self.tie is None else self.tie.name,
         }
-
-    @classmethod
-    def from_config(cls, config: Config) -> "ClassHead":
-        names = _SET_BY_CALIBRATE & config.keys()
-        arguments = {k: v for k, v in config.items() if k not in names}
-        head = super().from_config(arguments)
-        for name in names:
-            setattr(head, name, config[name])
-        return head
 
 
 def _checked_thresholds(given, num_classes):

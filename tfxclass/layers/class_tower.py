@@ -1,6 +1,7 @@
 """What makes class vectors: an encoder, and a table of class features."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ from tfxclass.checks import check_class_order
 from tfxclass.checks import check_positive_int
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import constant
-from tfxclass.ops import placement
+from tfxclass.layers.head_weights import fixed_spec
 
 #: Names of the weights of the table begin with it.
 PREFIX = "class_features_"
@@ -73,26 +74,11 @@ class ClassTower:
             check_positive_int("refresh_interval", self.refresh_interval)
 
 
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """An array of the table.
-
-    Attributes:
-        shape: tuple of ints, of the features of one class.
-        dtype: str.
-        values: `[num_classes, *shape]`, or None where a file has the values.
-    """
-
-    shape: tuple
-    dtype: str
-    values: np.ndarray | None = None
-
-
 def columns_of(given: Any, num_rows: int, name: str) -> Any:
-    """`given` as a structure of `Column`.
+    """`given` as a structure of NumPy arrays `[num_rows, ...]`.
 
-    `given` is a structure of arrays `[num_rows, ...]`, or what `to_config`
-    returned. Errors name the argument `name`.
+    `given` is a structure of arrays, or what `to_config` returned, which
+    becomes zeros. Errors name the argument `name`.
     """
     # A file has no tuples.
     given = list(given) if isinstance(given, tuple) else given
@@ -104,7 +90,9 @@ def columns_of(given: Any, num_rows: int, name: str) -> Any:
 def _column_of(given, num_rows, name):
     if isinstance(given, str):
         dtype, _, sizes = given.rstrip("]").partition("[")
-        return Column(tuple(map(int, filter(None, sizes.split(",")))), dtype)
+        shape = num_rows, *map(int, filter(None, sizes.split(",")))
+        # An array that takes the memory of one number.
+        return np.broadcast_to(np.zeros([], dtype), shape)
     if isinstance(given, tf.RaggedTensor):
         raise ValueError(
             f"`{name}` must not be ragged. Received: a RaggedTensor. "
@@ -122,29 +110,44 @@ def _column_of(given, num_rows, name):
             f"`{name}` must be arrays with one row for each class. "
             f"Received: shape {values.shape} for {num_rows} classes"
         )
-    return Column(values.shape[1:], str(values.dtype), values)
+    return values
 
 
 def to_config(columns: Any) -> Any:
-    """Shapes and types of a structure of `Column`, as a structure of str."""
+    """Types and shapes of a structure of columns, as a structure of str."""
     return keras.tree.map_structure(
-        lambda column: f"{column.dtype}{list(column.shape)}", columns
+        lambda column: f"{column.dtype}{list(column.shape[1:])}", columns
     )
 
 
-def weight_specs(columns: Any, num_classes: int) -> list[WeightSpec]:
-    """The `WeightSpec` of each `Column` of a structure."""
+def weight_specs(columns: Any) -> list[WeightSpec]:
+    """The `WeightSpec` of each column of a structure."""
     return [
-        WeightSpec(
-            f"{PREFIX}{i}",
-            (num_classes, *column.shape),
-            "zeros" if column.values is None else constant(column.values),
-            column.dtype,
-            trainable=False,
-            is_rows=False,
+        fixed_spec(
+            f"{PREFIX}{i}", column.shape, constant(column), str(column.dtype)
         )
         for i, column in enumerate(keras.tree.flatten(columns))
     ]
+
+
+def set_rows(
+    weights: Sequence[keras.Variable], ids: np.ndarray, features: Any
+) -> None:
+    """Sets the features `[n, ...]` of classes `ids` `[n]` in a table."""
+    columns = keras.tree.flatten(
+        columns_of(features, len(ids), "class_features")
+    )
+    wanted = [tuple(weight.shape[1:]) for weight in weights]
+    shapes = [column.shape[1:] for column in columns]
+    if shapes != wanted:
+        raise ValueError(
+            "`class_features` must have the shapes of the other classes, "
+            f"{wanted} for each class. Received: {shapes}"
+        )
+    for weight, column in zip(weights, columns, strict=True):
+        values = np.array(weight.numpy())
+        values[ids] = column
+        weight.assign(values)
 
 
 def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
@@ -158,47 +161,3 @@ def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
             f"[n]. Received: {given!r} with num_classes={num_classes}"
         )
     return given.astype(np.int64)
-
-
-class Table:
-    """The class features of a built head, in the structure of `columns`."""
-
-    def __init__(
-        self, columns: Any, weights_by_name: dict[str, keras.Variable]
-    ) -> None:
-        self._columns = columns
-        self._weights = [
-            weight
-            for name, weight in weights_by_name.items()
-            if name.startswith(PREFIX)
-        ]
-
-    def _packed(self, flat):
-        return keras.tree.pack_sequence_as(self._columns, flat)
-
-    def read(self) -> Any:
-        """All features, a structure of NumPy arrays."""
-        return self._packed([weight.numpy() for weight in self._weights])
-
-    def gather(self, ids: tf.Tensor) -> Any:
-        """Features of classes `ids`, int64 `[n]`, a structure of tensors."""
-        return self._packed(
-            [placement.gather(weight, ids) for weight in self._weights]
-        )
-
-    def set_rows(self, ids: np.ndarray, features: Any) -> None:
-        """Sets the features `[n, ...]` of classes `ids` `[n]`."""
-        columns = keras.tree.flatten(
-            columns_of(features, len(ids), "class_features")
-        )
-        wanted = [tuple(weight.shape[1:]) for weight in self._weights]
-        shapes = [column.shape for column in columns]
-        if shapes != wanted:
-            raise ValueError(
-                "`class_features` must have the shapes of the other classes, "
-                f"{wanted} for each class. Received: {shapes}"
-            )
-        for weight, column in zip(self._weights, columns, strict=True):
-            values = np.array(weight.numpy())
-            values[ids] = column.values
-            weight.assign(values)

@@ -13,18 +13,20 @@ from tfxclass.checks import check_positive_int
 from tfxclass.core import softmax
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
-from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import Targets
+from tfxclass.core.targets import take_columns
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import do_not_convert
-from tfxclass.layers.output_head import sorted_scores
-from tfxclass.layers.retained import Retained
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.losses import dropmax
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LOSS_OPTIONS
-from tfxclass.losses.options import LossOptions
+from tfxclass.ops import placement
+from tfxclass.rows import search
+from tfxclass.rows import stock_search
+from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -41,7 +43,6 @@ _WEIGHTS = {
     "random": {},
     "attention": {"kl_weight": 1.0, "entropy_weight": 1.0},
 }
-_MODES = tuple(_WEIGHTS)
 MODE_OPTIONS = (
     "num_samples",
     "temperature",
@@ -151,7 +152,7 @@ class DropMax(SampledSoftmax):
     """
 
     loss_kinds = SOFTMAX_ALONE
-    sampler_is_optional = True
+    default_sampler = None
     has_plain_logits = False
     supported_options = (*LOSS_OPTIONS, "class_counts", "temperature")
 
@@ -164,28 +165,21 @@ class DropMax(SampledSoftmax):
         mode_options: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        options = check_options(
+        given = check_options(
             "DropMax", "mode_options", MODE_OPTIONS, mode_options, kwargs
         )
-        super().__init__(
-            num_classes, num_sampled=num_sampled, sampler=sampler, **kwargs
-        )
-        check_choice("mode", mode, _MODES)
-        temperature = options.get("temperature", 0.1)
-        if not 0 < temperature < float("inf"):
-            raise ValueError(
-                f"`temperature` must be > 0. Received: {temperature}"
-            )
+        super().__init__(num_classes, num_sampled, sampler, **kwargs)
+        check_choice("mode", mode, tuple(_WEIGHTS))
         self.mode = mode
         self.num_samples = check_positive_int(
-            "num_samples", options.get("num_samples", 1)
+            "num_samples", given.get("num_samples", 1)
         )
-        self.temperature = temperature
-        self.kl_weight = self._weight("kl_weight", options)
-        self.auxiliary_weight = self._weight("auxiliary_weight", options)
-        self.entropy_weight = self._weight("entropy_weight", options)
-        self.retain_probability = options.get("retain_probability")
-        self.predict_samples = options.get("predict_samples")
+        self.temperature = given.get("temperature", 0.1)
+        self.retain_probability = given.get("retain_probability")
+        self.predict_samples = given.get("predict_samples")
+        self.kl_weight = self._weight("kl_weight", given)
+        self.auxiliary_weight = self._weight("auxiliary_weight", given)
+        self.entropy_weight = self._weight("entropy_weight", given)
         self._check()
         self.random = keras.random.SeedGenerator(self.seed)
 
@@ -199,11 +193,15 @@ class DropMax(SampledSoftmax):
                 f"`{name}` must be None with mode={self.mode!r}, whose loss "
                 f"has no such term. Received: {given}"
             )
-        if not 0 <= given < float("inf"):
+        if not 0 <= given < math.inf:
             raise ValueError(f"`{name}` must be >= 0. Received: {given}")
         return given
 
     def _check(self):
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(
+                f"`temperature` must be > 0. Received: {self.temperature}"
+            )
         p = self.retain_probability
         if p is not None and not 0 < p <= 1:
             raise ValueError(
@@ -211,11 +209,10 @@ class DropMax(SampledSoftmax):
             )
         if self.predict_samples is not None:
             check_positive_int("predict_samples", self.predict_samples)
-        if (self.mode == "random") == (self.retain_probability is None):
+        if (self.mode == "random") == (p is None):
             raise ValueError(
                 '`retain_probability` is for mode="random", which needs it. '
-                f"Received: retain_probability={self.retain_probability} with "
-                f"mode={self.mode!r}."
+                f"Received: retain_probability={p} with mode={self.mode!r}."
             )
         if self.mode == "attention" and self.predict_samples is not None:
             raise ValueError(
@@ -227,17 +224,20 @@ class DropMax(SampledSoftmax):
         specs = super().weight_specs(dim)
         for name, bias in self._first_biases().items():
             shape = (self.num_classes, dim)
-            constant = keras.initializers.Constant(bias)
-            specs.append(
+            specs += [
                 WeightSpec(
                     f"{name}_kernel",
                     shape,
                     "zeros",
                     self.kernel_dtype,
                     bias=f"{name}_bias",
-                )
-            )
-            specs.append(WeightSpec(f"{name}_bias", shape[:1], constant))
+                ),
+                WeightSpec(
+                    f"{name}_bias",
+                    shape[:1],
+                    keras.initializers.Constant(bias),
+                ),
+            ]
         return specs
 
     def _first_biases(self):
@@ -258,59 +258,69 @@ class DropMax(SampledSoftmax):
             for name in ("retain", "posterior")
         )
 
-    @property
-    def retained(self) -> Retained:
-        """The `tfxclass.layers.retained.Retained` that predictions use."""
-        p, logit = self.retain_probability, None
-        if p is not None:
-            logit = math.log(p) - math.log1p(-p) if p < 1 else 1e4
-        return Retained(
-            self.rows,
-            self.retain and self.retain.rows,
-            logit,
-            self.predict_samples,
-            self.seed or 0,
-        )
+    # Prediction reads the logits o, and the logits of rho unless rho is given.
+
+    def class_rows(self) -> list[ClassRows]:
+        retain = [] if self.retain is None else [self.retain.rows]
+        return [self.rows, *retain]
+
+    def export_weights(self) -> list[ClassRows]:
+        return [rows.servable() for rows in self.class_rows()]
+
+    def _retain_logits(self, queries, ids=None):
+        """Logits of rho of the classes `ids`, or of all; or a scalar."""
+        if self.retain is not None:
+            return _affine(queries, self.retain, ids)
+        p = self.retain_probability
+        return tf.constant(math.log(p) - math.log1p(-p) if p < 1 else 1e4)
 
     @do_not_convert
     def retain_probabilities(self, features: Array) -> tf.Tensor:
         """The retain probabilities rho, float32 `[..., num_classes]`."""
         features = self.as_features(features)
-        queries = self.queries(flatten(features))
-        logits = self.retained.all_retain_logits(queries)
+        queries = self.queries(features)
         shape = [tf.shape(queries)[0], self.num_classes]
-        rho = tf.broadcast_to(tf.sigmoid(logits), shape)
-        return unflatten(rho, features)
+        rho = tf.sigmoid(self._retain_logits(queries))
+        return unflatten(tf.broadcast_to(rho, shape), features)
 
-    def all_logits(
-        self, features: tf.Tensor, weights: Retained | None = None
-    ) -> tf.Tensor:
-        retained = self.retained if weights is None else weights
-        return retained.all_logits(self.queries(features))
-
-    def all_scores(
-        self, features: tf.Tensor, weights: Retained | None = None
-    ) -> tf.Tensor:
-        return sorted_scores(self, features, weights)
+    def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
+        logits, *retain = search.logits(self.parts(features, weights))
+        if self.predict_samples is None:
+            return _expected(logits, *retain)
+        return dropmax.mixture_log_probabilities(
+            logits,
+            retain[0] if retain else self._retain_logits(features),
+            self.predict_samples,
+            self.seed or 0,
+        )
 
     def logits_of(
-        self,
-        features: tf.Tensor,
-        ids: tf.Tensor,
-        weights: Retained | None = None,
+        self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
     ) -> tf.Tensor:
-        retained = self.retained if weights is None else weights
-        return retained.logits_of(self.queries(features), ids)
+        if self.predict_samples is not None:
+            # Samples of masks are taken from the logits of all classes.
+            return take_columns(self.all_logits(features, weights), ids)
+        parts = self.parts(features, weights)
+        return _expected(*[search.logits_of([part], ids) for part in parts])
 
     def best(
-        self,
-        features: tf.Tensor,
-        k: int,
-        weights: Retained | None = None,
+        self, features: tf.Tensor, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        retained = self.retained if weights is None else weights
-        found = retained.best(self.queries(features), k, self.needs_logsumexp)
+        found = self._best(features, k, weights, self.needs_logsumexp)
         return self.as_answers([found], k)
+
+    def _best(self, features, k, weights=None, with_logsumexp=True):
+        """`Best` of the prediction."""
+        parts = self.parts(features, weights)
+        if self.predict_samples is None:
+            if self.retain is None:
+                return search.best(parts, k, with_logsumexp)[0]
+            return _best_of_expected(parts, k, with_logsumexp)
+        logits = self.all_logits(features, weights)
+        lib = stock_search if parts[0][1].is_stock else search
+        # They are log-probabilities already.
+        none = tf.zeros_like(logits[:, :1])
+        return lib.best_of_logits(logits, k)._replace(logsumexp=none)
 
     def exact_loss(
         self,
@@ -325,18 +335,14 @@ class DropMax(SampledSoftmax):
         if self.sampler is None or self.predict_samples is not None:
             logits = self.all_logits(features)
             return softmax.softmax_cross_entropy(logits, targets)
-        losses = self.retained.losses(self.queries(features), targets)
+        logits = self.logits_of(features, targets.ids)
+        logsumexp = self._best(features, 1).logsumexp[:, 0]
+        target = softmax.TargetTerms(logits, targets, None).weighted()
+        losses = softmax.log_ratio(logsumexp, target)
         return softmax.refuse_gradient(
-            losses,
+            tf.where(targets.is_labelled > 0, losses, 0.0),
             f"The loss of {self.name!r} has a gradient with training=True, or "
             "without a sampler. Received: training=False.",
-        )
-
-    def export_weights(self) -> Retained:
-        """`Retained` of variables that need no further normalization."""
-        return self.retained._replace(
-            rows=self.class_matrix.servable(),
-            retain=self.retain and self.retain.servable(),
         )
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
@@ -357,7 +363,7 @@ class DropMax(SampledSoftmax):
 
     def _loss(self, queries, logits, targets, sample=None):
         """`(losses, ranked)`, given the logits of all classes or a sample."""
-        options = self.loss_options or LossOptions()
+        options = self.options
         targets, row_weights = options.normalized_targets(
             targets, self.num_classes
         )
@@ -365,14 +371,11 @@ class DropMax(SampledSoftmax):
         if sample is not None:
             ids, class_weights = sample.ids, sample.inverse_counts
             targets = Targets(sample.positions, targets.weights)
-        if self.retain is None:
-            retain = tf.constant(self.retained.retain_logit)
-        else:
-            retain = self._affine(queries, self.retain, ids)
-        ranked = self.retained.expected(logits, retain)
+        retain = self._retain_logits(queries, ids)
+        ranked = logits if self.retain is None else _expected(logits, retain)
         residual = None
         if self.mode == "posterior":
-            residual = self._affine(queries, self.posterior, ids)
+            residual = _affine(queries, self.posterior, ids)
         logits = options.adjust_logits(logits, ids, self.num_classes)
         if sample is not None:
             logits -= sample.log_expected_count
@@ -385,16 +388,9 @@ class DropMax(SampledSoftmax):
         )
         return losses, ranked
 
-    def _affine(self, queries, matrix, ids):
-        """Logits of the classes `ids`, or of all."""
-        if ids is None:
-            return matrix.rows.products(queries)
-        kernel, bias = matrix.gather(ids)
-        return tf.matmul(queries, kernel, transpose_b=True) + bias
-
     def _masking(self, seed):
         """`Masking`, which TensorFlow keeps for ever: nothing of the head's."""
-        options, draws = self.loss_options, self._draws
+        draws = self._draws
         return dropmax.Masking(
             self.mode,
             self.num_samples,
@@ -402,7 +398,7 @@ class DropMax(SampledSoftmax):
             {name: getattr(self, name) for name in _WEIGHTS[self.mode]},
             self.target_margin(),
             lambda start, shape: draws(seed, start, shape),
-            0.0 if options is None else options.focal_gamma,
+            self.options.focal_gamma,
         )
 
     @staticmethod
@@ -412,10 +408,59 @@ class DropMax(SampledSoftmax):
         return dropmax.uniform(shape, seed)
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "mode": self.mode,
-            "mode_options": {
-                name: getattr(self, name) for name in MODE_OPTIONS
-            },
-        }
+        options = {name: getattr(self, name) for name in MODE_OPTIONS}
+        config = {**super().get_config(), "mode": self.mode}
+        return {**config, "mode_options": options}
+
+
+def _affine(queries, matrix, ids):
+    """Logits of the classes `ids` of a `ClassMatrix`, or of all."""
+    if ids is None:
+        return matrix.rows.products(queries)
+    kernel, bias = matrix.gather(ids)
+    return tf.matmul(queries, kernel, transpose_b=True) + bias
+
+
+def _expected(logits, retain_logits=None):
+    """Logits of equation 18; without logits of rho, which is given.
+
+    A rho that is the same for all classes moves no probability.
+    """
+    if retain_logits is None:
+        return logits
+    return dropmax.expected_logits(logits, retain_logits)
+
+
+def _best_of_expected(parts, k, with_logsumexp):
+    """`Best` of the expected mask, given the parts of o and of rho."""
+    (queries, rows), (_, retain) = [(x, rows.whole()) for x, rows in parts]
+    if rows.is_stock:
+
+        def logits_of(start, size):
+            return _expected(
+                stock_search.block_logits(queries, rows, start, size),
+                stock_search.block_logits(queries, retain, start, size),
+            )
+
+        return stock_search.best_of_blocks(
+            logits_of,
+            tf.shape(queries)[0],
+            rows.num_classes,
+            k,
+            with_logsumexp,
+            stock_search.block_of(rows),
+        )
+    with placement.on(rows.device):
+        blocks = _ExpectedBlocks(queries, rows, retain)
+        return search.best_of_blocks(blocks, k, with_logsumexp)
+
+
+class _ExpectedBlocks(Blocks):
+    """Blocks of logits with the expected mask."""
+
+    def __init__(self, queries, rows, retain):
+        super().__init__(queries, rows)
+        self.retain = Blocks(queries, retain)
+
+    def logits(self, start, rows=None):
+        return _expected(super().logits(start, rows), self.retain.logits(start))

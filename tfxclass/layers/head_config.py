@@ -1,13 +1,13 @@
 """The arguments of a head: their checks, its classes, and its configuration."""
 
 import base64
+import itertools
 import numbers
 import zlib
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
-from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -19,32 +19,18 @@ from tfxclass.checks import as_names
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_distinct_names
 from tfxclass.core.class_update import ClassUpdate
+from tfxclass.core.targets import as_tensor
+from tfxclass.core.targets import require
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import constant
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.text_files import is_one_line
 from tfxclass.types import Config
+from tfxclass.types import Labels
 
 #: Logit of a class that was removed: its probability is 0, and sums of such
 #: numbers are still finite.
 REMOVED_LOGIT = -1e9
-
-
-class ClassWeight(NamedTuple):
-    """A weight with a row for each of some consecutive classes.
-
-    Attributes:
-        name: str.
-        first: int, the class of its first row.
-        size: int, number of classes.
-        part: int, which of `part_queries` its rows are multiplied with; None
-            where they are no such rows.
-    """
-
-    name: str
-    first: int
-    size: int
-    part: int | None = None
 
 
 def live_ids(ids: tf.Tensor, removed: Sequence[int]) -> tf.Tensor:
@@ -59,6 +45,39 @@ def live_ids(ids: tf.Tensor, removed: Sequence[int]) -> tf.Tensor:
     return tf.where(is_gone, tf.constant(-1, tf.int64), ids)
 
 
+def split_negatives(
+    labels: Labels, count: int, rank: int | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """`(labels, negatives)` of integers whose last `count` columns are these.
+
+    `rank` is the rank of the features, and so of the labels.
+    """
+    if isinstance(labels, tf.RaggedTensor):
+        raise ValueError(
+            "`labels` of a head with `num_negatives` must be padded: the "
+            "negatives are the last columns. Received: a RaggedTensor"
+        )
+    labels = as_tensor(labels)
+    width = labels.shape[-1] if labels.shape.rank else None
+    is_wrong = labels.shape.rank not in (None, rank)
+    if is_wrong or (width is not None and width <= count):
+        raise ValueError(
+            f"`labels` of a head with num_negatives={count} must have the "
+            f"negatives in their last columns: [batch, p + {count}]. "
+            f"Received: shape {labels.shape}"
+        )
+    check = require(
+        tf.shape(labels)[-1] > count,
+        "labels_must_have_columns_before_negatives",
+        f"`labels` must have columns before their num_negatives={count}. "
+        "Received: shape",
+        tf.shape(labels),
+    )
+    with tf.control_dependencies([] if check is None else [check]):
+        labels = tf.identity(labels)
+    return labels[..., :-count], labels[..., -count:]
+
+
 def offset_specs(
     removed: Sequence[int], sizes: Sequence[int], names: Sequence[str]
 ) -> list[WeightSpec]:
@@ -71,10 +90,14 @@ def offset_specs(
         return []
     offsets = np.zeros(sum(sizes), np.float32)
     offsets[list(removed)] = REMOVED_LOGIT
-    ends = np.cumsum(sizes)
+    ends = itertools.accumulate(sizes)
     return [
         WeightSpec(
-            name, (size,), constant(offsets[end - size : end]), trainable=False
+            name,
+            (size,),
+            constant(offsets[end - size : end]),
+            trainable=False,
+            first=end - size,
         )
         for name, size, end in zip(names, sizes, ends, strict=True)
     ]
@@ -206,44 +229,3 @@ def described(head: keras.layers.Layer) -> str:
         of = f"{sampler.num_sampled:,}{more} a step"
         parts.append(f"{type(sampler).__name__} of {of}")
     return f"<{type(head).__name__} {', '.join(parts)}>"
-
-
-#: Others are for subclasses and for other modules of tfxclass.
-PUBLIC = frozenset(
-    {
-        "answer_temperature",
-        "class_names",
-        "class_features",
-        "compute_loss",
-        "encode",
-        "is_sampled",
-        "logits",
-        "loss",
-        "num_answers",
-        "predict_samples",
-        "refresh",
-        "retain_probabilities",
-        "set_class_features",
-        "similarity",
-        "thresholds",
-        "top_k",
-    }
-)
-
-
-def without_internals(
-    head: keras.layers.Layer, names: Iterable[str]
-) -> list[str]:
-    """Leaves out what classes of tfxclass define, unless it is public.
-
-    Attributes of the instance stay: Keras finds the parts of a layer that it
-    saves by `dir`.
-    """
-    own = {
-        name
-        for cls in type(head).__mro__
-        if cls.__module__.startswith("tfxclass.")
-        for name in vars(cls)
-    }
-    hidden = own - PUBLIC - {*dir(keras.layers.Layer)} - vars(head).keys()
-    return [name for name in names if name not in hidden]

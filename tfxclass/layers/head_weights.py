@@ -34,6 +34,9 @@ class WeightSpec(NamedTuple):
         bias: str, name of the weight with the biases of class vectors, if
             there is one.
         normalize: bool, whether logits are cosines of class vectors.
+        first: int, the class of the first row.
+        part: int, which of `part_queries` class vectors are multiplied with;
+            None where rows of classes are no such vectors.
     """
 
     name: str
@@ -44,6 +47,8 @@ class WeightSpec(NamedTuple):
     is_rows: bool = True
     bias: str = ""
     normalize: bool = False
+    first: int = 0
+    part: int | None = None
 
     @property
     def is_class_matrix(self) -> bool:
@@ -124,18 +129,21 @@ def constant(values: np.ndarray) -> Callable[..., tf.Tensor]:
     return lambda shape, dtype=None: tf.constant(values)
 
 
+def fixed_spec(
+    name: str, shape: tuple, initializer: Any, dtype: str = "float32"
+) -> WeightSpec:
+    """`WeightSpec` of numbers that are not trained, and read as a whole."""
+    return WeightSpec(
+        name, shape, initializer, dtype, trainable=False, is_rows=False
+    )
+
+
 def random_projection(
     dim: int, width: int, stddev: float, seed: int | None
 ) -> WeightSpec:
     """`WeightSpec` of a fixed Gaussian matrix `[dim, width]`."""
     initializer = keras.initializers.RandomNormal(stddev=stddev, seed=seed)
-    return WeightSpec(
-        "projection",
-        (dim, width),
-        initializer,
-        trainable=False,
-        is_rows=False,
-    )
+    return fixed_spec("projection", (dim, width), initializer)
 
 
 def _add_rows(head, spec, is_apart, kernel):

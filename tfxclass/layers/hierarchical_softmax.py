@@ -15,9 +15,9 @@ from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.layers.class_growth import TreeGrowth
 from tfxclass.layers.class_growth import changed_tree
-from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import constant
+from tfxclass.layers.head_weights import fixed_spec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.ops import class_tree
@@ -122,11 +122,11 @@ class HierarchicalSoftmax(OutputHead):
                 '`loss_options` must be None with multi_label="plt", whose '
                 f"loss is a sum over nodes. Received: {self.loss_options.used}"
             )
-        if self.teacher_weight and multi_label == "pick_one":
+        if self.options.teacher_weight and multi_label == "pick_one":
             raise ValueError(
                 '`teacher_weight` must be 0 with multi_label="pick_one", '
                 "which trains on one label. Received: "
-                f"teacher_weight={self.teacher_weight}"
+                f"teacher_weight={self.options.teacher_weight}"
             )
         self.tree = _tree(tree, counts, self.num_classes)
         self.max_depth = max(1, int(self.tree.depths().max()))
@@ -141,10 +141,11 @@ class HierarchicalSoftmax(OutputHead):
         num_node_rows = self.tree.num_rows(self.independent)
         shape = (num_node_rows, dim + int(self.use_bias))
         nodes = self.tree.nodes(self.independent)
+        leaves = self.tree.leaves[self.tree.live]
         return [
             WeightSpec("kernel", shape, self._initial_node_rows),
-            _constant("nodes", nodes),
-            _constant("leaves", self.tree.leaves[self.tree.live]),
+            fixed_spec("nodes", nodes.shape, constant(nodes), "int64"),
+            fixed_spec("leaves", leaves.shape, constant(leaves), "int64"),
         ]
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
@@ -214,8 +215,7 @@ class HierarchicalSoftmax(OutputHead):
     def logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
     ) -> tf.Tensor:
-        logits = self.all_logits(features)
-        return tf.gather(logits, tf.maximum(ids, 0), axis=1, batch_dims=1)
+        return targets_lib.take_columns(self.all_logits(features), ids)
 
     def best(
         self,
@@ -289,7 +289,7 @@ class HierarchicalSoftmax(OutputHead):
     def growth(self) -> Any:
         return TreeGrowth(self)
 
-    def class_weights(self) -> list[ClassWeight]:
+    def class_weights(self) -> list[WeightSpec]:
         """None, since the weights belong to nodes."""
         return []
 
@@ -313,18 +313,6 @@ class HierarchicalSoftmax(OutputHead):
         # Older files say that no decision at the root was learned.
         config = {k: v for k, v in config.items() if k != "has_root"}
         return super().from_config({**config, "tree": tree})
-
-
-def _constant(name, array):
-    """`WeightSpec` of int64 numbers that stay as they are."""
-    return WeightSpec(
-        name,
-        array.shape,
-        constant(array),
-        dtype="int64",
-        trainable=False,
-        is_rows=False,
-    )
 
 
 def _tree(tree, counts, num_classes):

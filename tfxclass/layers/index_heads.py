@@ -1,11 +1,8 @@
 """Heads that sample near classes: a hashing forest, and hash tables (LSH)."""
 
-from typing import Any
-
 import keras
 
 from tfxclass.layers.sampled_softmax import SampledSoftmax
-from tfxclass.samplers import by_name
 from tfxclass.samplers.forest import HashingForestSampler
 from tfxclass.samplers.lsh import LSHSampler
 
@@ -36,8 +33,7 @@ class SelectiveSoftmax(SampledSoftmax):
             Defaults to 1 % of the classes, and at least twice the labels of
             each batch. `SampledSoftmax` describes batches with more labels.
         sampler: a `tfxclass.samplers.HashingForestSampler`, which has its own
-            `num_sampled`, or `"hashing_forest"`, one with default arguments.
-            Defaults to `"hashing_forest"`.
+            `num_sampled`. Defaults to one with default arguments.
         **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
             `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
             `loss_options`, `class_names`, `activation`, `kernel_initializer`,
@@ -69,15 +65,8 @@ class SelectiveSoftmax(SampledSoftmax):
         Dynamic Class Selection, AAAI 2018.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        num_sampled: int | None = None,
-        sampler: str | HashingForestSampler = "hashing_forest",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        by_name.check_kind(self.sampler, HashingForestSampler, self)
+    default_sampler = "hashing_forest"
+    sampler_kind = HashingForestSampler
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -105,8 +94,7 @@ class LSHSoftmax(SampledSoftmax):
             Defaults to 1 % of the classes, and at least twice the labels of
             each batch. `SampledSoftmax` describes batches with more labels.
         sampler: a `tfxclass.samplers.LSHSampler`, which has its own
-            `num_sampled`, or `"lsh"`, one with default arguments. Defaults to
-            `"lsh"`.
+            `num_sampled`. Defaults to one with default arguments.
         **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
             `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
             `loss_options`, `class_names`, `activation`, `kernel_initializer`,
@@ -149,12 +137,5 @@ class LSHSoftmax(SampledSoftmax):
         Sampling Distributions, ICML 2021.
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        num_sampled: int | None = None,
-        sampler: str | LSHSampler = "lsh",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        by_name.check_kind(self.sampler, LSHSampler, self)
+    default_sampler = "lsh"
+    sampler_kind = LSHSampler

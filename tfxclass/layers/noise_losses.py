@@ -72,6 +72,7 @@ class NoiseContrastive(SampledSoftmax):
         probabilistic language models, ICML 2012.
     """
 
+    default_sampler = "uniform"
     loss_kinds = SOFTMAX_ALONE
     supported_options = LABEL_OPTIONS
 
@@ -79,7 +80,7 @@ class NoiseContrastive(SampledSoftmax):
         self,
         num_classes: int,
         num_sampled: int | None = None,
-        sampler: str | Sampler = "uniform",
+        sampler: str | Sampler | None = None,
         log_normalizer: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -93,8 +94,8 @@ class NoiseContrastive(SampledSoftmax):
 
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        targets, finish = self.weighted_targets(targets)
+    ) -> tf.Tensor:
+        targets, finish = self.objective.weighted_targets(self, targets)
         log_z = self.log_normalizer
         if log_z is None:
             log_z = math.log(self.num_classes)
@@ -104,7 +105,7 @@ class NoiseContrastive(SampledSoftmax):
             of_targets -= sample.target_log_expected_count
         columns = Targets(sample.positions, targets.weights)
         losses = noise_contrastive_loss(noise, columns, of_targets)
-        return finish(losses), logits
+        return finish(losses)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "log_normalizer": self.log_normalizer}
@@ -167,6 +168,7 @@ class NegativeSampling(SampledSoftmax):
         Recommendation Trained with Negative Sampling, RecSys 2023 (gBCE).
     """
 
+    default_sampler = "uniform"
     loss_kinds = SOFTMAX_ALONE
     supported_options = LABEL_OPTIONS
 
@@ -174,7 +176,7 @@ class NegativeSampling(SampledSoftmax):
         self,
         num_classes: int,
         num_sampled: int | None = None,
-        sampler: str | Sampler = "uniform",
+        sampler: str | Sampler | None = None,
         calibration: float = 0.0,
         **kwargs: Any,
     ) -> None:
@@ -189,8 +191,8 @@ class NegativeSampling(SampledSoftmax):
 
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        targets, finish = self.weighted_targets(targets)
+    ) -> tf.Tensor:
+        targets, finish = self.objective.weighted_targets(self, targets)
         columns = Targets(sample.positions, targets.weights)
         of_targets = self.target_logits(logits, sample)
         power = 1.0
@@ -200,7 +202,7 @@ class NegativeSampling(SampledSoftmax):
             alpha = negatives / max(self.num_classes - 1, 1)
             power = 1 - self.calibration * (1 - alpha)
         losses = negative_sampling_loss(logits, columns, of_targets, power)
-        return finish(losses), logits
+        return finish(losses)
 
     def get_config(self) -> Config:
         return {**super().get_config(), "calibration": self.calibration}

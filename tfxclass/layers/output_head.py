@@ -1,6 +1,5 @@
 """The contract of an output layer: what Keras, metrics and exports call."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,15 +16,15 @@ from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import flatten
+from tfxclass.core.forward import mask_of
 from tfxclass.core.forward import unflatten
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import head_config
-from tfxclass.layers import head_step
 from tfxclass.layers import head_weights
 from tfxclass.layers.class_growth import ClassGrowth
-from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.losses import teacher
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.objectives import HeadLoss
@@ -202,11 +201,9 @@ class OutputHead(keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
         self.loss_options = as_loss_options(loss_options)
-        if self.loss_options is not None:
-            self.loss_options.check_for(self)
-        options = self.loss_options or LossOptions()
-        #: Weight of the teacher in the loss.
-        self.teacher_weight = options.teacher_weight
+        #: As `loss_options`, or the defaults.
+        self.options = self.loss_options or LossOptions()
+        self.options.check_for(self)
         head_config.check_kernel_dtype(self, kernel_dtype)
         self.kernel_dtype = kernel_dtype
         #: Whether a loss has warned of weights of rows with several labels.
@@ -214,9 +211,6 @@ class OutputHead(keras.layers.Layer):
         # The compiled ops have no XLA kernels.
         self.supports_jit = False
         self.supports_masking = True
-
-    def __dir__(self) -> list[str]:
-        return head_config.without_internals(self, super().__dir__())
 
     @property
     def class_names(self) -> list[str] | None:
@@ -251,7 +245,7 @@ class OutputHead(keras.layers.Layer):
         raise NotImplementedError
 
     def build(self, input_shape: Shape) -> None:
-        dim = head_weights.width_of(input_shape)
+        self.dim = dim = head_weights.width_of(input_shape)
         shared = self.shared_rows(dim)
         #: The weights, and the `ClassMatrix` of class vectors, by name.
         self.weights_by_name, self.class_matrices = head_weights.add_weights(
@@ -347,7 +341,88 @@ class OutputHead(keras.layers.Layer):
     ) -> Step:
         """As `compute_loss`, as a `Step` with the ranks for metrics."""
         features = self.as_features(features)
-        return head_step.compute_step(self, features, labels, training)
+        flat, targets = flatten(features), self.targets(features, labels)
+        if not training:
+            step = Step(self.exact_loss(flat, targets))
+        elif self.options.teacher_weight:
+            step = self._distilled_step(flat, targets, features, labels)
+        elif len(features.shape) > 2 and self.may_skip_rows():
+            step = self._labelled_step(flat, targets)
+        else:
+            step = self.training_step(flat, targets)
+        return step._replace(losses=unflatten(step.losses, features))
+
+    def targets(
+        self, features: tf.Tensor, labels: Labels
+    ) -> targets_lib.Targets:
+        """`Targets` of a batch, with a row for each position of features."""
+        labels, negatives = self._split(features, labels)
+        if negatives is not None:
+            negatives = self._as_targets(features, negatives).ids
+        if self.options.teacher_weight:
+            labels = teacher.labels_alone(labels)
+        found = self.objective.targets(self._as_targets(features, labels))
+        return found._replace(negatives=negatives)
+
+    def _split(self, features, labels):
+        """`(labels, negatives)`, or None for these."""
+        if not self.num_negatives:
+            return labels, None
+        return head_config.split_negatives(
+            labels, self.num_negatives, len(features.shape)
+        )
+
+    def _as_targets(self, features, ids):
+        found = targets_lib.as_targets(
+            ids,
+            self.num_classes,
+            tf.shape(features)[:-1],
+            mask=mask_of(features),
+        )
+        if not self.removed:
+            return found
+        ids = head_config.live_ids(found.ids, self.removed)
+        return targets_lib.uniform_targets(ids)
+
+    def _distilled_step(self, flat, targets, features, labels):
+        """`training_step` on labels and the answers of a teacher."""
+        labels, _ = self._split(features, labels)
+        both = teacher.add_distillation_targets(
+            labels,
+            targets,
+            self.options.teacher_weight,
+            self.num_classes,
+            tf.shape(features)[:-1],
+            mask=mask_of(features),
+            is_distribution=not self.objective.is_sum,
+        )
+        both = both._replace(negatives=targets.negatives)
+        step = self.training_step(flat, both)
+        if step.ranking is None:
+            return step
+        # Metrics rank the labels alone.
+        own = tf.where(targets.ids >= 0, step.ranking.positions, -1)
+        return step._replace(ranking=step.ranking._replace(positions=own))
+
+    def _labelled_step(self, flat, targets):
+        """`training_step` of the rows with a label; others have loss 0.
+
+        Sequences are padded, and a product with the class vectors would cost
+        as much for padding as for items.
+        """
+        rows = tf.where(targets.is_labelled > 0)[:, 0]
+        # One at least: not every op takes none.
+        is_empty = tf.cast(tf.equal(tf.size(rows), 0), tf.int32)
+        rows = tf.concat([rows, tf.zeros([is_empty], tf.int64)], axis=0)
+        step = self.training_step(
+            tf.gather(flat, rows), targets.map(lambda x: tf.gather(x, rows))
+        )
+        shape = tf.shape(flat, tf.int64)[:1]
+        losses = tf.scatter_nd(rows[:, tf.newaxis], step.losses, shape)
+        ranking = step.ranking
+        if ranking is not None:
+            ranking = ranking._replace(rows=rows)
+        return step._replace(losses=losses, ranking=ranking)
 
     @property
     def has_gpu_ops(self) -> bool:
@@ -380,9 +455,9 @@ class OutputHead(keras.layers.Layer):
 
     # How classes come and go.
 
-    def class_weights(self) -> list[ClassWeight]:
-        """The weights that have one row for each class."""
-        raise NotImplementedError
+    def class_weights(self) -> list[WeightSpec]:
+        """The weights that have a row for each of some consecutive classes."""
+        return [x for x in self.weight_specs(self.dim) if x.is_rows]
 
     @property
     def growth(self) -> ClassGrowth:
@@ -476,35 +551,38 @@ class OutputHead(keras.layers.Layer):
         By default it computes the exact loss, with the margin and the loss
         options.
         """
-        options, margin = self.loss_options, self.target_margin()
-        targets, finish = self.weighted_targets(targets)
-        if options is None or self.objective.is_plain(options):
-            return Step(finish(self.exact_loss(features, targets, margin)))
+        targets, finish = self.objective.weighted_targets(self, targets)
+        if self.objective.is_plain(self.options):
+            losses = self.exact_loss(features, targets, self.target_margin())
+            return Step(finish(losses))
         exchange = self.exchange(features)
         parts = [(x, rows.whole()) for x, rows in self.parts(features)]
-        losses = self.objective.streamed(
-            options.shape_parts(parts, self.num_classes),
-            targets.map(exchange.gather),
-            exchange=exchange,
-            margin=margin,
-            options=options,
-            num_classes=self.num_classes,
-        )
-        return Step(finish(losses))
+        targets = targets.map(exchange.gather)
+        return Step(finish(self.streamed_loss(parts, targets, exchange)))
 
-    def weighted_targets(
-        self, targets: targets_lib.Targets
-    ) -> tuple[targets_lib.Targets, Callable[[tf.Tensor], tf.Tensor]]:
-        """Weighs labels by `loss_options`.
+    def streamed_loss(
+        self,
+        parts: Parts,
+        targets: targets_lib.Targets,
+        exchange: ReplicaGroup,
+        columns: list[tf.Tensor] | None = None,
+        ids: list[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """The loss over parts, with the margin and the loss options.
 
-        Returns `(targets, finish)`: `Targets` with their weights, and a
-        function that is applied to the losses `[rows]`, without penalties.
+        `columns` and `ids` are of a sample, see `streamed` and `shape_parts`.
         """
-        options = self.loss_options
-        if options is None:
-            return targets, lambda losses: losses
-        return self.objective.weighted_targets(
-            options, targets, self.num_classes
+        options = self.options
+        if options.used:
+            parts = options.shape_parts(parts, self.num_classes, ids)
+        return self.objective.streamed(
+            parts,
+            targets,
+            columns,
+            exchange,
+            self.target_margin(),
+            options,
+            self.num_classes,
         )
 
     def exact_loss(
@@ -624,12 +702,3 @@ class OutputHead(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: Config) -> "OutputHead":
         return super().from_config(names_of_functions(config))
-
-
-def sorted_scores(
-    head: OutputHead, features: tf.Tensor, weights: Any
-) -> tf.Tensor:
-    """`all_scores` of a head that can only search for the best classes."""
-    ids, scores = head.best(features, head.num_classes, weights)
-    places = tf.argsort(ids, axis=1)
-    return tf.gather(scores, places, axis=1, batch_dims=1)

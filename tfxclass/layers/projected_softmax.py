@@ -71,7 +71,7 @@ class ProjectedSoftmax(SampledSoftmax):
         2020 ("RP").
     """
 
-    sampler_is_optional = True
+    default_sampler = None
 
     # The recovery is of a softmax.
     loss_kinds = SOFTMAX_ALONE

@@ -52,7 +52,8 @@ class SampledSoftmax(ClassHead):
             falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
             `"hashing_forest"`, `"lsh"`, `"batch"` (the labels of
             the batch, see `BatchSampler`), or `"auto"` (uniform, plus similar
-            classes when that helps, see `AutoSampler`). Defaults to `"auto"`.
+            classes when that helps, see `AutoSampler`). Defaults to None, which
+            is `"auto"`.
         loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in `OutputHead`.
             The binary losses of negatives are divided by their expected counts,
             so their sum and its gradient are unbiased. The estimate of the
@@ -89,14 +90,17 @@ class SampledSoftmax(ClassHead):
 
     loss_kinds = ALL_OBJECTIVES
 
-    #: Whether `sampler` may be None: no sampling, all classes.
-    sampler_is_optional = False
+    #: The sampler where none is given; None computes all classes.
+    default_sampler: str | None = "auto"
+
+    #: The class that the sampler must have.
+    sampler_kind: type[Sampler] = Sampler
 
     def __init__(
         self,
         num_classes: int,
         num_sampled: int | None = None,
-        sampler: str | Sampler | None = "auto",
+        sampler: str | Sampler | None = None,
         placement: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -105,9 +109,7 @@ class SampledSoftmax(ClassHead):
         self.num_sampled = self.sampler and self.sampler.num_sampled
         if self.objective.is_sum:
             self.check_estimates("loss", self.objective.name)
-        options = self.loss_options
-        if options is not None:
-            self.check_estimates("label_smoothing", options.label_smoothing)
+        self.check_estimates("label_smoothing", self.options.label_smoothing)
         check_choice("placement", placement, (None, "host"))
         if placement is not None and self.tie is not None:
             raise ValueError(
@@ -122,14 +124,19 @@ class SampledSoftmax(ClassHead):
         self.placement = placement
 
     def _make_sampler(self, sampler, num_sampled):
-        if sampler is None and self.sampler_is_optional:
-            if num_sampled is not None:
-                raise ValueError(
-                    '`num_sampled` needs a `sampler`, e.g. "uniform". '
-                    f"Received: num_sampled={num_sampled} with sampler=None."
-                )
-            return None
-        return by_name.get(sampler, num_sampled, self.seed, self.num_classes)
+        sampler = self.default_sampler if sampler is None else sampler
+        if sampler is not None:
+            found = by_name.get(
+                sampler, num_sampled, self.seed, self.num_classes
+            )
+            by_name.check_kind(found, self.sampler_kind, self)
+            return found
+        if num_sampled is not None:
+            raise ValueError(
+                '`num_sampled` needs a `sampler`, e.g. "uniform". '
+                f"Received: num_sampled={num_sampled} with sampler=None."
+            )
+        return None
 
     def check_estimates(self, name: str, is_used: Any) -> None:
         """Refuses an option that sums over all classes, if the sampler cannot.
@@ -212,9 +219,9 @@ class SampledSoftmax(ClassHead):
         sample = self.sample(queries, targets)
         rows = self.sampled_rows(sample)
         logits = self.sampled_logits(queries, sample, rows)
-        losses, ranked = self.sampled_loss(logits, sample, targets)
+        losses = self.sampled_loss(logits, sample, targets)
         losses += self.sampled_penalty(rows[0], sample)
-        ranking = Ranking(tf.stop_gradient(ranked), sample.positions)
+        ranking = Ranking(tf.stop_gradient(logits), sample.positions)
         return Step(losses, ranking)
 
     def sample(self, queries: tf.Tensor, targets: Targets) -> Sample:
@@ -256,7 +263,7 @@ class SampledSoftmax(ClassHead):
 
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tf.Tensor:
         """Loss of each example over the classes of a step.
 
         Args:
@@ -265,19 +272,13 @@ class SampledSoftmax(ClassHead):
             targets: `tfxclass.losses.Targets`.
 
         Returns:
-            `(losses, ranked)`: float32 `[rows]`, and `[rows, num_sampled]`, the
-            logits by which metrics rank the labels.
+            float32 `[rows]`. Metrics rank the labels by `logits`.
         """
-        targets, finish = self.weighted_targets(targets)
-        losses, ranked = self.objective.sampled(
-            logits,
-            sample,
-            targets,
-            self.target_margin(),
-            self.loss_options,
-            self.num_classes,
+        targets, finish = self.objective.weighted_targets(self, targets)
+        margin = self.target_margin()
+        return finish(
+            self.objective.sampled(self, logits, sample, targets, margin)
         )
-        return finish(losses), ranked
 
     def sampled_penalty(
         self, kernel: tf.Tensor, sample: Sample

@@ -123,8 +123,9 @@ class ShardedSoftmax(ClassHead):
                 "`tied_to` must be None for a ShardedSoftmax. Received: "
                 f"tied_to={self.tie.name!r}"
             )
-        num_sampled = self._check_sampling(sampler, num_sampled, sample_rate)
-        self.sampler = None
+        if num_sampled is not None:
+            num_sampled = check_positive_int("num_sampled", num_sampled)
+        self.sampler: Any = None
         if sampler is not None:
             self.sampler = by_name.get(
                 sampler, num_sampled, self.seed, num_classes
@@ -133,35 +134,29 @@ class ShardedSoftmax(ClassHead):
         self.sample_rate = sample_rate
         self.num_sampled = num_sampled
         self.correct_fill = correct_fill
-        if self.is_sampled:
-            self._check_sum()
+        self._check_sampling()
         self.random = keras.random.SeedGenerator(self.seed)
 
-    def _check_sampling(self, sampler, num_sampled, sample_rate):
-        """`num_sampled` as an int, or None."""
-        if not 0 < sample_rate <= 1:
+    def _check_sampling(self):
+        """Refuses sums over all classes if samples are not corrected."""
+        rate, sampler = self.sample_rate, self.sampler
+        if not 0 < rate <= 1:
             raise ValueError(
-                f"`sample_rate` must be in (0, 1]. Received: {sample_rate}"
+                f"`sample_rate` must be in (0, 1]. Received: {rate}"
             )
-        if num_sampled is not None:
-            num_sampled = check_positive_int("num_sampled", num_sampled)
-        is_counted = sampler is not None or num_sampled is not None
-        if is_counted and sample_rate != 1:
+        if self.num_sampled is not None and rate != 1:
             raise ValueError(
                 "Give one of `num_sampled`, `sample_rate` and a `sampler` "
                 f"with its own `num_sampled`. Received: sampler={sampler!r}, "
-                f"num_sampled={num_sampled}, sample_rate={sample_rate}."
+                f"num_sampled={self.num_sampled}, sample_rate={rate}."
             )
-        return num_sampled
-
-    def _check_sum(self):
-        """Refuses sums over all classes if samples are not corrected."""
-        sampler = self.sampler
+        if not self.is_sampled:
+            return
         is_estimate = self.correct_fill and (
             sampler is None or sampler.estimates_sums
         )
-        options, name = self.loss_options, None
-        if options is not None and options.label_smoothing:
+        name = None
+        if self.options.label_smoothing:
             name = "label_smoothing"
         if self.objective.is_sum:
             name = f'loss="{self.objective.name}"'
@@ -227,7 +222,7 @@ class ShardedSoftmax(ClassHead):
         if not self.is_sampled:
             return super().training_step(features, targets)
         negatives = targets.negatives
-        targets, finish = self.weighted_targets(targets)
+        targets, finish = self.objective.weighted_targets(self, targets)
         targets = targets._replace(negatives=negatives).map(exchange.gather)
         queries = self.queries(features)
         sampled = [
@@ -235,18 +230,7 @@ class ShardedSoftmax(ClassHead):
             for number, rows in self.class_matrix.rows_by_shard().items()
         ]
         parts, columns, ids = map(list, zip(*sampled))
-        options = self.loss_options
-        if options is not None:
-            parts = options.shape_parts(parts, self.num_classes, ids)
-        losses = self.objective.streamed(
-            parts,
-            targets,
-            columns,
-            exchange,
-            self.target_margin(),
-            options,
-            self.num_classes,
-        )
+        losses = self.streamed_loss(parts, targets, exchange, columns, ids)
         return Step(finish(losses))
 
     def _check_can_train(self, exchange):

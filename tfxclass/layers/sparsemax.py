@@ -9,13 +9,11 @@ from tfxclass.core.targets import Targets
 from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
 from tfxclass.layers.class_head import ClassHead
-from tfxclass.layers.output_head import sorted_scores
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.ops import placement
 from tfxclass.rows import search
-from tfxclass.rows.blocks import Blocks
 from tfxclass.types import Margin
 
 # Logits that `top_k` asks for at least: most often the whole support is among
@@ -31,7 +29,8 @@ class Sparsemax(ClassHead):
     probabilities. All logits of an example are needed to find its nonzero
     probabilities. Each training step computes three matrix products of [batch,
     dim] by [dim, num_classes], holds [batch, num_classes] logits and as many
-    gradients, and updates all class vectors. `top_k` works in blocks.
+    gradients, and updates all class vectors. `top_k` works in blocks where at
+    most 64 classes have a probability, and else sorts all logits.
 
     The gradient of the loss with respect to the logits is `sparsemax(logits) -
     q`, where q is the uniform distribution on the labels.
@@ -87,7 +86,10 @@ class Sparsemax(ClassHead):
         return 8 * batch * self.num_classes
 
     def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
-        return sorted_scores(self, features, weights)
+        # `activate` calls an op that an export does not have.
+        ids, scores = self.best(features, self.num_classes, weights)
+        places = tf.argsort(ids, axis=1)
+        return tf.gather(scores, places, axis=1, batch_dims=1)
 
     def best(
         self, features: tf.Tensor, k: int, weights: Any = None
@@ -97,57 +99,31 @@ class Sparsemax(ClassHead):
             return self._best(queries, rows, k)
 
     def _best(self, queries, rows, k):
+        def sorted_logits(count):
+            return search.best_of_rows(queries, rows, count, False)[:2]
+
         if self.activation is None:
-            ids, logits, _ = search.best_of_rows(queries, rows, k, False)
-            return ids, logits
+            return sorted_logits(k)
         most = min(max(k, _SUPPORT), self.num_classes)
-        ids, logits, _ = search.best_of_rows(queries, rows, most, False)
-        top, tau = _threshold(
-            Blocks(queries, rows.whole()), logits, self.num_classes
-        )
-        return ids[:, :k], tf.nn.relu(logits[:, :k] - top - tau)
+        ids, logits = sorted_logits(most)
+        shifted = logits - logits[:, :1]
+        tau = _threshold(shifted)
+        if most < self.num_classes:
+
+            def of_all():
+                _, logits = sorted_logits(self.num_classes)
+                return _threshold(logits - logits[:, :1])
+
+            # The threshold of some logits is too low if none is below it.
+            is_wide = tf.reduce_any(shifted[:, -1:] > tau)
+            tau = tf.cond(is_wide, of_all, lambda: tau)
+        return ids[:, :k], tf.nn.relu(shifted[:, :k] - tau)
 
 
-def _threshold(blocks, best, num_classes):
-    """`(top, tau)` `[batch, 1]`: the greatest logit, the threshold less it.
-
-    Newton's method in the sum of max(z - tau, 0), from below: the threshold of
-    the `best` logits alone is exact if it leaves one of them out, and too low
-    otherwise, when blocks of all classes correct it.
-    """
-    top = best[:, :1]
-    shifted = best - top
-    place = tf.range(1.0, tf.cast(tf.shape(best)[1], tf.float32) + 1.0)
-    sums = tf.cumsum(shifted, axis=1)
-    total, count = _support(shifted, 1.0 + place * shifted > sums)
-    tau = (total - 1) / count
-    if best.shape[1] == num_classes:
-        return top, tau
-
-    def correct(tau, before, _):
-        def add(start, total, count):
-            logits = blocks.logits(start) - top
-            more, others = _support(logits, logits > tau)
-            return total + more, count + others
-
-        zeros = tf.zeros_like(top)
-        total, count = blocks.fold(add, (zeros, zeros))
-        return (total - 1) / count, count, tf.reduce_any(count < before)
-
-    # Each pass that changes a support makes it smaller: this ends.
-    most = tf.fill(tf.shape(top), num_classes + 1.0)
-    is_short = tf.reduce_any(shifted[:, -1:] > tau)
-    tau, _, _ = tf.while_loop(
-        lambda tau, before, is_short: is_short,
-        correct,
-        (tau, most, is_short),
-        parallel_iterations=1,
-    )
-    return top, tau
-
-
-def _support(logits, inside):
-    """Sum and number of the logits `inside`, each float32 `[batch, 1]`."""
-    total = tf.reduce_sum(tf.where(inside, logits, 0.0), 1, keepdims=True)
+def _threshold(shifted):
+    """tau of falling logits less the greatest, float32 `[batch, 1]`."""
+    place = tf.range(1.0, tf.cast(tf.shape(shifted)[1], tf.float32) + 1.0)
+    inside = 1.0 + place * shifted > tf.cumsum(shifted, axis=1)
+    total = tf.reduce_sum(tf.where(inside, shifted, 0.0), 1, keepdims=True)
     count = tf.reduce_sum(tf.cast(inside, tf.float32), 1, keepdims=True)
-    return total, count
+    return (total - 1) / count

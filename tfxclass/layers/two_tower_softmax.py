@@ -4,16 +4,16 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.initializers import Constant
 
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import is_features_only
 from tfxclass.core.targets import Targets
 from tfxclass.layers import class_tower as table_lib
-from tfxclass.layers.class_growth import ClassGrowth
 from tfxclass.layers.class_tower import ClassTower
-from tfxclass.layers.head_config import ClassWeight
 from tfxclass.layers.head_weights import WeightSpec
+from tfxclass.layers.head_weights import fixed_spec
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.ops import placement as placement_lib
@@ -91,6 +91,7 @@ class TwoTowerSoftmax(SampledSoftmax):
         Recommendations, RecSys 2019.
     """
 
+    default_sampler = "uniform"
     kernel_dtypes = ("float32",)
 
     def __init__(
@@ -98,7 +99,7 @@ class TwoTowerSoftmax(SampledSoftmax):
         num_classes: int,
         class_tower: ClassTower,
         num_sampled: int | None = None,
-        sampler: str | Sampler = "uniform",
+        sampler: str | Sampler | None = None,
         **kwargs: Any,
     ) -> None:
         for name in ("tied_to", "placement"):
@@ -125,15 +126,16 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         kernel, *others = super().weight_specs(dim)
-        specs = [kernel._replace(initializer="zeros", trainable=False), *others]
+        # No part: the encoder makes class vectors, and not the mean features.
+        kernel = kernel._replace(initializer="zeros", part=None)
+        specs = [kernel._replace(trainable=False), *others]
         if self.use_residual:
-            specs.append(kernel._replace(name="residual", initializer="zeros"))
-        columns = self._columns()
-        specs += table_lib.weight_specs(columns, self.num_classes)
+            specs.append(kernel._replace(name="residual"))
         return [
             *specs,
-            _counter("state", _NEVER_ENCODED),
-            _counter("next_class", 0),
+            *table_lib.weight_specs(self._columns()),
+            fixed_spec("state", (), Constant(_NEVER_ENCODED), "int64"),
+            fixed_spec("next_class", (), Constant(0), "int64"),
         ]
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
@@ -141,7 +143,15 @@ class TwoTowerSoftmax(SampledSoftmax):
         self.residual = weights_by_name.get("residual")
         self.state = weights_by_name["state"]
         self.next_class = weights_by_name["next_class"]
-        self.table = table_lib.Table(self._columns(), weights_by_name)
+        self.table = [
+            weight
+            for name, weight in weights_by_name.items()
+            if name.startswith(table_lib.PREFIX)
+        ]
+
+    def _packed(self, columns):
+        """Columns of the table in the structure that was given."""
+        return keras.tree.pack_sequence_as(self._columns(), columns)
 
     def build(self, input_shape: Shape) -> None:
         if tf.distribute.has_strategy():
@@ -166,7 +176,7 @@ class TwoTowerSoftmax(SampledSoftmax):
         """The features of all classes, NumPy arrays; None before `build`."""
         if not self.built:
             return None
-        return self.table.read()
+        return self._packed([weight.numpy() for weight in self.table])
 
     def set_class_features(self, ids: Array, class_features: Any) -> None:
         """Sets the features of some classes, and encodes their class vectors.
@@ -187,7 +197,7 @@ class TwoTowerSoftmax(SampledSoftmax):
                 "to the constructor, or call the model on a batch first"
             )
         ids = table_lib.checked_ids(ids, self.num_classes)
-        self.table.set_rows(ids, class_features)
+        table_lib.set_rows(self.table, ids, class_features)
         if int(self.state) == _FRESH:
             self._encode_all(tf.constant(ids, tf.int64))
 
@@ -201,8 +211,8 @@ class TwoTowerSoftmax(SampledSoftmax):
         Returns:
             float32 `[n, dim]`, not normalized.
         """
-        features = self.table.gather(ids)
-        vectors = self.class_encoder(features, training=training)
+        features = [placement_lib.gather(x, ids) for x in self.table]
+        vectors = self.class_encoder(self._packed(features), training=training)
         vectors = tf.cast(vectors, tf.float32)
         if self.residual is None:
             return vectors
@@ -319,18 +329,8 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     # How classes come and go.
 
-    def class_weights(self) -> list[ClassWeight]:
-        # None is set to the mean features of texts: the encoder makes them.
-        names = [
-            name
-            for name in self.weights_by_name
-            if name not in ("state", "next_class")
-        ]
-        return [ClassWeight(name, 0, self.num_classes) for name in names]
-
-    @property
-    def growth(self) -> ClassGrowth:
-        return _EncodedGrowth(self)
+    def class_weights(self) -> list[WeightSpec]:
+        return [x for x in self.weight_specs(self.dim) if x.shape]
 
     def changed_config(self, change: ClassUpdate) -> Config:
         # The head after the change has the same class encoder.
@@ -363,21 +363,3 @@ class TwoTowerSoftmax(SampledSoftmax):
         return super().from_config(
             {**config, "class_tower": ClassTower(**tower)}
         )
-
-
-class _EncodedGrowth(ClassGrowth):
-    """New classes have class features; their class vectors are encoded."""
-
-    def set_means(self, ids: Any, means: Any) -> None:
-        raise ValueError(
-            "An encoder makes the class vectors of a TwoTowerSoftmax. "
-            "Fix: train without tfxclass.initialize_classes, or change the "
-            "features with head.set_class_features(ids, class_features)"
-        )
-
-
-def _counter(name, value):
-    initializer = keras.initializers.Constant(value)
-    return WeightSpec(
-        name, (), initializer, "int64", trainable=False, is_rows=False
-    )

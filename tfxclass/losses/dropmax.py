@@ -1,8 +1,4 @@
-"""DropMax's training loss, one for each mode, in the log domain.
-
-A step has logits of classes, of rho and of r. Masks and losses have the shape
-[num_samples, batch, classes] several times; they are held for some rows at a
-time.
+"""DropMax's training loss and predictions, in the log domain.
 
 `rho` are retain probabilities, given by their logits; a mask z multiplies the
 exponential of a class's logit. Equations have the numbers of the first version
@@ -18,17 +14,22 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.core import targets as targets_lib
+from tfxclass.core.softmax import first_order_gradients
 from tfxclass.core.softmax import softmax_cross_entropy
 from tfxclass.core.targets import Targets
+from tfxclass.core.targets import places_of
+from tfxclass.keras_internals import custom_gradient
 from tfxclass.losses.options import finished
-from tfxclass.losses.row_blocks import in_row_blocks
+from tfxclass.ops import library
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
 
 #: Added to z exp(o), so that a row whose classes are all dropped has a softmax.
 EPSILON = 1e-20
 _LOG_EPSILON = float(np.log(EPSILON))
+# Numbers of a matrix in a block of rows: half a MiB of float32, so that a dozen
+# of them stay in a cache.
+BLOCK_NUMBERS = 1 << 17
 # The least number above 0: the log of a uniform draw is finite.
 _TINY = float(np.finfo(np.float32).tiny)
 # Where a bias begins at the least, and the most steps to it; some hundreds are
@@ -38,15 +39,10 @@ _MOST_STEPS = 100_000
 
 
 class Masking(NamedTuple):
-    """How classes are dropped, and what that costs: see `DropMax`.
+    """How classes are dropped, and the weights of the mode's regularizers.
 
-    Attributes:
-        mode, num_samples, temperature: of `DropMax`.
-        weights: dict, the weights of the mode's regularizers by name.
-        margin: function of the target logits, or None.
-        draw: function of a block's first row, an int64 scalar, and a shape
-            `[num_samples, rows, n]`; returns uniform samples, float32.
-        focal_gamma: float, of `LossOptions`.
+    `draw` is a function of a block's first row, an int64 scalar, and a shape
+    `[num_samples, rows, n]`, that returns uniform samples, float32.
     """
 
     mode: str
@@ -83,14 +79,15 @@ def training_loss(
 ) -> tf.Tensor:
     """Cross-entropy of the masked softmax and the regularizers.
 
-    It holds no matrix of the shape of the logits but the matrices of `rows` and
-    their gradients.
+    It is computed for a block of rows at a time. The forward pass keeps the
+    losses alone, and the backward pass computes each block once more. Gradients
+    are of first order.
 
     Args:
         masking, rows: as their classes say.
         targets: `Targets` whose ids are columns.
         row_weights: float32 `[batch, 1]`, of the rows' cross-entropies.
-        class_weights: float32 `[n]` or `[batch, n]`, of the regularisers of
+        class_weights: float32 `[n]` or `[batch, n]`, of the regularizers of
             each class: ones, or a sample's inverse expected counts.
 
     Returns:
@@ -102,101 +99,111 @@ def training_loss(
         for name, x in rows._asdict().items()
         if x is not None and x.shape.rank == 2
     ]
+    constants = targets.ids, targets.weights, row_weights, class_weights
+    batch, width = tf.unstack(tf.shape(rows.logits, tf.int64))
+    numbers = tf.constant(BLOCK_NUMBERS // masking.num_samples, tf.int64)
+    size = tf.maximum(numbers // tf.maximum(width, 1), 1)
 
-    def loss_of(start, *given):
-        matrices, given = given[: len(names)], given[len(names) :]
+    def block_of(x, start):
+        return x[start : start + size] if x.shape.rank == 2 else x
+
+    def losses_at(start, matrices):
         block = rows._replace(**dict(zip(names, matrices)))
-        ids, masses, *weights = given
         return _block_loss(
-            masking, start, block, Targets(ids, masses), *weights
+            masking, start, block, *[block_of(x, start) for x in constants]
         )
 
-    return in_row_blocks(
-        "DropMax's loss",
-        loss_of,
-        [getattr(rows, name) for name in names],
-        [targets.ids, targets.weights, row_weights, class_weights],
-        masking.num_samples,
-    )
+    def fold(step, state):
+        return tf.while_loop(
+            lambda start, *_: start < batch,
+            lambda start, *state: (start + size, *step(start, *state)),
+            (tf.zeros([], tf.int64), *state),
+            parallel_iterations=1,
+        )[1:]
+
+    @custom_gradient
+    def losses_of(*matrices):
+        # Out of sight of an eager tape, which would keep every block.
+        unseen = [tf.stop_gradient(x) for x in matrices]
+
+        def forward(start, losses):
+            blocks = [block_of(x, start) for x in unseen]
+            return [_write(losses, losses_at(start, blocks), start)]
+
+        def grad(upstream):
+            def backward(start, *grads):
+                blocks = [block_of(x, start) for x in unseen]
+                with tf.GradientTape() as tape:
+                    tape.watch(blocks)
+                    losses = losses_at(start, blocks)
+                of_blocks = tape.gradient(
+                    losses,
+                    blocks,
+                    upstream[start : start + size],
+                    tf.UnconnectedGradients.ZERO,
+                )
+                return [_write(*x, start) for x in zip(grads, of_blocks)]
+
+            empty = [library.ops.tfxclass_empty_like(x) for x in unseen]
+            grads = fold(backward, empty)
+            return first_order_gradients("DropMax's loss", grads, matrices)
+
+        return fold(forward, [tf.zeros([batch])])[0], grad
+
+    return losses_of(*[getattr(rows, name) for name in names])
 
 
-def _block_loss(masking, start, rows, targets, row_weights, class_weights):
-    target = is_target(rows.logits, targets.ids)
-    log_masks, penalties = _TERMS[masking.mode](masking, start, rows, target)
+def _write(matrix, rows, start):
+    return library.ops.tfxclass_write_rows(matrix, rows, start)
+
+
+def _block_loss(
+    masking, start, rows, ids, label_weights, row_weights, class_weights
+):
+    targets = Targets(ids, label_weights)
+    target = is_target(rows.logits, ids)
+    is_posterior = rows.residual is not None
+    # The logits of the probability that masks are sampled with.
+    sampled = rows.retain
+    if is_posterior:
+        sampled = tf.stop_gradient(rows.retain) + rows.residual
     losses = masked_cross_entropy(
-        rows.logits, log_masks, targets, masking.margin
+        rows.logits,
+        _log_masks(masking, start, rows, sampled, target),
+        targets,
+        masking.margin,
     )
     losses = finished(losses, row_weights, masking.focal_gamma)
-    for name, penalty in penalties.items():
-        weight = masking.weights[name]
+
+    def penalty(name):
+        if name == "auxiliary_weight":
+            return auxiliary_loss(rows.residual, target)
+        if name == "entropy_weight":
+            entropy = negative_entropy(rows.retain)
+            return entropy if is_posterior else tf.where(target, 0.0, entropy)
+        if is_posterior:
+            return bernoulli_kl(sampled, rows.retain, target)
+        return target_penalty(rows.retain, target)
+
+    for name, weight in masking.weights.items():
         if weight:
-            losses += tf.reduce_sum(
-                class_weights * (weight * penalty()), axis=1
-            )
+            terms = class_weights * (weight * penalty(name))
+            losses += tf.reduce_sum(terms, axis=1)
     return tf.where(targets.is_labelled > 0, losses, 0.0)
 
 
-# The terms of each mode. Each function returns `(log_masks, penalties)`: log z,
-# float32 `[num_samples, rows, n]`, and by the name of its weight a function
-# that gives the regularizer of each class, float32 `[rows, n]`.
-
-
-def _adaptive_terms(masking, start, rows, target):
-    """z follows rho: equation 15."""
-    log_masks = _concrete_masks(masking, start, rows.retain, target)
-    return log_masks, _penalties_of_rho(rows, target)
-
-
-def _posterior_terms(masking, start, rows, target):
-    """z follows q, whose logit is rho's plus r: NeurIPS 2018."""
-    posterior = tf.stop_gradient(rows.retain) + rows.residual
-    return _concrete_masks(masking, start, posterior, target), {
-        "kl_weight": lambda: bernoulli_kl(posterior, rows.retain, target),
-        "auxiliary_weight": lambda: auxiliary_loss(rows.residual, target),
-        "entropy_weight": lambda: negative_entropy(rows.retain),
-    }
-
-
-def _random_terms(masking, start, rows, target):
-    """z follows a given rho, the same for all classes."""
-    samples = masking.draw(start, _mask_shape(masking, rows.logits))
-    log_masks = bernoulli_log_mask(rows.retain, samples)
-    return tf.where(target, 0.0, log_masks), {}
-
-
-def _attention_terms(masking, start, rows, target):
-    """z is rho itself in equation 15, for targets, too: nothing is random."""
-    log_masks = tf.math.log_sigmoid(rows.retain)[tf.newaxis]
-    return log_masks, _penalties_of_rho(rows, target)
-
-
-def _penalties_of_rho(rows, target):
-    """-log rho of the targets, and the entropy of the other classes."""
-    return {
-        "kl_weight": lambda: target_penalty(rows.retain, target),
-        "entropy_weight": lambda: tf.where(
-            target, 0.0, negative_entropy(rows.retain)
-        ),
-    }
-
-
-_TERMS = {
-    "adaptive": _adaptive_terms,
-    "posterior": _posterior_terms,
-    "random": _random_terms,
-    "attention": _attention_terms,
-}
-
-
-def _concrete_masks(masking, start, logits, target):
-    """log z of the concrete relaxation; a target is always retained."""
-    samples = masking.draw(start, _mask_shape(masking, logits))
-    log_masks = concrete_log_mask(logits, samples, masking.temperature)
+def _log_masks(masking, start, rows, sampled, target):
+    """log z, float32 `[num_samples, rows, n]`; labels are always retained."""
+    if masking.mode == "attention":
+        # z is rho itself in equation 15, for labels, too.
+        return tf.math.log_sigmoid(rows.retain)[tf.newaxis]
+    shape = tf.concat([[masking.num_samples], tf.shape(rows.logits)], axis=0)
+    draws = masking.draw(start, shape)
+    if masking.mode == "random":
+        log_masks = bernoulli_log_mask(rows.retain, draws)
+    else:
+        log_masks = concrete_log_mask(sampled, draws, masking.temperature)
     return tf.where(target, 0.0, log_masks)
-
-
-def _mask_shape(masking, logits):
-    return tf.concat([[masking.num_samples], tf.shape(logits)], axis=0)
 
 
 def add_epsilon(masked: tf.Tensor) -> tf.Tensor:
@@ -236,7 +243,7 @@ def bernoulli_log_mask(retain_logits: tf.Tensor, draws: tf.Tensor) -> tf.Tensor:
 def is_target(logits: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
     """bool, shape of `logits`: which `columns` are targets of their row."""
     shape = tf.shape(logits, tf.int64)
-    _, at = targets_lib.places_of(columns)
+    _, at = places_of(columns)
     ones = tf.ones(tf.shape(at)[:1], tf.int32)
     return tf.scatter_nd(at, ones, shape) > 0
 
@@ -244,7 +251,7 @@ def is_target(logits: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
 def masked_cross_entropy(
     logits: tf.Tensor,
     log_masks: tf.Tensor,
-    targets: targets_lib.Targets,
+    targets: Targets,
     margin: Margin | None = None,
 ) -> tf.Tensor:
     """Cross-entropy of the masked softmax, the mean over samples of masks.
@@ -256,7 +263,7 @@ def masked_cross_entropy(
     num_samples, batch, width = tf.unstack(tf.shape(log_masks))
     masked = add_epsilon(logits + log_masks)
     masked = tf.reshape(masked, [num_samples * batch, width])
-    repeated = targets_lib.Targets(
+    repeated = Targets(
         tf.tile(targets.ids, [num_samples, 1]),
         tf.tile(targets.weights, [num_samples, 1]),
     )

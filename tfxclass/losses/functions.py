@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
+from tfxclass.core import one_vs_rest
 from tfxclass.core.targets import Targets
-from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
 from tfxclass.rows import loss
 from tfxclass.rows.class_matrix import ClassRows
@@ -86,16 +86,11 @@ def _target_logits(logits, targets, given):
 
 def _loss(logits, targets, of_targets):
     of_targets = tf.where(targets.ids >= 0, of_targets, 0.0)
-    negatives = tf.nn.softplus(_without_labels(logits, targets.ids))
-    losses = tf.reduce_sum(of_targets, 1) + tf.reduce_sum(negatives, 1)
+    of_others = one_vs_rest.negatives(
+        one_vs_rest.BINARY["sigmoid"], logits, targets.ids
+    )
+    losses = tf.reduce_sum(of_targets, 1) + tf.reduce_sum(of_others, 1)
     return tf.where(targets.is_labelled > 0, losses, 0.0)
-
-
-def _without_labels(logits, columns):
-    """`logits` with -inf, whose softplus is 0, at the row's labels."""
-    _, at = places_of(columns)
-    infinite = tf.fill([tf.shape(at)[0]], float("-inf"))
-    return tf.tensor_scatter_nd_update(logits, at, infinite)
 
 
 def linear_cross_entropy(

@@ -61,14 +61,19 @@ class Softmax:
         return targets
 
     def weighted_targets(
-        self, options: LossOptions, targets: Targets, num_classes: int
+        self, head: Any, targets: Targets
     ) -> tuple[Targets, Finish]:
-        """Applies `options` to labels and to their losses.
+        """Applies the loss options of a head to labels and to their losses.
 
         Returns `(targets, finish)`: `Targets` with their weights, and a
         function of the rows' losses `[rows]`, without penalties.
         """
-        targets, row_weights = options.normalized_targets(targets, num_classes)
+        options = head.options
+        if not options.used:
+            return targets, lambda losses: losses
+        targets, row_weights = options.normalized_targets(
+            targets, head.num_classes
+        )
         return targets, lambda losses: finished(
             losses, row_weights, options.focal_gamma
         )
@@ -81,15 +86,13 @@ class Softmax:
         exchange: ReplicaGroup = NO_EXCHANGE,
         margin: Margin | None = None,
         options: LossOptions | None = None,
-        num_classes: int | None = None,
+        num_classes: int = 1,
     ) -> tf.Tensor:
         """The loss over parts, as `tfxclass.rows.loss.streamed_loss`.
 
-        With `options`, the parts are what their `shape_parts` returned.
+        The parts are what `shape_parts` of `options` returned.
         """
-        share = 0.0
-        if options is not None and num_classes is not None:
-            share = options.label_smoothing / num_classes
+        share = options.label_smoothing / num_classes if options else 0.0
         if not share or columns is None:
             return loss.cross_entropy(
                 parts, targets, columns, exchange, margin, share
@@ -100,36 +103,28 @@ class Softmax:
 
     def sampled(
         self,
+        head: Any,
         logits: tf.Tensor,
         sample: Any,
         targets: Targets,
         margin: Margin | None,
-        options: LossOptions | None,
-        num_classes: int,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The loss on the classes of a step.
+    ) -> tf.Tensor:
+        """The loss on the classes of a step, float32 `[rows]`, unfinished.
 
         Args:
+            head: its loss options are applied.
             logits: float32 `[rows, n]`, -inf where the mask leaves one out.
             sample: `tfxclass.samplers.Sample`.
             targets: what `weighted_targets` returned.
-            margin, options, num_classes: of the head.
-
-        Returns:
-            `(losses, ranked)`: float32 `[rows]`, before `finish`, and
-            `[rows, n]`, what metrics rank the labels by.
+            margin: function of the labels' logits, or None.
         """
-        ranked, corrected = logits, logits - sample.log_expected_count
+        options, num_classes = head.options, head.num_classes
         columns = Targets(sample.positions, targets.weights)
-        if options is not None:
-            logits = options.adjust_logits(logits, sample.ids, num_classes)
-            corrected = logits - sample.log_expected_count
-        losses = softmax_cross_entropy(corrected, columns, margin)
-        if options is not None:
-            losses = options.smoothed(
-                losses, logits, columns, sample.inverse_counts, num_classes
-            )
-        return losses, ranked
+        logits = options.adjust_logits(logits, sample.ids, num_classes)
+        losses = softmax_cross_entropy(
+            logits - sample.log_expected_count, columns, margin
+        )
+        return options.smoothed(losses, logits, columns, sample, num_classes)
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Probabilities of all logits, float32 `[..., num_classes]`."""
@@ -171,10 +166,10 @@ class OneVsRest:
         return Targets(ids, tf.cast(ids >= 0, tf.float32))
 
     def weighted_targets(
-        self, options: LossOptions, targets: Targets, num_classes: int
+        self, head: Any, targets: Targets
     ) -> tuple[Targets, Finish]:
         """As in `Softmax`, but only the loss of a label is weighted."""
-        masses = options.label_weights(targets, num_classes)
+        masses = head.options.label_weights(targets, head.num_classes)
         return Targets(targets.ids, masses), lambda losses: losses
 
     def streamed(
@@ -185,7 +180,7 @@ class OneVsRest:
         exchange: ReplicaGroup = NO_EXCHANGE,
         margin: Margin | None = None,
         options: LossOptions | None = None,
-        num_classes: int | None = None,
+        num_classes: int = 1,
     ) -> tf.Tensor:
         """As `Softmax.streamed`."""
         return loss.one_vs_rest(
@@ -205,26 +200,21 @@ class OneVsRest:
 
     def sampled(
         self,
+        head: Any,
         logits: tf.Tensor,
         sample: Any,
         targets: Targets,
         margin: Margin | None,
-        options: LossOptions | None,
-        num_classes: int,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    ) -> tf.Tensor:
         """As `Softmax.sampled`."""
-        columns = Targets(sample.positions, targets.weights)
-        ranked = logits
-        if options is not None:
-            logits = options.adjust_logits(logits, sample.ids, num_classes)
-        losses = one_vs_rest_loss(
-            logits,
-            columns,
+        options = head.options
+        return one_vs_rest_loss(
+            options.adjust_logits(logits, sample.ids, head.num_classes),
+            Targets(sample.positions, targets.weights),
             self._binary(options),
             sample.inverse_counts,
             margin,
         )
-        return losses, ranked
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Each label's own probability, float32 `[..., num_classes]`."""

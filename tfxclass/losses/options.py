@@ -1,5 +1,6 @@
 """Losses for long tails: what a head's training loss is made of."""
 
+import dataclasses
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -29,19 +30,11 @@ ALL_OPTIONS = (
     "temperature",
 )
 
-_PLAIN = {
-    "class_weight": None,
-    "propensities": None,
-    "focal_gamma": 0.0,
-    "label_smoothing": 0.0,
-    "class_counts": None,
-    "temperature": 1.0,
-    "teacher_weight": 0.0,
-}
 _TINY = float(np.finfo(np.float32).tiny)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
+@dataclasses.dataclass(eq=False, repr=False)
 class LossOptions:
     """Options of a head's training loss, for rare classes and noisy labels.
 
@@ -130,25 +123,19 @@ class LossOptions:
         (`teacher_weight`).
     """
 
-    def __init__(
-        self,
-        class_weight: ArrayLike | Mapping[int, float] | None = None,
-        propensities: ArrayLike | None = None,
-        focal_gamma: float = 0.0,
-        label_smoothing: float = 0.0,
-        class_counts: ArrayLike | None = None,
-        logit_adjustment: float = 1.0,
-        temperature: float = 1.0,
-        teacher_weight: float = 0.0,
-    ) -> None:
-        self.class_weight = _class_weight(class_weight)
-        self.propensities = _numbers("propensities", propensities)
-        self.focal_gamma = focal_gamma
-        self.label_smoothing = label_smoothing
-        self.class_counts = _numbers("class_counts", class_counts)
-        self.logit_adjustment = logit_adjustment
-        self.temperature = temperature
-        self.teacher_weight = teacher_weight
+    class_weight: ArrayLike | Mapping[int, float] | None = None
+    propensities: ArrayLike | None = None
+    focal_gamma: float = 0.0
+    label_smoothing: float = 0.0
+    class_counts: ArrayLike | None = None
+    logit_adjustment: float = 1.0
+    temperature: float = 1.0
+    teacher_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.class_weight = _class_weight(self.class_weight)
+        self.propensities = _numbers("propensities", self.propensities)
+        self.class_counts = _numbers("class_counts", self.class_counts)
         self._check()
         self._tables: dict[tuple[str, int], Any] = {}
 
@@ -192,10 +179,11 @@ class LossOptions:
     def used(self) -> list[str]:
         """Names of the options that differ from their defaults."""
         return [
-            name
-            for name, plain in _PLAIN.items()
-            if (value := getattr(self, name)) is not plain
-            and (plain is None or value != plain)
+            x.name
+            for x in dataclasses.fields(self)
+            if x.name in ALL_OPTIONS
+            and (value := getattr(self, x.name)) is not x.default
+            and (x.default is None or value != x.default)
         ]
 
     def check_for(self, head: keras.layers.Layer) -> None:
@@ -254,7 +242,7 @@ class LossOptions:
         """
         weights = self.label_weights(targets, num_classes)
         of_rows = tf.ones_like(weights[:, :1])
-        if self._of_classes("weights", num_classes) is not None:
+        if weights is not targets.weights:
             of_rows = tf.reduce_sum(weights, axis=1, keepdims=True)
             weights = tf.math.divide_no_nan(weights, of_rows)
         weights *= 1 - self.label_smoothing
@@ -262,11 +250,10 @@ class LossOptions:
 
     def label_weights(self, targets: Targets, num_classes: int) -> tf.Tensor:
         """Weights of `Targets` times their class weights, `[batch, p]`."""
-        ids, weights = targets.ids, targets.weights
-        table = self._of_classes("weights", num_classes)
+        table = self._table(self._weights, num_classes)
         if table is None:
-            return weights
-        return weights * tf.gather(table, tf.maximum(ids, 0))
+            return targets.weights
+        return targets.weights * tf.gather(table, tf.maximum(targets.ids, 0))
 
     def adjust_logits(
         self, logits: tf.Tensor, ids: tf.Tensor | None, num_classes: int
@@ -275,7 +262,7 @@ class LossOptions:
 
         `ids=None` means all classes.
         """
-        table = self._of_classes("shares", num_classes)
+        table = self._table(self._log_shares, num_classes)
         if self.temperature != 1:
             logits /= self.temperature
         if table is None:
@@ -293,7 +280,7 @@ class LossOptions:
         `ids` has the classes of each part of a sample, int64 `[n]`. The ids of
         padding do not matter.
         """
-        table = self._of_classes("shares", num_classes)
+        table = self._table(self._log_shares, num_classes)
         shaped = []
         for i, (queries, rows) in enumerate(parts):
             bias = rows.bias
@@ -315,30 +302,24 @@ class LossOptions:
         losses: tf.Tensor,
         logits: tf.Tensor,
         targets: Targets,
-        class_weights: tf.Tensor,
+        sample: Any,
         num_classes: int,
     ) -> tf.Tensor:
         """Adds the uniform part of `label_smoothing` to losses on a sample.
 
-        Args:
-            losses: float32 `[batch]`.
-            logits: float32 `[batch, n]`, not corrected for the sampling.
-            targets: `Targets`. Examples without labels keep their loss of 0.
-            class_weights: float32 `[n]` or `[batch, n]`, inverse expected
-                counts, 0 where a logit is infinite.
-            num_classes: int.
+        `losses` are `[batch]`, and `logits` `[batch, n]`, not corrected for the
+        sampling. Examples without labels keep their loss of 0.
         """
         if not self.label_smoothing:
             return losses
         share = targets.is_labelled * self.label_smoothing / num_classes
-        weighted = tf.math.multiply_no_nan(logits, class_weights)
+        weighted = tf.math.multiply_no_nan(logits, sample.inverse_counts)
         return losses - share * tf.reduce_sum(weighted, axis=1)
 
-    def _of_classes(self, name, num_classes):
-        """A table of float32 `[num_classes]`, or None."""
-        key = name, num_classes
+    def _table(self, make, num_classes):
+        """What `make` returns, as float32 `[num_classes]`, or None."""
+        key = make.__name__, num_classes
         if key not in self._tables:
-            make = {"weights": self._weights, "shares": self._log_shares}[name]
             values = make(num_classes)
             if values is not None:
                 with tf.init_scope():
@@ -374,27 +355,24 @@ class LossOptions:
         A new class gets weight 1 or the median of given weights, the propensity
         of the rarest class, and a count from the data.
         """
-        config = self.get_config()
-        if isinstance(self.class_weight, dict):
+        config, weights = self.get_config(), self.class_weight
+        if isinstance(weights, dict):
             config["class_weight"] = {
-                c: weight
-                for c, weight in self.class_weight.items()
-                if c not in change.added
+                c: w for c, w in weights.items() if c not in change.added
             }
-        elif self.class_weight is not None:
-            of_new = np.median(self.class_weight)
-            config["class_weight"] = change.resize(self.class_weight, of_new)
-        if self.propensities is not None:
-            of_new = self.propensities.min()
-            config["propensities"] = change.resize(self.propensities, of_new)
-        if self.class_counts is not None:
-            counts = change.resize_counts(self.class_counts)
-            config["class_counts"] = counts
+        elif config["class_weight"] is not None:
+            weights = config["class_weight"]
+            config["class_weight"] = change.resize(weights, np.median(weights))
+        p, counts = config["propensities"], config["class_counts"]
+        if p is not None:
+            config["propensities"] = change.resize(p, p.min())
+        if counts is not None:
+            config["class_counts"] = change.resize_counts(counts)
         return LossOptions(**config)
 
     def get_config(self) -> Config:
-        names = (*ALL_OPTIONS, "logit_adjustment")
-        config = {name: getattr(self, name) for name in names}
+        fields = dataclasses.fields(self)
+        config = {field.name: getattr(self, field.name) for field in fields}
         if isinstance(self.class_weight, dict):
             # JSON's keys are texts.
             weights = self.class_weight.items()

@@ -53,21 +53,12 @@ def sparsemax(logits: Array, axis: int = -1) -> tf.Tensor:
         )
     dtype = logits.dtype if logits.dtype.is_floating else tf.float32
     exact = tf.float64 if dtype == tf.float64 else tf.float32
-    turned = _swapped(tf.cast(logits, exact), axis)
+    swap = tf.experimental.numpy.swapaxes
+    turned = swap(tf.cast(logits, exact), axis, -1)
     shape = tf.shape(turned)
     rows = tf.reshape(turned, [tf.size(turned) // shape[-1], shape[-1]])
-    result = _swapped(tf.reshape(_sparsemax(rows), shape), axis)
+    result = swap(tf.reshape(_sparsemax(rows), shape), axis, -1)
     return tf.ensure_shape(tf.cast(result, dtype), logits.shape)
-
-
-def _swapped(values, axis):
-    """With the dimension `axis` last, or back."""
-    if axis in (-1, (values.shape.rank or 0) - 1):
-        return values
-    rank = tf.rank(values)
-    axis, every = axis % rank, tf.range(rank)
-    places = tf.where(every == axis, rank - 1, every)
-    return tf.transpose(values, tf.where(every == rank - 1, axis, places))
 
 
 @custom_gradient

@@ -11,7 +11,6 @@ from tfxclass.core.forward import row_weights
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import take_columns
 from tfxclass.keras_internals import is_keras_building
-from tfxclass.layers import head_step
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.rows import search
 from tfxclass.types import Array
@@ -67,7 +66,7 @@ class HeadMetric(keras.metrics.Mean):
             y_pred, self.head_name, type(self).__name__
         )
         self.check_head(forward.head)
-        targets = head_step.targets(forward.head, forward.features, y_true)
+        targets = forward.head.targets(forward.features, y_true)
         values = self.values_of(forward, targets)
         weight = self.weights_of(targets)
         if sample_weight is not None:

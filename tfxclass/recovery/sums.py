@@ -13,7 +13,6 @@ from tfxclass.core.forward import flatten
 from tfxclass.core.forward import mask_of
 from tfxclass.core.forward import row_weights
 from tfxclass.core.targets import uniform_targets
-from tfxclass.layers import head_step
 from tfxclass.rows import search
 from tfxclass.rows.best import merge
 from tfxclass.rows.blocks import Blocks
@@ -38,7 +37,7 @@ class Rows(NamedTuple):
 
 def _rows_of(head, features, labels, sample_weight):
     """`Rows` of a batch as `fit` has it: positions of sequences are rows."""
-    targets, mask = head_step.targets(head, features, labels), mask_of(features)
+    targets, mask = head.targets(features, labels), mask_of(features)
     features = tf.convert_to_tensor(features)
     if sample_weight is None:
         sample_weight = tf.ones(tf.shape(features)[:-1])

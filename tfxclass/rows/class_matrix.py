@@ -4,7 +4,6 @@ import dataclasses
 import weakref
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -340,22 +339,6 @@ def of(variable: Variable) -> ClassMatrix | None:
     if matrix is None or all(part is not variable for part in matrix.parts):
         return None
     return matrix
-
-
-def in_blocks(
-    kernels: Sequence[tf.Tensor | Variable],
-    biases: Sequence[tf.Tensor | Variable | None] | None = None,
-    bfloat16_products: bool = False,
-) -> list[ClassRows]:
-    """`ClassRows` of matrices whose classes are numbered through."""
-    found, first = [], 0
-    biases = [None] * len(kernels) if biases is None else biases
-    for kernel, bias in zip(kernels, biases, strict=True):
-        size = kernel.shape[0]
-        rows = ClassRows(kernel, bias, first=first, size=size)
-        found.append(rows._replace(bfloat16_products=bfloat16_products))
-        first += size
-    return found
 
 
 def check_rounded(

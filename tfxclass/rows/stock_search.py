@@ -42,9 +42,7 @@ def stored(weights: Any, store: Callable[[tf.Tensor], StoredRows]) -> Any:
         return weights._replace(kernel=store(kernel), bias=bias)
     if isinstance(weights, list):
         return [stored(x, store) for x in weights]
-    # `Retained`; trees have none.
-    if hasattr(weights, "_make"):
-        return weights._make(stored(x, store) for x in weights)
+    # Trees have none.
     return weights
 
 

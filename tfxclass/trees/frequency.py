@@ -10,8 +10,9 @@ from tfxclass.trees.huffman import check_counts
 def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
     """Sizes of blocks with about equal numbers of occurrences.
 
-    Use it for `DifferentiatedSoftmax` (`blocks=zip(sizes, widths)`) and
-    `AdaptiveSoftmax` (`cutoffs=np.cumsum(sizes)[:-1]`).
+    Use it for `DifferentiatedSoftmax` (`blocks=zip(sizes, widths)`),
+    `AdaptiveSoftmax` (`cutoffs=np.cumsum(sizes)[:-1]`) and
+    `AdaptiveProjectedSoftmax` (`group_sizes=sizes`).
 
     Args:
         counts: numbers >= 0, `[num_classes]`, falling: how often each class
