@@ -25,7 +25,7 @@ def class_means(
     """`ClassMeans` of the classes `ids`, int64 `[n]`, rising.
 
     The encoder computes features of the inputs, and the head reads these.
-    Labels are below `num_classes`; those of other classes are passed over.
+    Labels are below `num_classes`; other labels are passed over.
     """
     counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
     sums: list[np.ndarray] = []

@@ -333,7 +333,7 @@ def owner_of(variable: Any) -> ClassMatrix | None:
 def of(variable: Variable) -> ClassMatrix | None:
     """The `ClassMatrix` whose class vectors a variable has, or None.
 
-    The class vectors may be those of one server. A bias has none.
+    They may be the class vectors of one server. A bias has none.
     """
     matrix = owner_of(variable)
     if matrix is None or all(part is not variable for part in matrix.parts):
