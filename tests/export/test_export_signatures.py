@@ -269,8 +269,8 @@ class TestInvertedLists:
         settings = tfxclass.export.InvertedLists(num_lists=30)
         one, two = (settings.build(head, 5) for _ in range(2))
         np.testing.assert_array_equal(one.order, two.order)
-        assert one.report() == two.report()
-        assert one.measured_on == "class rows"
+        assert one.measured == two.measured
+        assert one.measured["measured_on"] == "class rows"
 
     def test_low_recall_is_refused(self, tmp_path):
         model = make_model("logits", 3_000)  # Isotropic: no lists help.
@@ -322,17 +322,17 @@ class TestWarmup:
         replayed = []
         verify = checks.verify
 
-        def note(folder, asked, records):
-            replayed.extend(records)
-            verify(folder, asked, records)
+        def note(folder, asked):
+            replayed.extend(x for x in asked if x.check is None)
+            verify(folder, asked)
 
         monkeypatch.setattr(checks, "verify", note)
         folder = tfxclass.export.saved_model(
             make_model(), tmp_path, warmup_batch_sizes=[1, 4]
         )
         signatures = {"serving_default", "classify", "embed"}
-        assert {signature for signature, _ in replayed} == signatures
-        sizes = [len(next(iter(x.values()))) for _, x in replayed]
+        assert {x.signature for x in replayed} == signatures
+        sizes = [len(next(iter(x.inputs.values()))) for x in replayed]
         assert sizes == [1] * 3 + [4] * 3
         assert os.path.exists(os.path.join(folder, warmup.PATH))
 
@@ -341,7 +341,9 @@ class TestWarmup:
         folder = tfxclass.export.saved_model(make_model(), tmp_path)
         bad = {"x": np.ones((2, 3), "float32")}
         with pytest.raises(RuntimeError, match="does not load or run"):
-            checks.verify(folder, [], [("serving_default", bad)])
+            checks.verify(
+                folder, [checks.SignatureCheck("serving_default", bad)]
+            )
 
     def test_too_many(self, tmp_path):
         pytest.importorskip("tensorflow_serving")
