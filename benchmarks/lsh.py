@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
-from tfxclass.ops import lsh
+from tfxclass.ops.library import ops
 
 BATCH, DIM, ACTIVE = 256, 128, 6_700
 PAPER = {"negatives": "sample", "neighbor_fraction": 1.0, "correction": "none"}
@@ -111,20 +111,17 @@ def pairs(cosine, count, random):
 
 def found_by_tables(family, num_hashes, num_tables, cosine):
     """How often one of the tables has two vectors in a bucket, a row."""
+
+    def codes(x, num_hashes, num_tables, seed):
+        sizes = {"num_hashes": num_hashes, "num_tables": num_tables}
+        return ops.tfxclass_lsh_hash(x, seed, hash=family, **sizes).numpy()
+
     a, b = pairs(cosine, 64, np.random.default_rng(0))
     single, tables = [], []
     for seed in range(40):
-        both = [
-            lsh.hash_codes(x, 1, 2_000, hash=family, seed=seed).numpy()
-            for x in (a, b)
-        ]
+        both = [codes(x, 1, 2_000, seed) for x in (a, b)]
         single.append((both[0] == both[1]).mean(axis=0))
-        both = [
-            lsh.hash_codes(
-                x, num_hashes, num_tables, hash=family, seed=100 + seed
-            ).numpy()
-            for x in (a, b)
-        ]
+        both = [codes(x, num_hashes, num_tables, 100 + seed) for x in (a, b)]
         tables.append((both[0] == both[1]).any(axis=0))
     # p depends on the pair for "dwta", and on its cosine alone for "simhash".
     p = np.mean(single, axis=0)

@@ -123,7 +123,7 @@ GROUPS = {
         "Callbacks": ["AtomicModelCheckpoint", "SamplerLog", "SecondsLog"]
     },
     "export": {
-        "Servers": ["saved_model", "InvertedLists", "onnx", "server_config"],
+        "Servers": ["saved_model", "InvertedLists", "onnx"],
         "Vector search": ["vectors", "vector_queries"],
     },
     "text": {

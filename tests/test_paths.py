@@ -42,7 +42,6 @@ def test_what_is_no_local_path(path):
     [
         lambda path: tfxclass.export.saved_model(model(), path),
         lambda path: tfxclass.export.vectors(model(), path),
-        lambda path: tfxclass.export.server_config(path, {"m": "/m"}),
         lambda path: tfxclass.save_model(model(), path),
         lambda path: AtomicModelCheckpoint(path),
         lambda path: Tagger.load(path),

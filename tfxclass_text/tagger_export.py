@@ -11,7 +11,7 @@ from tfxclass.export import compare
 from tfxclass.export import example_inputs
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import resources
-from tfxclass.export.version_folder import version_folder
+from tfxclass.export import version_folder
 from tfxclass.inference.thresholds import above
 from tfxclass.types import Path
 
@@ -57,15 +57,15 @@ def export(
     k = min(check_positive_int("k", k), len(tagger.tags))
     names = labels_lib.read(list(map(str, tagger.tags)), len(tagger.tags))
     least = None if threshold is None else tagger.least(threshold)
-    with version_folder(folder, "folder") as made:
+    folder = version_folder.check_versions("folder", folder)
+    with version_folder.scratch_folder(folder) as made:
         with tempfile.TemporaryDirectory() as scratch:
             asset = labels_lib.write(names, scratch)
             served = _Served(tagger.model, asset, k, least)
             signatures = {"serving_default": served.serve}
-            tf.saved_model.save(served, made.name, signatures=signatures)
-        proofs = [_check(tagger, served, names)] if verify else []
-        checks.verify(made.name, proofs)
-    return made.name
+            tf.saved_model.save(served, made, signatures=signatures)
+        checks.verify(made, [_check(tagger, served, names)] if verify else [])
+        return version_folder.publish_version(made, folder)
 
 
 def _check(tagger, served, names):

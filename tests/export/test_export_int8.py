@@ -11,7 +11,7 @@ import tensorflow as tf
 import tfxclass
 from tests.support.cases import quick
 from tfxclass.export import accuracy
-from tfxclass.export.searches import ExactSearch
+from tfxclass.export import searches
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import stock_search
@@ -134,9 +134,8 @@ def test_proven_export(with_lists, tmp_path):
 
 
 def test_without_examples_random_features_are_asked():
-    search = ExactSearch(make_model().layers[-1], int8_rows.quantize)
-    search.measure(None, DIM, 10, 0.9)
-    report = search.report()
+    head = make_model().layers[-1]
+    report = searches.int8_search(head, None, DIM, 10, 0.9).measured
     assert report["measured_on"] == "random features"
     assert 0.9 < report["recall"] < 1
 

@@ -75,7 +75,7 @@ def test_log_sum_of_what_is_read_and_the_rest(kind):
     assert np.mean(exact - seen.total) > 0.4
     errors = np.abs(search.sums.total(seen)[:, 0] - exact)[1::2]
     assert errors.mean() < 0.05
-    report = search.report()
+    report = search.measured
     assert report["log_sum_error"]["mean"] == pytest.approx(
         errors.mean(), rel=1e-3
     )

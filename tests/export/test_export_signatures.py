@@ -269,8 +269,8 @@ class TestInvertedLists:
         settings = tfxclass.export.InvertedLists(num_lists=30)
         one, two = (settings.build(head, 5) for _ in range(2))
         np.testing.assert_array_equal(one.order, two.order)
-        assert one.report() == two.report()
-        assert one.measured_on == "class rows"
+        assert one.measured == two.measured
+        assert one.measured["measured_on"] == "class rows"
 
     def test_low_recall_is_refused(self, tmp_path):
         model = make_model("logits", 3_000)  # Isotropic: no lists help.
@@ -322,17 +322,17 @@ class TestWarmup:
         replayed = []
         verify = checks.verify
 
-        def note(folder, asked, records):
-            replayed.extend(records)
-            verify(folder, asked, records)
+        def note(folder, asked):
+            replayed.extend(x for x in asked if x.check is None)
+            verify(folder, asked)
 
         monkeypatch.setattr(checks, "verify", note)
         folder = tfxclass.export.saved_model(
             make_model(), tmp_path, warmup_batch_sizes=[1, 4]
         )
         signatures = {"serving_default", "classify", "embed"}
-        assert {signature for signature, _ in replayed} == signatures
-        sizes = [len(next(iter(x.values()))) for _, x in replayed]
+        assert {x.signature for x in replayed} == signatures
+        sizes = [len(next(iter(x.inputs.values()))) for x in replayed]
         assert sizes == [1] * 3 + [4] * 3
         assert os.path.exists(os.path.join(folder, warmup.PATH))
 
@@ -341,7 +341,9 @@ class TestWarmup:
         folder = tfxclass.export.saved_model(make_model(), tmp_path)
         bad = {"x": np.ones((2, 3), "float32")}
         with pytest.raises(RuntimeError, match="does not load or run"):
-            checks.verify(folder, [], [("serving_default", bad)])
+            checks.verify(
+                folder, [checks.SignatureCheck("serving_default", bad)]
+            )
 
     def test_too_many(self, tmp_path):
         pytest.importorskip("tensorflow_serving")
@@ -366,52 +368,3 @@ class TestWarmup:
             tfxclass.export.saved_model(
                 make_model(), tmp_path, warmup_batch_sizes=[1]
             )
-
-
-class TestServerConfig:
-    def test_files(self, tmp_path):
-        pytest.importorskip("tensorflow_serving")
-        from google.protobuf import text_format
-        from tensorflow_serving.config import model_server_config_pb2
-
-        tfxclass.export.server_config(
-            tmp_path / "config",
-            {name: f"/models/{name}" for name in ("words", "faces", "tags")},
-            batch_sizes=[1, 8],
-            versions={"faces": [2], "tags": "all"},
-            labels={"words": {"stable": 3, "canary": 4}},
-        )
-        server = text_format.Parse(
-            (tmp_path / "config" / "models.config").read_text(),
-            model_server_config_pb2.ModelServerConfig(),
-        )
-        words, faces, tags = server.model_config_list.config
-        assert (words.name, words.base_path) == ("words", "/models/words")
-        assert words.model_platform == "tensorflow"
-        assert dict(words.version_labels) == {"stable": 3, "canary": 4}
-        assert words.model_version_policy.specific.versions == [3, 4]
-        assert faces.model_version_policy.specific.versions == [2]
-        assert tags.model_version_policy.HasField("all")
-        batching = (tmp_path / "config" / "batching.config").read_text()
-        assert "max_batch_size { value: 8 }" in batching
-        assert batching.splitlines()[-1] == "allowed_batch_sizes: 8"
-        monitoring = (tmp_path / "config" / "monitoring.config").read_text()
-        assert 'path: "/monitoring/prometheus/metrics"' in monitoring
-
-    @pytest.mark.parametrize(
-        "arguments, message",
-        [
-            ({"models": {}}, "at least one. Received: .. with models"),
-            ({"models": {"a/b": "x"}}, "may not have '/'.*'a/b'"),
-            ({"batch_sizes": [4, 1]}, r"rising, at least one.*\[4, 1\]"),
-            ({"batch_sizes": []}, "rising, at least one"),
-            ({"versions": {"b": [1]}}, r"of `models`.*\['b'\]"),
-            ({"labels": {"a": {"x": 0}}}, "`labels` must be a positive"),
-        ],
-    )
-    def test_bad_arguments(self, arguments, message, tmp_path):
-        pytest.importorskip("tensorflow_serving")
-        arguments = {"models": {"a": "/a"}, **arguments}
-        with pytest.raises(ValueError, match=message):
-            tfxclass.export.server_config(tmp_path / "c", **arguments)
-        assert os.listdir(tmp_path) == []

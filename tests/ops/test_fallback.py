@@ -45,7 +45,6 @@ FALLBACKS = sorted(
     name
     for name in vars(fallback.ops)
     if name.removeprefix("tfxclass_") not in REFUSED
-    and not name.endswith("_neighbors")  # the cache stays empty
 )
 
 
@@ -169,9 +168,9 @@ def is_equal(name, call, monkeypatch, check=None):
 
 
 def is_plain(args):
-    """Whether optimizer state is of the class vectors' type."""
+    """Whether optimizer state is of the class vectors' type, a fill uniform."""
     if "row_moments" not in args:
-        return True
+        return args.get("fill", "uniform") == "uniform"
     rounds = args["row_moments"] or args["bfloat16_moments"]
     grads = np.asarray(getattr(args["grads"], "value", args["grads"]))
     return not rounds and args["T"] == grads.dtype.name
@@ -261,6 +260,7 @@ def sampled(**options):
             lambda: tfxclass.layers.HierarchicalSoftmax(60, tree="balanced"),
             "class tree",
         ),
+        (lambda: sampled(sampler="log_uniform"), "sample by frequency"),
     ],
 )
 def test_a_head_without_fallback_says_so_when_built(make, feature, monkeypatch):
@@ -347,34 +347,31 @@ def test_labels_out_of_range_are_refused_in_a_graph():
         draw(labels)
 
 
+def test_a_fill_by_frequency_is_refused(monkeypatch):
+    monkeypatch.setattr(library, "ops", fallback.ops)
+    with pytest.raises(NeedsCompiledOps, match="A sample by frequency"):
+        active.active_classes([3], 5, 10, [1, 2], fill="log_uniform")
+
+
 @pytest.mark.slow
 def test_log_counts_of_a_fill_are_its_chances(monkeypatch):
-    """By law and uniformly: how often a class is in, against what is said."""
+    """How often a class is in, against what is said."""
     monkeypatch.setattr(library, "ops", fallback.ops)
     labels = tf.constant([3, -1, 7], tf.int64)
-    weights = np.array([4.0, 0, 1, 1, 2, 3, 0, 5, 1, 2])
-    for fill in ("uniform", "log_uniform", "frequency"):
 
-        @tf.function
-        def draw(seed, fill=fill):
-            return active.active_classes(
-                labels, 5, 10, seed, fill=fill, cumulative=np.cumsum(weights)
-            )
+    @tf.function
+    def draw(seed):
+        return active.active_classes(labels, 5, 10, seed)
 
-        sums, runs = np.zeros(10), 300
-        for seed in range(runs):
-            found = draw(tf.constant([seed, 1], tf.int64))
-            ids = found.ids.numpy()
-            assert len(set(ids)) == 5 and list(ids[:2]) == [3, 7]
-            sums[ids] += np.exp(-found.log_expected_count.numpy())
-        drawn = np.ones(10, bool)
-        if fill == "frequency":
-            drawn = (weights > 0) | np.isin(range(10), [3, 7])
-        # Weighted by 1 / chance each class counts 1 a run on average.
-        np.testing.assert_allclose(sums[drawn] / runs, 1.0, atol=0.45)
-        np.testing.assert_allclose(
-            sums[drawn].mean() / runs, 1.0, atol=0.08, err_msg=fill
-        )
+    sums, runs = np.zeros(10), 300
+    for seed in range(runs):
+        found = draw(tf.constant([seed, 1], tf.int64))
+        ids = found.ids.numpy()
+        assert len(set(ids)) == 5 and list(ids[:2]) == [3, 7]
+        sums[ids] += np.exp(-found.log_expected_count.numpy())
+    # Weighted by 1 / chance each class counts 1 a run on average.
+    np.testing.assert_allclose(sums / runs, 1.0, atol=0.45)
+    np.testing.assert_allclose(sums.mean() / runs, 1.0, atol=0.08)
 
 
 TRAINED = """
@@ -458,16 +455,10 @@ def test_heads_train_alike_with_compiled_and_fallback_ops():
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "ops"),
-    [
-        ("TFXCLASS_FALLBACK", "1", "fallback"),
-        ("TFXCLASS_FALLBACK", "0", "compiled"),
-    ],
+    ("value", "ops"), [("1", "fallback"), ("0", "compiled")]
 )
-def test_the_environment_chooses(name, value, ops, monkeypatch):
-    monkeypatch.delenv("TFXCLASS_FALLBACK")
-    monkeypatch.setenv(name, value)
-    found, _ = library.load(library.choice())
+def test_the_environment_chooses(value, ops):
+    found, _ = library.load(value)
     assert (found is fallback.ops) == (ops == "fallback")
 
 

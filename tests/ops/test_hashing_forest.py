@@ -443,12 +443,28 @@ def test_failed_build_leaves_the_old_forest():
     before = ready_bytes(forest)
     kernel.assign(np.full((60, 3), np.nan, np.float32))
     with pytest.raises(tf.errors.InvalidArgumentError):
-        forest.build(kernel)
+        forest.build(kernel, 50, 100, 0)
     assert ready_bytes(forest) == before
 
 
-def advance(forest, kernel, step, interval=3, seed=9):
-    forest.advance(kernel, step, interval, 2, 10, seed)
+def refresh(forest, kernel, step, interval=3, lag=None, **sizes):
+    forest.advance(
+        kernel,
+        step,
+        interval,
+        lag=interval if lag is None else lag,
+        **{
+            "drifted": False,
+            "num_trees": 2,
+            "leaf_size": 10,
+            "seed": 9,
+            **sizes,
+        },
+    )
+
+
+def advance(forest, kernel, step):
+    refresh(forest, kernel, step)
     # What a step sees, without waiting for the build in the background.
     ids, _ = forest.query(kernel, kernel.numpy()[:5], 8)
     return ids.numpy().tolist()
@@ -460,7 +476,7 @@ def test_swap_exactly_at_the_fixed_step():
     forest = HashingForest()
     ready = []
     for step in range(10):
-        forest.advance(kernel, step, 3, 2, 10, 9)
+        refresh(forest, kernel, step)
         ready.append(ready_bytes(forest))
         kernel.assign_add(np.float32(0.05) * clustered(400, 6, seed=step + 1))
     assert b"" != ready[0] == ready[1] == ready[2] == ready[3]
@@ -472,7 +488,7 @@ def test_trees_are_replaced_one_by_one():
     forest = HashingForest()
     trees = []
     for step in range(11):
-        forest.advance(kernel, step, 5, 5, 10, 9, lag=4)
+        refresh(forest, kernel, step, 5, num_trees=5, lag=4)
         parsed = parse_forest(ready_bytes(forest)).trees
         trees.append([tree.ids.tobytes() for tree in parsed])
     # Of those begun at 5 the first n are there 4 n / 5 steps later.
@@ -486,8 +502,14 @@ def test_a_forest_that_drifted_is_refreshed_at_once():
     forest = HashingForest()
     ready = []
     for step in range(8):
-        forest.advance(
-            kernel, step, 2**40, 1, 10, 9, lag=2, drifted=step in (3, 4)
+        refresh(
+            forest,
+            kernel,
+            step,
+            2**40,
+            num_trees=1,
+            lag=2,
+            drifted=step in (3, 4),
         )
         ready.append(ready_bytes(forest))
     assert ready[0] == ready[4] != ready[5] == ready[7]
@@ -498,7 +520,7 @@ def forests_seen(steps, waits):
     forest = HashingForest()
     seen = []
     for step in range(steps):
-        forest.advance(kernel, step, 3, 2, 10, 9)
+        refresh(forest, kernel, step)
         if step in waits:
             forest.state()
         ids, scores = forest.query(kernel, clustered(20, 6, seed=99), 8)
@@ -528,15 +550,15 @@ def test_snapshot_is_of_the_step_that_begins_it():
 def test_advance_says_which_input_is_wrong():
     forest, kernel = HashingForest(), variable(clustered(9, 3))
     for name, sizes in {
-        "interval": (0, 2, 10),
-        "num_trees": (3, 0, 10),
-        "leaf_size": (3, 2, 0),
+        "interval": {"interval": 0},
+        "num_trees": {"num_trees": 0},
+        "leaf_size": {"leaf_size": 0},
     }.items():
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
-            forest.advance(kernel, 0, *sizes, 9)
+            refresh(forest, kernel, 0, **sizes)
         assert name in str(error.value)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        forest.advance(variable(nan_rows()), 0, 3, 2, 10, 9)
+        refresh(forest, variable(nan_rows()), 0)
     assert "`kernel` must be finite" in str(error.value)
 
 
@@ -632,7 +654,7 @@ def test_forest_dropped_while_it_is_being_built():
     for _ in range(3):
         forest = HashingForest()
         for step in (0, 1):
-            forest.advance(kernel, step, 100, 5, 10, 0, drifted=True)
+            refresh(forest, kernel, step, 100, num_trees=5, drifted=True)
         del forest
         gc.collect()
     # The kernel is still whole, and the process alive.

@@ -45,9 +45,8 @@ def built(name, count):
 
 def advance(name, index, kernel, step, interval):
     steps = {"step": step, "interval": interval}
-    if name == "lsh":
-        steps["lag"] = interval
-        steps = {key: tf.constant(n, tf.int64) for key, n in steps.items()}
+    if name in ("lsh", "forest"):
+        steps.update(lag=interval, drifted=False)
     index.advance(kernel, **steps, **OPTIONS[name])
 
 
@@ -132,14 +131,14 @@ queries = random.normal(size=(4000, 8)).astype(np.float32)
 
 def forest(kernel):
     index = HashingForest()
-    index.build(kernel, num_trees=2)
+    index.build(kernel, num_trees=2, leaf_size=100, seed=0)
     for _ in range(8):
         index.query(kernel, queries, 10)
     return index
 
 def lsh(kernel):
     index = LSHIndex(16, 2)
-    index.build(kernel)
+    index.build(kernel, seed=0)
     found = queries[:, None], np.ones([4000, 1], bool), [0]
     for _ in range(8):
         index.query(*found, 100, 100, seed=tf.constant([1, 2], tf.int64))

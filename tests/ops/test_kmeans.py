@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from tests.ops.test_hashing_forest import clustered
 from tests.support import reference
-from tfxclass.ops import kmeans
+from tfxclass.ops.library import ops
 
 NAN = float("nan")
+
+
+def clusters(rows, num_clusters, seed=0):
+    """The cluster of each row, int64 `[n]`."""
+    return ops.tfxclass_k_means(rows, num_clusters, seed)
 
 
 @given(
@@ -24,12 +29,10 @@ def test_clusters_of_any_rows(count, dim, num_clusters, seed, kind):
     rows = np.random.default_rng(seed % 99).normal(size=(count, dim))
     rows = {"random": rows, "zeros": 0 * rows, "equal": 0 * rows + 3}[kind]
     rows = rows.astype(np.float32)
-    found = kmeans.clusters(rows, num_clusters, seed).numpy()
+    found = clusters(rows, num_clusters, seed).numpy()
     assert found.shape == (count,)
     assert found.min() >= 0 and found.max() < min(num_clusters, count)
-    np.testing.assert_array_equal(
-        found, kmeans.clusters(rows, num_clusters, seed)
-    )
+    np.testing.assert_array_equal(found, clusters(rows, num_clusters, seed))
 
 
 def test_clusters_do_not_see_lengths():
@@ -37,15 +40,15 @@ def test_clusters_do_not_see_lengths():
     # Powers of two: no rounding.
     lengths = 2.0 ** np.random.default_rng(1).integers(-9, 9, (1000, 1))
     np.testing.assert_array_equal(
-        kmeans.clusters(rows, 30),
-        kmeans.clusters((lengths * rows).astype(np.float32), 30),
+        clusters(rows, 30),
+        clusters((lengths * rows).astype(np.float32), 30),
     )
 
 
 def test_rows_are_in_the_cluster_of_the_nearest_mean():
     """Recorded: 0.985 of them; two levels do not find all."""
     rows = reference.normalized(clustered(6000, 16, clusters=150))
-    found = kmeans.clusters(rows.astype(np.float32), 300).numpy()
+    found = clusters(rows.astype(np.float32), 300).numpy()
     names = np.unique(found)
     means = np.stack([rows[found == name].mean(axis=0) for name in names])
     nearest = names[np.argmax(rows @ reference.normalized(means).T, axis=1)]
@@ -65,7 +68,9 @@ def test_halves_keep_the_groups(sizes, dim, seed):
     ids = random.permutation(count)
     splits = random.random(len(sizes)) < 0.7
     sizes = np.array(sizes, np.int64)
-    halved = kmeans.halve_groups(rows, ids, sizes, splits, 5, seed).numpy()
+    halved = ops.tfxclass_halve_groups(
+        rows, ids, sizes, splits, 5, seed
+    ).numpy()
     ends = np.cumsum(sizes)
     for begin, end, is_split in zip(ends - sizes, ends, splits):
         if is_split:
@@ -81,12 +86,13 @@ def test_halves_are_the_two_clusters(groups):
     of = np.tile(random.permutation(np.repeat([0, 1], 50)), groups)
     centres = random.normal(size=(2, 16))
     rows = centres[of] + 0.05 * random.normal(size=(100 * groups, 16))
-    halved = kmeans.halve_groups(
+    halved = ops.tfxclass_halve_groups(
         rows.astype(np.float32),
         np.arange(100 * groups),
         [100] * groups,
         [True] * groups,
         10,
+        0,
     ).numpy()
     halves = of[halved].reshape(groups, 2, 50)
     assert np.all(halves == halves[:, :, :1])
@@ -98,15 +104,14 @@ def halve(**changes):
         "ids": [0, 1, 2, 3],
         "sizes": [3, 1],
         "splits": [True, True],
-        "num_iterations": 3,
+        "passes": 3,
+        "seed": 0,
     }
-    return kmeans.halve_groups(**{**arguments, **changes})
+    return ops.tfxclass_halve_groups(**{**arguments, **changes})
 
 
 def cluster(**changes):
-    return kmeans.clusters(
-        **{"rows": tf.ones([4, 2]), "num_clusters": 2, **changes}
-    )
+    return clusters(**{"rows": tf.ones([4, 2]), "num_clusters": 2, **changes})
 
 
 INVALID = {
@@ -125,7 +130,7 @@ INVALID = {
     "overflow": (halve, {"sizes": [2, 2**63 - 1]}, "at position 1"),
     "negative": (halve, {"sizes": [5, -1]}, "Received: 5 at position 0"),
     "splits": (halve, {"splits": [True]}, "the shape of `sizes`, (2)"),
-    "passes": (halve, {"num_iterations": 0}, "`passes` must be in"),
+    "passes": (halve, {"passes": 0}, "`passes` must be in"),
 }
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support import reference
 from tests.support.processes import run_code
+from tfxclass.ops import library
 from tfxclass.ops.lsh import LSHIndex
-from tfxclass.ops.lsh import hash_codes
 from tfxclass.samplers.lsh_probability import log_not_found
 
 FAMILIES = ("simhash", "sparse_simhash", "dwta")
@@ -22,6 +22,20 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+def hash_codes(
+    vectors, num_hashes, num_tables, hash="simhash", bin_size=8, seed=0
+):
+    """Codes of vectors `[n, dim]`, int32 `[num_tables, n]`."""
+    return library.ops.tfxclass_lsh_hash(
+        vectors,
+        tf.cast(seed, tf.int64),
+        hash=hash,
+        num_hashes=num_hashes,
+        num_tables=num_tables,
+        bin_size=bin_size,
+    )
+
+
 def variable(rows):
     return tf.Variable(np.asarray(rows, np.float32))
 
@@ -30,6 +44,10 @@ def as_queries(rows):
     """One query a sample, all of them valid."""
     rows = tf.constant(rows)[:, tf.newaxis]
     return rows, tf.ones(rows.shape[:2], tf.bool)
+
+
+def advance(tables, kernel, step, interval, lag, seed):
+    tables.advance(kernel, step, interval, lag=lag, drifted=False, seed=seed)
 
 
 def query(tables, rows, room=10**6, targets=(), seed=(1, 2)):
@@ -267,7 +285,7 @@ def test_a_union_that_does_not_fit_is_cut_by_votes(room, seed):
 def test_of_equal_votes_a_uniform_sample_is_kept():
     tables = LSHIndex(2, 5)
     rows = np.ones((40, 3), np.float32)
-    tables.build(variable(rows))
+    tables.build(variable(rows), seed=0)
     kept = np.zeros(40)
     for seed in range(300):
         found = query(tables, rows[:1], room=10, seed=(seed, 5))
@@ -396,7 +414,7 @@ def test_votes_find_the_groups_of_the_queries():
     labels = random.choice(count, 256, replace=False)
     queries = rows[labels] + 0.9 * dim**-0.5 * normal(256, dim, seed=1)
     tables = LSHIndex(9, 50, bucket_size=128)
-    tables.build(variable(rows))
+    tables.build(variable(rows), seed=0)
     found = query(tables, queries.astype(np.float32), 768, labels)
     assert len(found.probed) == 50 and int(found.pool) > 0.9 * count
     groups = np.unique(labels // 50)
@@ -418,8 +436,7 @@ def test_the_distribution_follows_the_weights():
     assert set(query(tables, features)[0].numpy()) == before
     tables.mark(tf.constant([near, away], tf.int64))
     for step in (0, 1):
-        steps = (tf.constant(n, tf.int64) for n in (step, 1, 1))
-        tables.advance(kernel, *steps, seed=1)
+        advance(tables, kernel, step, 1, 1, seed=1)
     after = set(query(tables, features)[0].numpy())
     assert near in after - before and away in before - after
     assert after - {near} == before - {away}
@@ -453,8 +470,7 @@ def run_steps(tables, kernel, first, last, interval=3, lag=2):
         ids = np.array([step % 30, (7 * step) % 30])
         kernel.scatter_nd_update(ids[:, None], normal(2, 6, seed=step))
         tables.mark(tf.constant(ids))
-        steps = (tf.constant(n, tf.int64) for n in (step, interval, lag))
-        tables.advance(kernel, *steps, seed=4)
+        advance(tables, kernel, step, interval, lag, seed=4)
         found.append(query(tables, normal(2, 6, seed=step))[0].numpy().tolist())
     return found
 
@@ -480,7 +496,7 @@ def test_restored_tables_go_on_bit_for_bit(hash, incremental):
 
 def state_of_tables():
     tables = LSHIndex(2, 2)
-    tables.build(variable(normal(30, 4)))
+    tables.build(variable(normal(30, 4)), seed=0)
     return tables.state()
 
 
@@ -498,11 +514,11 @@ BAD_INPUT = {
         "`targets` must be in",
     ),
     "nan rows": (
-        lambda t, k: t.build(variable(np.full((3, 4), np.nan))),
+        lambda t, k: t.build(variable(np.full((3, 4), np.nan)), seed=0),
         "must be finite to build",
     ),
     "rank of the kernel": (
-        lambda t, k: t.build(variable(np.zeros(3))),
+        lambda t, k: t.build(variable(np.zeros(3)), seed=0),
         "`kernel` must be float32",
     ),
     "table out of range": (
@@ -514,9 +530,7 @@ BAD_INPUT = {
         "`ids` must be in",
     ),
     "lag": (
-        lambda t, k: t.advance(
-            k, *(tf.constant(n, tf.int64) for n in (0, 1, 2))
-        ),
+        lambda t, k: t.advance(k, 0, 1, lag=2, drifted=False, seed=0),
         "`lag` must be at most",
     ),
     "valid of another shape": (
@@ -559,7 +573,7 @@ BAD_INPUT = {
 def test_bad_input_is_refused(name):
     call, message = BAD_INPUT[name]
     kernel, tables = variable(normal(30, 4)), LSHIndex(2, 2)
-    tables.build(kernel)
+    tables.build(kernel, seed=0)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         call(tables, kernel)
 
@@ -569,7 +583,7 @@ def test_bad_input_is_refused(name):
 def test_rows_that_are_all_equal_share_all_buckets(hash, value):
     tables = LSHIndex(3, 4, hash)
     rows = np.full((20, 5), value, np.float32)
-    tables.build(variable(rows))
+    tables.build(variable(rows), seed=0)
     found = query(tables, rows[:1])[0].numpy()
     np.testing.assert_array_equal(np.sort(found), np.arange(20))
     # A bucket of its own that no class is in: nothing is found.
@@ -579,7 +593,7 @@ def test_rows_that_are_all_equal_share_all_buckets(hash, value):
 
 def test_no_queries_find_nothing():
     tables = LSHIndex(2, 2)
-    tables.build(variable(normal(30, 4)))
+    tables.build(variable(normal(30, 4)), seed=0)
     assert query(tables, np.zeros((0, 4), np.float32))[0].shape == (0,)
     nothing = tables.query(
         normal(2, 1, 4),

@@ -22,7 +22,7 @@ def built(kind, rows, num_groups, seed=0, normalize=False):
     """Groups and the variable they were built from."""
     kernel = rows if isinstance(rows, tf.Variable) else variable(rows)
     groups = kind()
-    groups.build(kernel, num_groups, seed, normalize)
+    groups.build(kernel, num_groups, seed, normalize=normalize)
     return groups, kernel
 
 
@@ -195,7 +195,7 @@ def test_the_same_with_any_number_of_threads():
 
 
 def advance(index, kernel, step, interval=3):
-    index.advance(kernel, step, interval, 30, 9)
+    index.advance(kernel, step, interval, num_groups=30, seed=9)
     return group_of(index, kernel.shape[0]).tolist()
 
 
@@ -238,8 +238,8 @@ def test_an_index_of_other_rows_is_built_anew():
     index.set_state(built(ClusterIndex, clustered(5000, 40), 50)[0].state())
     index.mark(np.arange(5000))
     kernel = variable(clustered(30, 3))
-    index.advance(kernel, 0, 1, 5, 9)
-    index.advance(kernel, 1, 1, 5, 9)
+    index.advance(kernel, 0, 1, num_groups=5, seed=9)
+    index.advance(kernel, 1, 1, num_groups=5, seed=9)
     assert len(group_of(index, 30)) == 30
 
 

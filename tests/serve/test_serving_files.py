@@ -14,7 +14,6 @@ from urllib import request
 import pytest
 import tensorflow as tf
 
-import tfxclass
 from serving import annif_backend
 
 SERVING = pathlib.Path(__file__).resolve().parents[2] / "serving"
@@ -52,12 +51,10 @@ def environment():
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yml", "kubernetes.yaml"])
-def test_manifests_name_the_files_that_are_written(name, tmp_path):
-    pytest.importorskip("tensorflow_serving")
-    tfxclass.export.server_config(tmp_path, {"a": "/models/a"})
+def test_manifests_name_the_files_of_config(name):
     text = (SERVING / name).read_text(encoding="utf-8")
     named = set(re.findall(r"/models/config/(\S+)", text))
-    assert named == {path.name for path in tmp_path.iterdir()}
+    assert named == {path.name for path in (SERVING / "config").iterdir()}
     yaml = pytest.importorskip("yaml")
     documents = list(yaml.safe_load_all(text))
     (container,) = (
@@ -68,6 +65,25 @@ def test_manifests_name_the_files_that_are_written(name, tmp_path):
     assert container["image"].startswith("tensorflow/serving:")
     flags = container.get("args") or container["command"]
     assert "--enable_batching=true" in flags
+
+
+def test_the_models_of_config_are_read():
+    pytest.importorskip("tensorflow_serving")
+    from google.protobuf import text_format
+    from tensorflow_serving.config import model_server_config_pb2
+
+    page = (SERVING / "README.md").read_text(encoding="utf-8")
+    added = re.findall(r"```text\n(.*?)```", page, re.S)
+    text = (SERVING / "config" / "models.config").read_text(encoding="utf-8")
+    for lines in ["", *added]:
+        server = text_format.Parse(
+            text.replace("model_platform:", f"{lines} model_platform:"),
+            model_server_config_pb2.ModelServerConfig(),
+        )
+        (config,) = server.model_config_list.config
+        assert config.base_path == f"/models/{config.name}"
+    assert dict(config.version_labels) == {"stable": 3, "canary": 4}
+    assert config.model_version_policy.specific.versions == [3, 4]
 
 
 def test_annif_backend():

@@ -305,7 +305,7 @@ class HeadContract(GrowthContract):
         head = built(self.make_head())
         if not head.has_class_rows:
             with pytest.raises(ValueError, match=type(head).__name__):
-                accuracy.check_quantize("int8", head)
+                accuracy.check_quantize("int8", 0.9, head)
             return
         x, _ = data()
         weights = stock_search.stored(head.export_weights(), int8_rows.quantize)

@@ -2,7 +2,6 @@
 
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.onnx_model import onnx
-from tfxclass.export.server_config import server_config
 from tfxclass.export.serving import saved_model
 from tfxclass.export.vector_files import vector_queries
 from tfxclass.export.vector_files import vectors
@@ -11,7 +10,6 @@ __all__ = [
     "InvertedLists",
     "onnx",
     "saved_model",
-    "server_config",
     "vector_queries",
     "vectors",
 ]

@@ -59,13 +59,10 @@ def tolerance(
     activation: str | None,
     error: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """How far `values` `[..., n]` may be off, float `[rows, n]`.
+    """How far the model's `values` `[..., n]` may be off, float `[rows, n]`.
 
-    Args:
-        values: the model's own.
-        activation: of scores; None of logits and features.
-        error: float, `[rows, 1]` or `[rows, n]`, from other causes than the
-            order of sums.
+    The activation is of scores, None of logits and features; the error float,
+    `[rows, 1]` or `[rows, n]`, from other causes than the order of sums.
     """
     return _ABSOLUTE[activation] + _RELATIVE * np.abs(_flat(values)) + error
 
@@ -173,18 +170,10 @@ def check(
     expected: Expected,
     names: Sequence[str] | None = None,
 ) -> None:
-    """Raises unless the answers are those expected.
+    """Raises RuntimeError unless the answers are those expected.
 
     Ids are equal but where rounding alone may order two classes either way.
-
-    Args:
-        answers: dict of arrays, as `expected` has them and, with names,
-            `labels` (bytes objects).
-        expected: `Expected`.
-        names: list of str, the names of the classes, or None.
-
-    Raises:
-        RuntimeError: they differ.
+    With the names of the classes, answers have `labels` (bytes objects).
     """
     for key, value in expected.answers.items():
         if answers[key].shape != value.shape:

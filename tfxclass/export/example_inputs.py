@@ -39,27 +39,20 @@ def served(
 
 def serialize(inputs: dict[str, np.ndarray]) -> list[bytes]:
     """Rows of a dict of arrays as serialised tf.Examples, list of bytes."""
-    size = len(next(iter(inputs.values())))
-    return [
-        tf.train.Example(
-            features=tf.train.Features(
-                feature={
-                    k: _feature(x[row : row + 1]) for k, x in inputs.items()
-                }
-            )
-        ).SerializeToString(deterministic=True)
-        for row in range(size)
-    ]
-
-
-def _feature(array):
-    values = np.ravel(array)
-    if values.dtype == object:
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
-    if values.dtype.kind == "f":
-        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-    values = values.astype("int64")
-    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    found = []
+    for row in range(len(next(iter(inputs.values())))):
+        example = tf.train.Example()
+        for name, array in inputs.items():
+            feature = example.features.feature[name]
+            values = np.ravel(array[row : row + 1])
+            if values.dtype == object:
+                feature.bytes_list.value.extend(values)
+            elif values.dtype.kind == "f":
+                feature.float_list.value.extend(values)
+            else:
+                feature.int64_list.value.extend(values.astype("int64"))
+        found.append(example.SerializeToString(deterministic=True))
+    return found
 
 
 def examples(
@@ -84,9 +77,9 @@ def examples(
                 f"{sorted(names)}. Received: {sorted(given)}"
             )
         given = [given[name] for name in names]
-    elif len(inputs) == 1 and np.ndim(given) == len(inputs[0].shape):
-        given = [given]
-    elif not isinstance(given, (list, tuple)):
+    elif not isinstance(given, (list, tuple)) or (
+        len(inputs) == 1 and np.ndim(given) == len(inputs[0].shape)
+    ):
         given = [given]
     if len(given) != len(inputs):
         raise ValueError(

@@ -22,10 +22,6 @@ def read(
 ) -> list[str] | None:
     """The names as a list of str, checked; None for None.
 
-    Args:
-        labels: sequence of str, path of a text file (UTF-8), or None.
-        num_classes: int.
-
     Raises:
         ValueError: a name that a line of the file cannot hold, a number of
             names other than `num_classes`, or a file that is not UTF-8.
@@ -43,7 +39,17 @@ def read(
             f"False for an export without names. Received: {labels!r}"
         )
     for class_id, name in enumerate(names):
-        _check_name(class_id, name)
+        if not isinstance(name, str):
+            raise ValueError(
+                "`labels` must be strings. Received: "
+                f"{name!r} ({type(name).__name__}) for class {class_id}."
+            )
+        if not text_files.is_one_line(name):
+            raise ValueError(
+                "`labels` must be names of one line, not empty, without NULs, "
+                "lone surrogates and byte order marks. Received: "
+                f"{name!r} for class {class_id}."
+            )
     if len(names) != num_classes:
         raise ValueError(
             "`labels` must have one name for each class. Received: "
@@ -69,20 +75,6 @@ def of_head(
         return head.class_names
     check_distinct_names("labels", names, head.removed)
     return names
-
-
-def _check_name(class_id, name):
-    if not isinstance(name, str):
-        raise ValueError(
-            "`labels` must be strings. Received: "
-            f"{name!r} ({type(name).__name__}) for class {class_id}."
-        )
-    if not text_files.is_one_line(name):
-        raise ValueError(
-            "`labels` must be names of one line, not empty, without NULs, lone "
-            "surrogates and byte order marks. Received: "
-            f"{name!r} for class {class_id}."
-        )
 
 
 def write(names: Sequence[str] | None, folder: Path) -> str | None:

@@ -1,14 +1,14 @@
 """The search in the lists of an export, with stock TensorFlow ops alone."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_k
 from tfxclass.core.forward import unflatten
-from tfxclass.export import accuracy
 from tfxclass.export import list_sums
+from tfxclass.export.searches import ModelSearch
 from tfxclass.layers.head_config import REMOVED_LOGIT
+from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
 from tfxclass.rows import stock_search
@@ -16,10 +16,9 @@ from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_matrix import ClassRows
-from tfxclass.types import Config
 
 
-class ListSearch(tf.Module):
+class ListSearch(ModelSearch):
     """The lists of a head, and the search in them.
 
     Args:
@@ -28,7 +27,6 @@ class ListSearch(tf.Module):
             multiplied; kept and saved in that type.
         bias: float32 `[num_classes]`, or None.
         lists: int `[num_classes]`, the list of each class.
-        num_lists: int.
         quantize: whether rows are kept in int8.
         probabilities: whether scores are the head's probabilities.
         portable: whether only ops are used that LiteRT and OpenVINO have, too.
@@ -36,32 +34,24 @@ class ListSearch(tf.Module):
 
     def __init__(
         self,
-        head: keras.layers.Layer,
+        head: OutputHead,
         rows: tf.Tensor,
         bias: tf.Tensor | None,
         lists: np.ndarray,
-        num_lists: int,
         quantize: bool = False,
         probabilities: bool = False,
         portable: bool = False,
     ) -> None:
-        super().__init__()
-        self.portable = portable
-        #: Activation of the scores; None where they are logits.
-        self.activation = head.activation if probabilities else None
+        super().__init__(head)
+        self._ranges = _plain_ranges if portable else _ranges
+        self._probabilities = probabilities
         order = np.argsort(lists, kind="stable")
         order = order[~np.isin(order, head.removed)]
         self.live = np.sort(order)
-        sizes = np.bincount(lists[order], minlength=num_lists)
+        sizes = np.bincount(lists[order])
         sizes = sizes[sizes > 0]
         self.num_lists = len(sizes)
-        self.num_probes = None
-        self.recall = None
-        self.measured_on: str | None = None
-        self.score_error = None
-        self.log_sum_error = None
-        # Untracked: the head's own copies of these would be saved, too.
-        self._head = lambda: head
+        self.num_probes: int | None = None
         self.query_weights = head.query_weights()
         self.order = _constant(order, tf.int64, "order")
         places = np.full(head.num_classes, -1)
@@ -75,56 +65,34 @@ class ListSearch(tf.Module):
             bias = tf.gather(tf.convert_to_tensor(bias), order)
             self.bias = _constant(bias, tf.float32, "bias")
         means, variances = _moments(tf.convert_to_tensor(self.rows), sizes)
+        biases = tf.zeros(len(order)) if bias is None else bias
         of_list = np.repeat(np.arange(len(sizes)), sizes)
-        # Of a list, the greatest.
-        most = tf.zeros(len(sizes))
-        if self.bias is not None:
-            most = tf.math.segment_max(self.bias, of_list)
         self.sums = None
-        if self.activation is not None and head.objective.needs_logsumexp:
-            self.sums = self._sums(variances, of_list, head.answer_scale)
+        if probabilities and head.objective.needs_logsumexp:
+            scale = head.answer_scale
+            masses = list_sums.log_masses(scale * biases, of_list)
+            self.sums = list_sums.ListSums(variances, masses, scale)
         if quantize:
             self.rows = int8_rows.quantize(self.rows)
         self.centres = _constant(means, tf.float32, "centres")
+        # Of a list, the greatest.
+        most = tf.math.segment_max(biases, of_list)
         self.centre_bias = _constant(most, tf.float32, "centre_bias")
 
-    def _sums(self, variances, of_list, scale):
-        bias = tf.zeros(len(of_list))
-        if self.bias is not None:
-            bias = scale * tf.convert_to_tensor(self.bias)
-        masses = list_sums.log_masses(bias, of_list)
-        return list_sums.ListSums(variances, masses, scale)
-
-    def report(self) -> Config:
-        """The measurements, a dict."""
-        is_int8 = isinstance(self.rows, int8_rows.Int8Rows)
-        errors = {
-            "quantize": accuracy.INT8 if is_int8 else None,
-            "score_error": self.score_error,
-            "log_sum_error": self.log_sum_error,
-        }
-        return {
-            **{k: v for k, v in errors.items() if v is not None},
-            "num_lists": self.num_lists,
-            "num_probes": self.num_probes,
-            "recall": self.recall,
-            "measured_on": self.measured_on,
-        }
+    @property
+    def activation(self) -> str | None:
+        """The activation of the scores; None where they are logits."""
+        return self.head.activation if self._probabilities else None
 
     def min_probes(self, k: int) -> int:
         """Lists to read that hold `k` classes whichever they are, int."""
         sizes = np.sort(np.diff(self.starts.numpy()))
         return int(np.searchsorted(np.cumsum(sizes), k)) + 1
 
-    @property
-    def head(self) -> keras.layers.Layer:
-        """The head; it is not saved."""
-        return self._head()
-
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)`: int64 and float32 `[..., k]`, best first."""
         features = tf.convert_to_tensor(features)
-        found = self.top_k_of(self._head().queries(features), k)
+        found = self.top_k_of(self.head.queries(features), k)
         return tuple(unflatten(x, features) for x in found)
 
     def top_k_of(
@@ -134,10 +102,9 @@ class ListSearch(tf.Module):
         ids, logits, seen = self.read(queries, k)
         if self.activation is None:
             return mask_missing(ids, logits)
-        head = self._head()
         total = None if self.sums is None else self.sums.total(seen)
-        logits = head.answer_scale * logits
-        scores = head.objective.probabilities(logits, total)
+        logits = self.head.answer_scale * logits
+        scores = self.head.objective.probabilities(logits, total)
         return mask_missing(ids, scores)
 
     def read(
@@ -152,18 +119,21 @@ class ListSearch(tf.Module):
             sorted=False,
         ).indices
         starts, class_rows = tf.identity(self.starts), self._class_rows()
-        ranges = _plain_ranges if self.portable else _ranges
 
         def answer(query_and_lists):
             query, lists = query_and_lists
-            at = ranges(tf.gather(starts, lists), tf.gather(starts, lists + 1))
+            at = self._ranges(
+                tf.gather(starts, lists), tf.gather(starts, lists + 1)
+            )
             rows = bfloat16_rows.take(class_rows.kernel, at)
             logits = tf.linalg.matvec(rows, query)
             if class_rows.bias is not None:
                 logits += tf.gather(class_rows.bias, at)
             columns = tf.math.top_k(nan_last(logits), k).indices
             best = tf.gather(at, columns), tf.gather(logits, columns)
-            return *best, self._sum(logits)
+            if self.sums is None:
+                return *best, tf.zeros([])
+            return *best, tf.reduce_logsumexp(self.sums.scale * logits)
 
         # One query at a time: the rows that all of a batch read at once would
         # be gigabytes.
@@ -180,12 +150,6 @@ class ListSearch(tf.Module):
         seen = list_sums.Seen(total, queries, means, probes)
         return tf.gather(self.order, at), scores, seen
 
-    def _sum(self, logits):
-        """The log-sum-exp of logits, where it is needed."""
-        if self.sums is None:
-            return tf.zeros([])
-        return tf.reduce_logsumexp(self.sums.scale * logits)
-
     def _class_rows(self):
         """`ClassRows` in the order of the lists, read."""
         return ClassRows(self.rows, self.bias).whole()
@@ -193,27 +157,21 @@ class ListSearch(tf.Module):
     def logits_of(self, features: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         """Logits of classes `[rows, q]` for features `[rows, dim]`."""
         at = tf.gather(self.places, tf.maximum(ids, 0))
-        return logits_at(self._head().queries(features), self._class_rows(), at)
+        return logits_at(self.head.queries(features), self._class_rows(), at)
 
     def scores(self, features: tf.Tensor) -> tf.Tensor:
         """All scores, exact, float32 `[..., num_classes]`."""
-        head = self._head()
         logits = stock_search.all_logits(
-            head.queries(features), self._class_rows()
+            self.head.queries(features), self._class_rows()
         )
         logits = tf.pad(logits, [[0, 0], [1, 0]], constant_values=REMOVED_LOGIT)
         logits = tf.gather(logits, tf.identity(self.places) + 1, axis=1)
         logits = unflatten(logits, features)
-        return head.activate(logits) if head.activation else logits
+        return self.head.activate(logits) if self.head.activation else logits
 
 
 def _ranges(begins, ends):
-    """Numbers of the ranges [begin, end), one range after the other.
-
-    Args:
-        begins: int64 `[n]`.
-        ends: int64 `[n]`, greater than `begins`.
-    """
+    """Numbers of the ranges [begin, end), one range after the other."""
     return tf.ragged.range(begins, ends).flat_values
 
 

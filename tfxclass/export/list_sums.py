@@ -102,22 +102,14 @@ def variances(
 ) -> tf.Tensor:
     """Mean variance of the rows of each list, float32 `[lists]`.
 
-    Args:
-        rows: float32 `[n, dim]`.
-        means: float32 `[lists, dim]`.
-        of_list: int `[n]`, rising, the list of each row.
+    `of_list`, int `[n]`, is the list of each row, rising.
     """
     errors = tf.math.squared_difference(rows, tf.gather(means, of_list))
     return tf.math.segment_mean(tf.reduce_mean(errors, axis=1), of_list)
 
 
 def log_masses(bias: tf.Tensor, of_list: np.ndarray) -> tf.Tensor:
-    """Log of the sum of exp(bias) of each list, float32 `[lists]`.
-
-    Args:
-        bias: float32 `[n]`, zeros of none.
-        of_list: int `[n]`, rising, the list of each class.
-    """
+    """Log of the sum of exp(bias) of each list, float32 `[lists]`."""
     top = tf.math.segment_max(bias, of_list)
     top = tf.maximum(top, tf.float32.min)
     exp = tf.exp(bias - tf.gather(top, of_list))

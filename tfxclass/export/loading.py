@@ -17,11 +17,7 @@ _NAMES_OF_KERAS = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 def parts_of(
     model: keras.Model | Path,
 ) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
-    """`(inputs, features, head)` of a model.
-
-    Args:
-        model: `keras.Model`, or the path of one in a `.keras` file.
-    """
+    """`(inputs, features, head)` of a model, or of one in a `.keras` file."""
     if isinstance(model, (str, os.PathLike)):
         model = keras.models.load_model(local_path(model, "model"))
     return encoder_of(model)
@@ -34,13 +30,18 @@ def served_encoder(
 
     An input that nobody named is called `text` if it has strings, and
     `features` otherwise; several of a kind `features_1`, `features_2`.
-
-    Args:
-        inputs: symbolic inputs of a model.
-        features: symbolic tensor that is computed from them.
     """
-    encoder = keras.Model(inputs, features)
-    names = _served_names(inputs)
+    encoder, kinds = keras.Model(inputs, features), []
+    for x in inputs:
+        is_unnamed = _NAMES_OF_KERAS.fullmatch(x.name)
+        kind = "text" if x.dtype == "string" else "features"
+        kinds.append(kind if is_unnamed else x.name)
+    names = [
+        kind
+        if kinds.count(kind) == 1
+        else f"{kind}_{kinds[: i + 1].count(kind)}"
+        for i, kind in enumerate(kinds)
+    ]
     if names == [x.name for x in inputs]:
         return encoder
     named = [
@@ -50,28 +51,10 @@ def served_encoder(
     return keras.Model(named, encoder(named))
 
 
-def _served_names(inputs):
-    kinds = {}
-    for x in inputs:
-        kind = x.name
-        if _NAMES_OF_KERAS.fullmatch(kind):
-            kind = "text" if x.dtype == "string" else "features"
-        kinds.setdefault(kind, []).append(id(x))
-    names = {
-        i: kind if len(ids) == 1 else f"{kind}_{number}"
-        for kind, ids in kinds.items()
-        for number, i in enumerate(ids, 1)
-    }
-    return [names[id(x)] for x in inputs]
-
-
 def check_plain_logits(what: str, head: OutputHead, instead: str) -> None:
     """Raises ValueError unless each class has one class vector.
 
-    Args:
-        what: str, what needs it.
-        head: the head.
-        instead: str, a sentence that says what to do with other heads.
+    The message names `what` needs it, and what to do `instead`, a sentence.
     """
     if not getattr(head, "has_plain_logits", False):
         raise ValueError(

@@ -14,83 +14,69 @@ CLASSES = "classes.bin"
 _BLOCK = 65_536
 
 
+def _add(graph, op, *inputs, **attributes):
+    """The output of a new node."""
+    return graph.make_node(op, list(inputs), attr=attributes).output[0]
+
+
+def _axis(graph, node, axis):
+    name = f"{node.name}_axis_{axis}"
+    return graph.make_const(name, np.array([axis])).output[0]
+
+
+def _replace(graph, node, op, *inputs, **attributes):
+    """Puts an ONNX op in the place of a node."""
+    (output,) = node.output
+    shape, dtype = graph.get_shape(output), graph.get_dtype(output)
+    graph.remove_node(node.name)
+    graph.make_node(
+        op,
+        list(inputs),
+        attr=attributes,
+        outputs=[output],
+        name=node.name,
+        shapes=[shape],
+        dtypes=[dtype],
+    )
+
+
+def _replace_by_count(graph, node, is_counted, axis):
+    """Puts the number of what is true along an axis in a node's place."""
+    dtype = graph.get_dtype(node.output[0])
+    counted = _add(graph, "Cast", is_counted, to=dtype)
+    _replace(graph, node, "ReduceSum", counted, axis, keepdims=0)
+
+
 def _bucketize(graph, node, name, args):
     """The number of boundaries that a value has reached, as TensorFlow's."""
     import onnx
 
-    (output,) = node.output
-    shape, dtype = graph.get_shape(output), graph.get_dtype(output)
     boundaries = np.array(node.get_attr("boundaries").floats, "float32")
     boundaries = graph.make_const(f"{name}_boundaries", boundaries).output[0]
-    last = graph.make_const(f"{name}_last", np.array([-1])).output[0]
-    (values,) = node.input
-    graph.remove_node(node.name)
-
-    def add(op, *inputs, **attributes):
-        return graph.make_node(op, list(inputs), attr=attributes).output[0]
-
-    values = add("Cast", values, to=onnx.TensorProto.FLOAT)
-    values = add("Unsqueeze", values, last)
-    reached = add("GreaterOrEqual", values, boundaries)
-    reached = add("Cast", reached, to=dtype)
-    graph.make_node(
-        "ReduceSum",
-        [reached, last],
-        attr={"keepdims": 0},
-        outputs=[output],
-        name=name,
-        shapes=[shape],
-        dtypes=[dtype],
-    )
+    last = _axis(graph, node, -1)
+    values = _add(graph, "Cast", node.input[0], to=onnx.TensorProto.FLOAT)
+    values = _add(graph, "Unsqueeze", values, last)
+    reached = _add(graph, "GreaterOrEqual", values, boundaries)
+    _replace_by_count(graph, node, reached, last)
 
 
 def _erfc(graph, node, name, args):
     """1 - erf, which is what ONNX has; of Keras' `gelu`."""
     import onnx
 
-    (output,), (values,) = node.output, node.input
-    shape, dtype = graph.get_shape(output), graph.get_dtype(output)
-    graph.remove_node(node.name)
+    dtype = graph.get_dtype(node.output[0])
     one = np.array(1, onnx.helper.tensor_dtype_to_np_dtype(dtype))
     one = graph.make_const(f"{name}_one", one).output[0]
-    erf = graph.make_node("Erf", [values]).output[0]
-    graph.make_node(
-        "Sub",
-        [one, erf],
-        outputs=[output],
-        name=name,
-        shapes=[shape],
-        dtypes=[dtype],
-    )
+    _replace(graph, node, "Sub", one, _add(graph, "Erf", node.input[0]))
 
 
 def _bound(graph, node, name, args):
     """How many of a row's sorted values are less, or not greater."""
-    import onnx
-
-    (output,), (values, queries) = node.output, node.input
+    middle, last = (_axis(graph, node, axis) for axis in (1, 2))
+    values = _add(graph, "Unsqueeze", node.input[0], middle)
+    queries = _add(graph, "Unsqueeze", node.input[1], last)
     op = "Less" if node.type == "LowerBound" else "LessOrEqual"
-    shape, dtype = graph.get_shape(output), graph.get_dtype(output)
-    graph.remove_node(node.name)
-
-    def add(op, *inputs, **attributes):
-        return graph.make_node(op, list(inputs), attr=attributes).output[0]
-
-    middle = graph.make_const(f"{name}_middle", np.array([1])).output[0]
-    last = graph.make_const(f"{name}_last", np.array([2])).output[0]
-    values = add("Unsqueeze", values, middle)
-    queries = add("Unsqueeze", queries, last)
-    counts = add(op, values, queries)
-    counts = add("Cast", counts, to=onnx.TensorProto.INT32)
-    graph.make_node(
-        "ReduceSum",
-        [counts, last],
-        attr={"keepdims": 0},
-        outputs=[output],
-        name=name,
-        shapes=[shape],
-        dtypes=[dtype],
-    )
+    _replace_by_count(graph, node, _add(graph, op, values, queries), last)
 
 
 def _renamed(graph, node, name, args):
@@ -200,6 +186,8 @@ def write_tensors(
         tensors: float32 tensors, and int8 ones `[n, dim]`, which are
             transposed, by the name of the input.
     """
+    import onnx
+
     inputs = [x for x in graph.input if x.name not in tensors]
     del graph.input[:]
     graph.input.extend(inputs)
@@ -208,9 +196,18 @@ def write_tensors(
             offset, is_int8 = f.tell(), tensor.dtype == tf.int8
             (_write_transposed if is_int8 else _write)(f, tensor)
             shape = tensor.shape.as_list()
-            shape = shape[::-1] if is_int8 else shape
-            kind = "INT8" if is_int8 else "FLOAT"
-            proto = _proto(name, shape, kind, offset, f.tell() - offset)
+            proto = onnx.TensorProto(
+                name=name,
+                dims=shape[::-1] if is_int8 else shape,
+                data_type=onnx.TensorProto.INT8
+                if is_int8
+                else onnx.TensorProto.FLOAT,
+                data_location=onnx.TensorProto.EXTERNAL,
+            )
+            length = f.tell() - offset
+            where = {"location": CLASSES, "offset": offset, "length": length}
+            for key, value in where.items():
+                proto.external_data.add(key=key, value=str(value))
             graph.initializer.append(proto)
 
 
@@ -229,18 +226,3 @@ def _write_transposed(f, tensor):
         part = tensor[start : start + _BLOCK].numpy()
         columns[:, start : start + _BLOCK] = part.T
     columns.flush()
-
-
-def _proto(name, shape, kind, offset, length):
-    import onnx
-
-    proto = onnx.TensorProto(
-        name=name,
-        dims=shape,
-        data_type=getattr(onnx.TensorProto, kind),
-        data_location=onnx.TensorProto.EXTERNAL,
-    )
-    where = {"location": CLASSES, "offset": offset, "length": length}
-    for key, value in where.items():
-        proto.external_data.add(key=key, value=str(value))
-    return proto

@@ -12,6 +12,7 @@ from typing import Any
 from typing import Literal
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
@@ -19,7 +20,6 @@ from tfxclass.checks import check_k
 from tfxclass.export import accuracy
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
-from tfxclass.export import onnx_checks
 from tfxclass.export import onnx_graph
 from tfxclass.export import onnx_search
 from tfxclass.export import searches
@@ -32,7 +32,6 @@ from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
 from tfxclass.keras_internals import called_graphs
 from tfxclass.keras_internals import with_constants
-from tfxclass.rows import int8_rows
 from tfxclass.types import Path
 
 OPSET = 18
@@ -105,45 +104,42 @@ def onnx(
     inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
-    is_int8 = accuracy.check_quantize(quantize, head)
-    accuracy.check_min_recall(min_recall)
+    is_int8 = accuracy.check_quantize(quantize, min_recall, head)
     encoder = served_encoder(inputs, features)
-    inputs = encoder.inputs
-    _check_names(inputs)
-    kind = filters.kind_of(exclude, only, inputs)
-    if kind is not None and len(features.shape) > 2:
+    _check_names(encoder.inputs)
+    filters.check_single(exclude, only)
+    found = filters.filters_of(head, inputs, bool(exclude), only)
+    given = found[0] if found else None
+    if given is not None and len(features.shape) > 2:
         raise ValueError(
-            f"`{kind}` needs features [batch, dim] in an ONNX model. Received: "
-            f"features of shape {features.shape}"
+            f"`{given.kind}` needs features [batch, dim] in an ONNX model. "
+            f"Received: features of shape {features.shape}"
         )
     names = labels_lib.of_head(labels, head)
-    examples = example_inputs_lib.examples(inputs, example_inputs)
-    search = searches.ExactSearch(head, int8_rows.quantize if is_int8 else None)
+    examples = example_inputs_lib.examples(encoder.inputs, example_inputs)
     if is_int8:
-        given = None
+        measured_on = None
         if example_inputs is not None:
-            given = encoder([tf.constant(x) for x in examples], training=False)
-        search.measure(given, features.shape[-1], top_k, min_recall)
-    (served,) = search.weights
-    tensors = onnx_search.tensors_of(served, head.answer_scale)
+            measured_on = encoder([tf.constant(x) for x in examples])
+        search = searches.int8_search(
+            head, measured_on, features.shape[-1], top_k, min_recall
+        )
+    else:
+        search = searches.ExactSearch(head)
+    signature = signatures.Signature(signatures.DEFAULT, top_k, given)
+    tensors = onnx_search.tensors_of(search.weights[0], head.answer_scale)
     with progress.log_if_slow("Converting the model"):
-        converted = _convert(encoder, head, tensors, top_k, kind)
+        converted = _convert(encoder, head, tensors, signature)
     with new_folder(path) as folder:
         _write(folder, converted, tensors)
         labels_lib.write(names, folder)
-        if is_int8:
-            report = {**(search.report() or {}), "top_k": top_k}
-            accuracy.write_report(os.path.join(folder, REPORT), report)
+        if search.measured is not None:
+            report = os.path.join(folder, REPORT)
+            accuracy.write_report(report, search.measured, top_k)
         if verify:
             with progress.log_if_slow("Comparing the answers"):
-                onnx_checks.verify(
-                    os.path.join(folder, MODEL),
-                    encoder,
-                    search,
-                    top_k,
-                    examples,
-                    kind,
-                )
+                path_here = os.path.join(folder, MODEL)
+                _verify(path_here, encoder, search, signature, examples)
     return os.path.join(path, MODEL)
 
 
@@ -168,13 +164,12 @@ def _check_names(inputs):
         )
 
 
-def _convert(encoder, head, tensors, k, kind):
+def _convert(encoder, head, tensors, signature):
     """ModelProto from the inputs, and the class vectors, to the answers."""
     specs = [example_inputs_lib.spec_of(x) for x in encoder.inputs]
     count = len(specs)
-    if kind is not None:
-        name = filters.INPUTS[kind]
-        specs.append(tf.TensorSpec([None, None], tf.int64, name=name))
+    if signature.ids_input is not None:
+        specs.append(tf.TensorSpec([None, None], tf.int64, signature.ids_input))
     for name, x in tensors.items():
         shape = x.shape[::-1] if x.dtype == tf.int8 else x.shape
         specs.append(tf.TensorSpec(shape, x.dtype, name=name))
@@ -183,7 +178,7 @@ def _convert(encoder, head, tensors, k, kind):
         features = signatures.encode(encoder, inputs[:count])
         ids, classes = inputs[count : -len(tensors)], inputs[-len(tensors) :]
         search = onnx_search.OnnxSearch(head, dict(zip(tensors, classes)))
-        return search.top_k(features, k, kind, *ids)
+        return search.answer(signature, features, *ids)
 
     return convert(answer, specs)
 
@@ -292,3 +287,27 @@ def _write(folder, model, tensors):
     with open(os.path.join(folder, MODEL), "wb") as f:
         f.write(model.SerializeToString())
     onnx.checker.check_model(os.path.join(folder, MODEL))
+
+
+def _verify(path, encoder, search, signature, examples):
+    """Raises RuntimeError unless ONNX Runtime answers as the model does."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        path, providers=["CPUExecutionProvider"]
+    )
+    head, options = search.head, {}
+    if search.measured is None:
+        model = signatures.Reference(
+            encoder, searches.ModelSearch(head), examples
+        )
+    else:
+        model = signatures.Reference(encoder, search, examples)
+        error = onnx_search.logit_error(search, model.features)
+        options["score_error"] = lambda scores: (
+            # The probability, and the sum by which it is divided.
+            2 * error * np.abs(scores) if head.activation else error
+        )
+    asked = model.check(signature, **options)
+    found = session.run(["ids", "scores"], asked.inputs)
+    asked.check(dict(zip(("ids", "scores"), found)))

@@ -4,12 +4,12 @@ The class vectors are inputs of the converted function, since a graph may have
 2 GB at most. `tfxclass.export.onnx_model` writes them to a file.
 """
 
-from typing import Any
-
 import tensorflow as tf
 
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
+from tfxclass.export.searches import ExactSearch
+from tfxclass.export.signatures import Signature
 from tfxclass.inference import filters
 from tfxclass.layers.head_config import live_ids
 from tfxclass.layers.output_head import OutputHead
@@ -30,12 +30,7 @@ _STEPS, ZERO = 63, 64
 
 
 def tensors_of(rows: ClassRows, scale: float) -> dict[str, tf.Tensor]:
-    """The tensors of served class vectors, by name.
-
-    Args:
-        rows: `ClassRows` of variables, in int8 or not.
-        scale: what a bias is multiplied by.
-    """
+    """The tensors of served class vectors by name; a bias times `scale`."""
     if isinstance(rows.kernel, Int8Rows):
         found = {CODES: rows.kernel.codes, SCALES: rows.kernel.scales}
     else:
@@ -58,37 +53,24 @@ class OnnxSearch:
     def __init__(self, head: OutputHead, tensors: dict[str, tf.Tensor]) -> None:
         self._head, self._tensors = head, tensors
 
-    def top_k(
-        self,
-        features: tf.Tensor,
-        k: int,
-        kind: str | None = None,
-        filter_ids: Any = None,
+    def answer(
+        self, signature: Signature, features: tf.Tensor, *ids: tf.Tensor
     ) -> list[tf.Tensor]:
-        """`[ids, scores]`, int64 and float32 `[..., k]`, best first.
-
-        Args:
-            features: float `[..., dim]`.
-            k: int.
-            kind: of the filter, or None.
-            filter_ids: int64 `[batch, p]`, -1 is padding, or None.
-        """
-        head, rows = self._head, flatten(features)
-        if kind is not None:
-            # ONNX does not reshape ids of no columns.
-            filter_ids = tf.pad(
-                filter_ids, [[0, 0], [0, 1]], constant_values=-1
-            )
-        if kind == filters.ONLY:
-            logits = self._logits_of(rows, filter_ids)
-            ids = live_ids(filter_ids, head.removed)
-            found = filters.among(head, logits, ids, k)
-        elif kind == filters.EXCLUDE:
-            size = tf.minimum(k + tf.shape(filter_ids)[1], head.num_answers)
-            ids, scores = self._best(rows, size)
-            found = filters.without(ids, scores, filter_ids, k)
-        else:
+        """`[ids, scores]` of a `Signature` with a filter's ids, or without."""
+        head, k, rows = self._head, signature.k, flatten(features)
+        if signature.filter is None:
             found = self._best(rows, k)
+        else:
+            # ONNX does not reshape ids of no columns.
+            named = tf.pad(ids[0], [[0, 0], [0, 1]], constant_values=-1)
+            if signature.filter.kind == filters.ONLY:
+                logits = self._logits_of(rows, named)
+                named = live_ids(named, head.removed)
+                found = filters.among(head, logits, named, k)
+            else:
+                size = tf.minimum(k + tf.shape(named)[1], head.num_answers)
+                best, scores = self._best(rows, size)
+                found = filters.without(best, scores, named, k)
         return [unflatten(x, features) for x in found]
 
     def _best(self, features, k):
@@ -162,3 +144,14 @@ def query_error(most: float, norm: float) -> float:
         norm: greatest sum of absolute numbers of a class vector.
     """
     return most * norm / (4 * _STEPS * _STEPS)
+
+
+def logit_error(search: ExactSearch, features: tf.Tensor) -> float:
+    """The greatest error of a logit that is one of int8 products."""
+    head, (rows,) = search.head, search.weights
+    queries = head.answer_scale * head.queries(flatten(features))
+    finite = tf.where(tf.math.is_finite(queries), queries, 0.0)
+    most = float(tf.reduce_max(tf.abs(finite)))
+    # An upper bound of the norm of a row.
+    norm = 127 * rows.kernel.shape[1] * tf.reduce_max(rows.kernel.scales)
+    return query_error(most, float(norm))

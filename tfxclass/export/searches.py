@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.core.forward import flatten
@@ -10,9 +11,13 @@ from tfxclass.core.forward import unflatten
 from tfxclass.export import accuracy
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops.stored_rows import StoredRows
+from tfxclass.rows import int8_rows
 from tfxclass.rows import stock_search
 from tfxclass.types import Array
 from tfxclass.types import Config
+
+# Random features where there are no examples.
+_NUM_RANDOM = 256
 
 
 class ModelSearch(tf.Module):
@@ -22,7 +27,13 @@ class ModelSearch(tf.Module):
         head: the head.
         weights: what it reads in place of its own: `export_weights`, as they
             are stored.
+
+    Attributes:
+        measured: dict of what was measured; None if it answers as the head
+            does.
     """
+
+    measured: Config | None = None
 
     def __init__(self, head: OutputHead, weights: Any = None) -> None:
         super().__init__()
@@ -66,10 +77,8 @@ class ModelSearch(tf.Module):
 class ExactSearch(ModelSearch):
     """All classes of a head, read for each query with TensorFlow's own ops.
 
-    Args:
-        head: the head.
-        store: how class vectors are stored, an argument of
-            `stock_search.stored`; None for a float32 matrix.
+    `store` is how class vectors are stored, an argument of
+    `stock_search.stored`; None for a float32 matrix.
     """
 
     def __init__(
@@ -86,33 +95,35 @@ class ExactSearch(ModelSearch):
             for x in tf.nest.flatten(weights)
             if isinstance(x, (tf.Variable, tf.Module))
         ]
-        self.measured: Config | None = None
         self.query_weights = head.query_weights()
 
-    def measure(
-        self, features: Array | None, dim: int, k: int, min_recall: float
-    ) -> None:
-        """Compares the answers of int8 rows with the head's.
 
-        Args:
-            features: float `[..., dim]`, or None for random ones.
-            dim: int.
-            k: int.
-            min_recall: float.
+def int8_search(
+    head: OutputHead,
+    features: Array | None,
+    dim: int,
+    k: int,
+    min_recall: float,
+) -> ExactSearch:
+    """A search in int8 class vectors whose `k` best answers were measured.
 
-        Raises:
-            ValueError: a recall below `min_recall`.
-        """
-        of = "random features" if features is None else "examples"
-        if features is None:
-            features = accuracy.random_features(dim)
-        features = flatten(tf.convert_to_tensor(features))
-        found = accuracy.measure(
-            self.top_k(features, k), self.head.top_k(features, k)
+    Features are float `[..., dim]`, or None for random ones.
+
+    Raises:
+        ValueError: a recall below `min_recall`.
+    """
+    search = ExactSearch(head, int8_rows.quantize)
+    of = "random features" if features is None else "examples"
+    if features is None:
+        random = np.random.default_rng(0).normal(size=(_NUM_RANDOM, dim))
+        features = random.astype("float32")
+    features = flatten(tf.convert_to_tensor(features))
+    found = accuracy.measure(search.top_k(features, k), head.top_k(features, k))
+    if found["recall"] < min_recall:
+        raise ValueError(
+            f"Recall at {k} of int8 rows must be at least min_recall="
+            f"{min_recall}. Received: {found['recall']:.4f}. Give real "
+            "`example_inputs`, a lower `min_recall`, or no `quantize`."
         )
-        accuracy.check_recall(found["recall"], min_recall, k)
-        self.measured = {"quantize": accuracy.INT8, **found, "measured_on": of}
-
-    def report(self) -> Config | None:
-        """The measurements, a dict; None if it answers as the head does."""
-        return self.measured
+    search.measured = {"quantize": accuracy.INT8, **found, "measured_on": of}
+    return search

@@ -14,7 +14,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass import progress
 from tfxclass.checks import check_k
-from tfxclass.checks import check_positive_int
 from tfxclass.export import accuracy
 from tfxclass.export import checks as checks_lib
 from tfxclass.export import example_inputs as example_inputs_lib
@@ -26,13 +25,12 @@ from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.loading import parts_of
 from tfxclass.export.loading import served_encoder
 from tfxclass.export.version_folder import check_versions
-from tfxclass.export.version_folder import version_folder
+from tfxclass.export.version_folder import publish_version
+from tfxclass.export.version_folder import scratch_folder
 from tfxclass.inference import filters
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
-from tfxclass.paths import local_path
 from tfxclass.rows import column_rows
-from tfxclass.rows import int8_rows
 from tfxclass.types import Path
 
 # Others are no names of TensorFlow's nodes.
@@ -148,107 +146,79 @@ def saved_model(
     print(serve(features=tf.ones([1, 20]))["labels"])
     ```
     """
-    path = local_path(path)
-    check_versions("path", path)
+    path = check_versions("path", path)
     inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
-    if not isinstance(search, (InvertedLists, type(None))):
-        raise ValueError(
-            "`search` must be a tfxclass.export.InvertedLists, or None for "
-            f"exact answers. Received: {search!r}"
-        )
-    if threshold is not None and search and not search.probabilities:
-        raise ValueError(
-            "`threshold` needs probabilities, but the scores of `search` are "
-            f"logits. Received: threshold={threshold} with a search. Fix: "
-            "InvertedLists(probabilities=True)."
-        )
-    least = threshold_of(threshold, head)
-    is_int8 = accuracy.check_quantize(quantize, head)
-    accuracy.check_min_recall(min_recall)
-    excluded = None
-    if isinstance(exclude, keras.KerasTensor):
-        filters.check_excluded(exclude, inputs)
-        excluded, exclude = keras.Model(inputs, exclude), False
-    encoder = served_encoder(inputs, features)
-    inputs = encoder.inputs
-    max_excluded = _max_excluded(exclude)
-    _check_only(only, head)
-    boost = filters.check_boost(boost, head)
-    if boost is not None and search is not None:
-        raise ValueError(
-            "`boost` needs exact answers, without `search`. Received: "
-            f"boost={boost} with a search"
-        )
-    _check_names(inputs)
-    kinds = {
-        filters.EXCLUDE: exclude,
-        filters.ONLY: only,
-        filters.BOOST: boost is not None,
-    }
-    filters.check_free([kind for kind in kinds if kinds[kind]], inputs)
-    names = labels_lib.of_head(labels, head)
-    warmup_batch_sizes = warmup.check(warmup_batch_sizes)
-    examples = example_inputs_lib.examples(inputs, example_inputs)
-    measured_on = None
-    if example_inputs is not None and (search or is_int8):
-        measured_on = encoder([tf.constant(x) for x in examples])
     if search is not None:
-        room = max_excluded if excluded is None else filters.MAX_EXCLUDED
-        search = search.build(head, top_k, measured_on, room, is_int8)
-    elif is_int8:
-        search = searches.ExactSearch(head, int8_rows.quantize)
-        search.measure(measured_on, features.shape[-1], top_k, min_recall)
-    reference = signatures_lib.Reference(
-        encoder,
-        search or searches.ModelSearch(head),
-        examples,
-        names,
-        least,
-    )
-    signatures = signatures_lib.signatures_of(
-        encoder, top_k, max_excluded, only, full_scores, boost, excluded
-    )
-    with version_folder(path) as folder:
-        with progress.log_if_slow("Writing the export"):
-            _write(folder.name, signatures, reference, search or _exact(head))
-        if search is not None:
-            report = {**(search.report() or {}), "top_k": top_k}
-            accuracy.write_report(
-                os.path.join(folder.name, "assets.extra", "search.json"), report
-            )
-        records = warmup.write(
-            folder.name,
-            [signature.name for signature in signatures],
-            reference.inputs,
-            warmup_batch_sizes,
-        )
-        # A normalised class matrix goes before the check loads another one.
-        gc.collect()
-        checks = list(map(reference.check, signatures))
-        with progress.log_if_slow("Proving the export"):
-            checks_lib.verify(
-                folder.name,
-                checks if verify else [],
-                records if verify else [],
-            )
-    return folder.name
-
-
-def _max_excluded(exclude):
-    """Ids that a request may exclude, int; 0 where it cannot."""
-    if exclude is True:
-        return filters.MAX_EXCLUDED
-    return check_positive_int("exclude", exclude) if exclude is not False else 0
-
-
-def _check_only(only, head):
+        _check_search(search, threshold, boost)
+    is_int8 = accuracy.check_quantize(quantize, min_recall, head)
+    given = filters.filters_of(head, inputs, exclude, only, boost)
     if only and not head.has_class_rows:
         raise ValueError(
             "`only` needs a head with class rows: an export of a tree answers "
             f"with a beam. Received: {type(head).__name__}. Ask "
             "tfxclass.top_k(model, only=True), or the signature `full_scores`."
+        )
+    excluded = None
+    if isinstance(exclude, keras.KerasTensor):
+        excluded = keras.Model(inputs, exclude)
+    encoder = served_encoder(inputs, features)
+    _check_names(encoder.inputs)
+    signatures = signatures_lib.signatures_of(
+        encoder, top_k, given, full_scores, excluded
+    )
+    names = labels_lib.of_head(labels, head)
+    warmup_batch_sizes = warmup.check(warmup_batch_sizes)
+    examples = example_inputs_lib.examples(encoder.inputs, example_inputs)
+    measured_on = None
+    if example_inputs is not None and (search or is_int8):
+        measured_on = encoder([tf.constant(x) for x in examples])
+    # What the export is compared with: the model, unless it approximates it.
+    answers, saved = searches.ModelSearch(head), None
+    if search is not None:
+        room = max((x.filter.room for x in signatures if x.filter), default=0)
+        saved = answers = search.build(head, top_k, measured_on, room, is_int8)
+    elif is_int8:
+        saved = answers = searches.int8_search(
+            head, measured_on, features.shape[-1], top_k, min_recall
+        )
+    reference = signatures_lib.Reference(
+        encoder, answers, examples, names, threshold_of(threshold, head)
+    )
+    with scratch_folder(path) as folder:
+        with progress.log_if_slow("Writing the export"):
+            _write(folder, signatures, reference, saved or _exact(head))
+        if answers.measured is not None:
+            report = os.path.join(folder, "assets.extra", "search.json")
+            accuracy.write_report(report, answers.measured, top_k)
+        checks = [reference.check(signature) for signature in signatures]
+        checks += warmup.write(
+            folder, signatures, reference.inputs, warmup_batch_sizes
+        )
+        # A normalised class matrix goes before the check loads another one.
+        gc.collect()
+        with progress.log_if_slow("Proving the export"):
+            checks_lib.verify(folder, checks if verify else [])
+        return publish_version(folder, path)
+
+
+def _check_search(search, threshold, boost):
+    if not isinstance(search, InvertedLists):
+        raise ValueError(
+            "`search` must be a tfxclass.export.InvertedLists, or None for "
+            f"exact answers. Received: {search!r}"
+        )
+    if threshold is not None and not search.probabilities:
+        raise ValueError(
+            "`threshold` needs probabilities, but the scores of `search` are "
+            f"logits. Received: threshold={threshold} with a search. Fix: "
+            "InvertedLists(probabilities=True)."
+        )
+    if boost is not None:
+        raise ValueError(
+            "`boost` needs exact answers, without `search`. Received: "
+            f"boost={boost} with a search"
         )
 
 
@@ -273,12 +243,9 @@ def _exact(head):
 def _write(folder, signatures, model, search):
     """Writes the SavedModel."""
     with tempfile.TemporaryDirectory() as scratch:
+        asset = labels_lib.write(model.names, scratch)
         module = signatures_lib.SavedSignatures(
-            model.encoder,
-            search,
-            signatures,
-            labels_lib.write(model.names, scratch),
-            model.threshold,
+            model, search, signatures, asset
         )
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)

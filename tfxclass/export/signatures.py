@@ -6,8 +6,6 @@ described twice.
 """
 
 import functools
-import operator
-from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -24,15 +22,95 @@ from tfxclass.export.example_inputs import ANY_SIZE
 from tfxclass.export.example_inputs import serialize
 from tfxclass.export.example_inputs import served
 from tfxclass.export.example_inputs import spec_of
-from tfxclass.export.searches import ModelSearch
 from tfxclass.inference import filters
 from tfxclass.inference.thresholds import above
 
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 CLASSIFY, EMBED, FULL_SCORES = "classify", "embed", "full_scores"
 EXAMPLES = tf.saved_model.CLASSIFY_INPUTS
-# The activation of exact scores, even if a search gives logits.
-_HEAD_ACTIVATION = operator.attrgetter("head.activation")
+
+
+class Signature(NamedTuple):
+    """A signature of an export.
+
+    Attributes:
+        name: str.
+        k: int, classes in an answer; 0 of `EMBED` and `FULL_SCORES`.
+        filter: `Filter`, or None.
+        excluded: `keras.Model` from the model's inputs to the ids of the
+            filter, `[batch, p]`; None where a request has them.
+    """
+
+    name: str
+    k: int = 0
+    filter: filters.Filter | None = None
+    excluded: keras.Model | None = None
+
+    @property
+    def ids_input(self) -> str | None:
+        """The name of the input with a filter's ids, or None."""
+        if self.filter is None or self.excluded is not None:
+            return None
+        return filters.INPUTS[self.filter.kind]
+
+    def answer(
+        self, search: Any, features: tf.Tensor, *ids: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The answers of a search to features `[..., dim]`.
+
+        A dict of `scores` and, unless they cover all classes, `ids`; or of
+        `features`.
+        """
+        if self.name == EMBED:
+            return {"features": tf.cast(features, tf.float32)}
+        if self.name == FULL_SCORES:
+            return {"scores": search.scores(features)}
+        if self.filter is None:
+            found = search.top_k(features, self.k)
+        else:
+            # One row of ids is for all questions, as the default is.
+            shape = [tf.shape(features)[0], tf.shape(ids[0])[1]]
+            named = tf.broadcast_to(ids[0], shape)
+            found = self.filter.top_k(
+                search.head, features, named, self.k, search
+            )
+        return dict(zip(("ids", "scores"), found, strict=True))
+
+    def activation(self, search: Any) -> str | None:
+        """The activation of the scores; None of logits and features."""
+        if self.name == EMBED:
+            return None
+        kind = None if self.filter is None else self.filter.kind
+        if self.name == FULL_SCORES or kind in (filters.ONLY, filters.BOOST):
+            # They are exact, even if the search gives logits.
+            return search.head.activation
+        return search.activation
+
+
+def signatures_of(
+    encoder: keras.Model,
+    k: int,
+    given: Sequence[filters.Filter] = (),
+    full_scores: bool = False,
+    excluded: keras.Model | None = None,
+) -> list[Signature]:
+    """The signatures of an export; see `saved_model`.
+
+    The filters in `given` have a signature. `excluded` is a `keras.Model` from
+    the inputs to ids that are no answers, or None.
+    """
+    best = Signature(DEFAULT, k)
+    if excluded is not None:
+        best = Signature(DEFAULT, k, filters.Filter(filters.EXCLUDE), excluded)
+    found = [best, Signature(EMBED)]
+    if full_scores:
+        found.append(Signature(FULL_SCORES))
+    found += [Signature(each.kind, k, each) for each in given]
+    # The Classify API has one list of classes for an example.
+    is_flat = len(encoder.outputs[0].shape) == 2
+    if is_flat and example_spec(encoder.inputs) is not None:
+        found.append(best._replace(name=CLASSIFY))
+    return found
 
 
 class Reference:
@@ -51,7 +129,7 @@ class Reference:
     def __init__(
         self,
         encoder: keras.Model,
-        search: ModelSearch | tf.Module,
+        search: Any,
         examples: Sequence[np.ndarray],
         names: Sequence[str] | None = None,
         threshold: float | np.ndarray | None = None,
@@ -64,40 +142,26 @@ class Reference:
     @functools.cached_property
     def features(self) -> tf.Tensor:
         """The input of the head, float `[..., dim]`."""
-        examples = [tf.constant(x) for x in self._examples]
-        return self.encoder(examples, training=False)
+        return self._of_examples(self.encoder)
 
-    def expect(
-        self, signature: "Signature", *ids: np.ndarray, **options: Any
-    ) -> compare.Expected:
-        """The model's answers to the rows.
+    def _of_examples(self, model):
+        return model([tf.constant(x) for x in self._examples], training=False)
 
-        Args:
-            signature: `Signature`.
-            ids: the ids of a filter, if it is one.
-            options: of `compare.expect`.
+    def check(self, signature: Signature, **options: Any) -> SignatureCheck:
+        """Inputs for a signature, and whether its answers are right.
+
+        The options are those of `compare.expect`.
         """
-        return compare.expect(
-            lambda features: signature.answer(self.search, features, *ids),
-            self.features,
-            compare.feature_error(self.encoder),
-            signature.activation(self.search),
-            self.threshold,
-            **options,
-        )
-
-    def check(self, signature: "Signature") -> SignatureCheck:
-        """Inputs for a signature, and whether its answers are right."""
         inputs, ids = self.inputs, []
         if signature.excluded is not None:
-            examples = [tf.constant(x) for x in self._examples]
-            ids = [signature.excluded(examples, training=False)]
-        if signature.name in filters.INPUTS:
-            ids = [self._some_ids(signature.max_excluded)]
-            inputs = {**inputs, filters.INPUTS[signature.name]: ids[0]}
+            ids = [self._of_examples(signature.excluded)]
+        elif signature.filter is not None:
+            ids = [self._some_ids(signature.filter)]
+            name = filters.INPUTS[signature.filter.kind]
+            inputs = {**inputs, name: ids[0]}
 
         def check(answers):
-            expected, names = self.expect(signature, *ids), self.names
+            expected, names = self._expect(signature, ids, options), self.names
             if signature.name == CLASSIFY:
                 wanted = expected.answers["ids"]
                 found = _ids_of(answers["classes"], wanted, names)
@@ -108,171 +172,81 @@ class Reference:
             inputs = {EXAMPLES: np.array(serialize(inputs), object)}
         return SignatureCheck(signature.name, inputs, check)
 
-    def _some_ids(self, most):
+    def _expect(self, signature, ids, options):
+        """`Expected` of the model's own answers."""
+        return compare.expect(
+            lambda features: signature.answer(self.search, features, *ids),
+            self.features,
+            compare.feature_error(self.encoder),
+            signature.activation(self.search),
+            self.threshold,
+            **options,
+        )
+
+    def _some_ids(self, given):
         """Ids for a filter, int64 `[rows, p]`, some of them -1."""
-        rows, width = len(self._examples[0]), min(most or ANY_SIZE, ANY_SIZE)
-        classes = self.search.head.num_classes
-        ids = np.random.default_rng(1).integers(-1, classes, (rows, width))
         # As many as the export searches for: a beam depends on their number.
-        padding = [[0, 0], [0, max(most - width, 0)]]
+        width = given.room or ANY_SIZE
+        rows, named = len(self._examples[0]), min(width, ANY_SIZE)
+        classes = self.search.head.num_classes
+        ids = np.random.default_rng(1).integers(-1, classes, (rows, named))
+        padding = [[0, 0], [0, width - named]]
         return np.pad(ids, padding, constant_values=-1)
 
 
-class Signature(NamedTuple):
-    """A signature of an export.
-
-    Attributes:
-        name: str.
-        answer: function of a search, features `[..., dim]` and, where it is a
-            filter, ids `[batch, p]`. It returns a dict of `scores` and, unless
-            they cover all classes, `ids`; or of `features`.
-        activation: function of the search: the activation of the scores, None
-            of logits and features.
-        max_excluded: int, ids that a request may exclude.
-        excluded: `keras.Model` from the model's inputs to the ids of a filter,
-            `[batch, p]`; None where a request has them, or none.
-    """
-
-    name: str
-    answer: Callable[..., dict[str, tf.Tensor]]
-    activation: Callable[[Any], str | None] = operator.attrgetter("activation")
-    max_excluded: int = 0
-    excluded: keras.Model | None = None
-
-
-def best_classes(
-    k: int,
-    kind: str | None = None,
-    max_excluded: int = 0,
-    boost: float | None = None,
-) -> Signature:
-    """The signature of the `k` best classes, with or without a filter.
-
-    Args:
-        k: int, classes in an answer.
-        kind: `filters.EXCLUDE`, `filters.ONLY`, `filters.BOOST`, or None.
-        max_excluded: int, ids that a request may exclude.
-        boost: float > 0, what is added to the logits of the ids.
-    """
-
-    def answer(search, features, *ids):
-        if kind is None:
-            found = search.top_k(features, k)
-        else:
-            # One row of ids is for all questions, as the default is.
-            shape = [tf.shape(features)[0], tf.shape(ids[0])[1]]
-            found = filters.filtered_top_k(
-                search.head,
-                features,
-                tf.broadcast_to(ids[0], shape),
-                k,
-                kind,
-                search,
-                max_excluded,
-                boost,
-            )
-        return dict(zip(("ids", "scores"), found, strict=True))
-
-    if kind in (filters.ONLY, filters.BOOST):
-        return Signature(kind, answer, _HEAD_ACTIVATION)
-    return Signature(kind or DEFAULT, answer, max_excluded=max_excluded)
-
-
-def signatures_of(
-    encoder: keras.Model,
-    k: int,
-    max_excluded: int = 0,
-    only: bool = False,
-    full_scores: bool = False,
-    boost: float | None = None,
-    excluded: keras.Model | None = None,
-) -> list[Signature]:
-    """The signatures of an export; see `saved_model`.
-
-    Args:
-        encoder: `keras.Model` from the inputs to the features.
-        k: int, classes in an answer.
-        max_excluded: int, ids that a request may exclude; 0 where it cannot.
-        only: whether a request may name all that may be answers.
-        full_scores: whether there is a signature of that name.
-        boost: float, what is added to logits that a request names, or None.
-        excluded: `keras.Model` from the inputs to ids that are no answers.
-    """
-    best = best_classes(k)
-    if excluded is not None:
-        best = best_classes(k, filters.EXCLUDE, filters.MAX_EXCLUDED)
-        best = best._replace(name=DEFAULT, excluded=excluded)
-    found = [best, Signature(EMBED, _features, lambda search: None)]
-    if full_scores:
-        found.append(Signature(FULL_SCORES, _scores, _HEAD_ACTIVATION))
-    if max_excluded:
-        found.append(best_classes(k, filters.EXCLUDE, max_excluded))
-    if only:
-        found.append(best_classes(k, filters.ONLY))
-    if boost is not None:
-        found.append(best_classes(k, filters.BOOST, boost=boost))
-    # The Classify API has one list of classes for an example.
-    is_flat = len(encoder.outputs[0].shape) == 2
-    if is_flat and example_spec(encoder.inputs) is not None:
-        found.append(best._replace(name=CLASSIFY))
-    return found
-
-
-def _features(search, features):
-    del search
-    return {"features": tf.cast(features, tf.float32)}
-
-
-def _scores(search, features):
-    return {"scores": search.scores(features)}
+def _ids_of(classes, expected, names):
+    """Class ids of the answers of `classify`, -1 for none."""
+    if names is None:
+        return classes.astype("int64")
+    # Id -1, where no class was found, has no name.
+    known = [*(name.encode() for name in names), b""]
+    ids = {name: i for i, name in enumerate(known[:-1])}
+    # Names may repeat.
+    same = np.array([[known[i] for i in row] for row in expected], object)
+    found = [[ids.get(name, -1) for name in row] for row in classes]
+    return np.where(same == classes, expected, found)
 
 
 class SavedSignatures(tf.Module):
     """What is saved: variables, labels, and a function per signature.
 
     Args:
-        encoder: `keras.Model` from the inputs to the features.
+        model: `Reference` of the model.
         search: `ExactSearch` or `ListSearch`.
         signatures: list of `Signature`.
         asset: path of the labels' file, or None.
-        threshold: least score of an answer: float, float32 `[num_classes]`,
-            or None.
     """
 
     def __init__(
         self,
-        encoder: keras.Model,
+        model: Reference,
         search: tf.Module,
         signatures: Sequence[Signature],
         asset: str | None,
-        threshold: float | np.ndarray | None,
     ) -> None:
         super().__init__()
         # The variables and tables only: a Keras layer as an attribute would be
         # saved with copies of its variables in addition to those in use.
-        self.state = [resources.of(encoder)]
-        self.state += [
-            resources.of(signature.excluded)
-            for signature in signatures
-            if signature.excluded is not None
-        ]
+        read = [model.encoder, *(each.excluded for each in signatures)]
+        self.state = [resources.of(x) for x in read if x is not None]
         self.search = search
         self.names = None if asset is None else labels_lib.table(asset)
-        self._threshold = threshold
-        if isinstance(threshold, np.ndarray):
+        self._threshold = model.threshold
+        if isinstance(model.threshold, np.ndarray):
             # Not a constant: those lie in saved_model.pb.
-            self._threshold = tf.Variable(threshold, trainable=False)
+            self._threshold = tf.Variable(model.threshold, trainable=False)
         self.functions = {
-            signature.name: self._function(encoder, signature)
+            signature.name: self._function(model.encoder, signature)
             for signature in signatures
         }
 
     def _function(self, encoder, signature):
         specs = [spec_of(x) for x in encoder.inputs]
         count, features = len(specs), example_spec(encoder.inputs)
-        if signature.name in filters.INPUTS:
-            name = filters.INPUTS[signature.name]
-            specs.append(tf.TensorSpec([None, None], tf.int64, name=name))
+        if signature.ids_input is not None:
+            specs.append(
+                tf.TensorSpec([None, None], tf.int64, signature.ids_input)
+            )
 
         def serve(*inputs):
             encoded = encode(encoder, inputs[:count])
@@ -337,16 +311,3 @@ def example_spec(
         else:
             features[x.name] = tf.io.FixedLenFeature(x.shape[1:], dtype)
     return features
-
-
-def _ids_of(classes, expected, names):
-    """Class ids of the answers of `classify`, -1 for none."""
-    if names is None:
-        return classes.astype("int64")
-    # Id -1, where no class was found, has no name.
-    known = [*(name.encode() for name in names), b""]
-    ids = {name: i for i, name in enumerate(known[:-1])}
-    # Names may repeat.
-    same = np.array([[known[i] for i in row] for row in expected], object)
-    found = [[ids.get(name, -1) for name in row] for row in classes]
-    return np.where(same == classes, expected, found)

@@ -21,10 +21,8 @@ _KINDS = {
 def check_kind(name: str, path: str, own: str = "") -> None:
     """Raises ValueError if a folder holds an export of another kind.
 
-    Args:
-        name: str, the argument that `path` was given for.
-        path: str, the folder. It may be missing.
-        own: str, the file in `_KINDS` that may be there.
+    `name` is the argument that `path` was given for, which may be missing;
+    `own` the file of `_KINDS` that may be there.
     """
     for file, what in _KINDS.items():
         if file != own and os.path.isfile(os.path.join(path, file)):
@@ -34,77 +32,48 @@ def check_kind(name: str, path: str, own: str = "") -> None:
             )
 
 
-def check_versions(name: str, path: str) -> None:
-    """Raises ValueError unless `path` may hold versions; it may be missing.
-
-    Args:
-        name: str, the argument that `path` was given for.
-        path: str.
-    """
+def check_versions(name: str, path: Path) -> str:
+    """`path`, which may hold versions or be missing; ValueError for others."""
+    path = local_path(path, name)
     if os.path.exists(path) and not os.path.isdir(path):
         raise ValueError(f"`{name}` must be a folder. Received: {path!r}")
     check_kind(name, path)
-
-
-class _Folder:
-    """A folder that will be renamed; `name` is where it is now."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    return path
 
 
 @contextlib.contextmanager
-def version_folder(path: Path, name: str = "path") -> Iterator[_Folder]:
-    """A folder to fill, which becomes `path/<next version>` at the end.
+def scratch_folder(path: str) -> Iterator[str]:
+    """A folder to fill beside `path`, which is gone at the end.
 
-    Args:
-        path: str, the folder of the versions.
-        name: str, the argument that an error names.
+    It is renamed when it is complete. A server that polls the folder takes up
+    numbers only.
     """
-    path = local_path(path, name)
-    check_versions(name, path)
-    made = _make_folders(path)
-    # A server that polls `path` takes up numbers only.
-    folder = _Folder(os.path.join(path, f"incoming-{uuid.uuid4().hex}"))
+    parent = os.path.abspath(path)
+    while not os.path.isdir(parent):
+        parent = os.path.dirname(parent)
+    folder = os.path.join(parent, f"incoming-{uuid.uuid4().hex}")
+    os.mkdir(folder)
     try:
-        os.mkdir(folder.name)
         yield folder
-        folder.name = _rename_to_next_version(folder.name, path)
-    except BaseException:
-        shutil.rmtree(folder.name, ignore_errors=True)
-        for parent in made:
-            with contextlib.suppress(OSError):
-                os.rmdir(parent)
-        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def new_folder(path: str) -> Iterator[str]:
     """A folder to fill, which becomes `path` at the end."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    scratch = f"{path}-incoming-{uuid.uuid4().hex}"
-    os.mkdir(scratch)
-    try:
-        yield scratch
-        os.rename(scratch, path)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch_folder(path) as folder:
+        yield folder
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.rename(folder, path)
 
 
-def _make_folders(path):
-    """Makes `path`; returns the folders made, innermost first."""
-    path, made = os.path.abspath(path), []
-    while not os.path.isdir(path):
-        made.append(path)
-        path = os.path.dirname(path)
-    for folder in reversed(made):
-        os.makedirs(folder, exist_ok=True)
-    return made
-
-
-def _rename_to_next_version(folder, path):
+def publish_version(folder: str, path: str) -> str:
+    """Renames a complete folder to `path/<next version>`, and returns that."""
+    os.makedirs(path, exist_ok=True)
     while True:
-        target = os.path.join(path, str(_next_version(path)))
+        taken = [int(name) for name in os.listdir(path) if name.isdecimal()]
+        target = os.path.join(path, str(max(taken, default=0) + 1))
         try:
             os.rename(folder, target)
             return target
@@ -112,8 +81,3 @@ def _rename_to_next_version(folder, path):
             # Another export took this number in the meantime.
             if not os.path.isdir(target):
                 raise
-
-
-def _next_version(path):
-    taken = [int(name) for name in os.listdir(path) if name.isdecimal()]
-    return max(taken, default=0) + 1

@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_positive_ints
-from tfxclass.export import signatures as signatures_lib
+from tfxclass.export.checks import SignatureCheck
 from tfxclass.export.example_inputs import serialize
-from tfxclass.inference import filters
+from tfxclass.export.signatures import CLASSIFY
+from tfxclass.export.signatures import EXAMPLES
+from tfxclass.export.signatures import Signature
 from tfxclass.types import Config
 from tfxclass.types import Path
 
@@ -40,20 +41,13 @@ def _prediction_log():
 
 def write(
     folder: Path,
-    signatures: Sequence[str],
+    signatures: Sequence[Signature],
     inputs: Config,
     batch_sizes: Sequence[int],
-) -> list[Any]:
-    """Writes one request of each size for each signature.
+) -> list[SignatureCheck]:
+    """Writes one request of each size for each signature; returns them.
 
-    Args:
-        folder: the SavedModel.
-        signatures: names of its signatures.
-        inputs: dict of arrays by input name, the rows to ask with.
-        batch_sizes: ints.
-
-    Returns:
-        The requests, list of `(signature, inputs)`.
+    The rows of `inputs`, a dict of arrays by input name, are asked in turn.
     """
     if not batch_sizes:
         return []
@@ -63,43 +57,35 @@ def write(
             f" Received: {len(batch_sizes)} sizes with {len(signatures)} "
             "signatures."
         )
-    requests = [
-        (signature, _request(signature, batch))
-        for batch in (
-            {key: x[np.arange(size) % len(x)] for key, x in inputs.items()}
-            for size in batch_sizes
-        )
-        for signature in signatures
-    ]
+    requests = []
+    for size in batch_sizes:
+        batch = {key: x[np.arange(size) % len(x)] for key, x in inputs.items()}
+        for signature in signatures:
+            asked = batch
+            if signature.name == CLASSIFY:
+                asked = {EXAMPLES: np.array(serialize(batch), object)}
+            elif signature.ids_input is not None:
+                asked = {**batch, signature.ids_input: np.full([size, 1], -1)}
+            requests.append(SignatureCheck(signature.name, asked))
     path = os.path.join(folder, PATH)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tf.io.TFRecordWriter(path) as writer:
         for request in requests:
-            writer.write(_log(*request).SerializeToString(deterministic=True))
+            writer.write(_log(request).SerializeToString(deterministic=True))
     return requests
 
 
-def _request(signature, batch):
-    """Inputs of a signature for the rows of `batch`."""
-    if signature == signatures_lib.CLASSIFY:
-        return {signatures_lib.EXAMPLES: np.array(serialize(batch), object)}
-    if signature not in filters.INPUTS:
-        return batch
-    size = len(next(iter(batch.values())))
-    return {**batch, filters.INPUTS[signature]: np.full([size, 1], -1)}
-
-
-def _log(signature, inputs):
+def _log(asked):
     log = _prediction_log().PredictionLog()
-    if signature == signatures_lib.CLASSIFY:
+    if asked.signature == CLASSIFY:
         request = log.classify_log.request
-        for serialized in inputs[signatures_lib.EXAMPLES]:
+        for serialized in asked.inputs[EXAMPLES]:
             example = request.input.example_list.examples.add()
             example.ParseFromString(serialized)
     else:
         request = log.predict_log.request
-        for name, value in inputs.items():
+        for name, value in asked.inputs.items():
             request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
     # The server puts its own name of the model here.
-    request.model_spec.signature_name = signature
+    request.model_spec.signature_name = asked.signature
     return log

@@ -1,13 +1,14 @@
 """Answers without some classes, or among some, that a question names."""
 
 import math
-from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import require
@@ -25,42 +26,107 @@ INPUTS = {EXCLUDE: "exclude_ids", ONLY: "only_ids", BOOST: "boost_ids"}
 MAX_EXCLUDED = 64
 
 
-def kind_of(
-    exclude: bool | int | keras.KerasTensor,
-    only: bool | int,
+class Filter(NamedTuple):
+    """What a question may say of the classes that are answers.
+
+    Attributes:
+        kind: `EXCLUDE`, `ONLY` or `BOOST`.
+        width: int, ids of a row for which there is room; None where a question
+            has an input for them, of any width.
+        boost: float > 0, what `BOOST` adds to the logits of ids. Repeated ids
+            count once.
+    """
+
+    kind: str
+    width: int | None = None
+    boost: float | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more classes than k are searched for, int."""
+        return (self.width or MAX_EXCLUDED) if self.kind == EXCLUDE else 0
+
+    def top_k(
+        self,
+        head: OutputHead,
+        features: tf.Tensor,
+        ids: Array,
+        k: int,
+        search: Any = None,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The k best classes: without `ids`, among them, or with them raised.
+
+        Args:
+            head, features, k: as for `head.top_k`.
+            ids: integers `[batch, p]`, -1 is padding.
+            search: what finds classes and logits, by default the head.
+        """
+        ids = checked_ids(ids, features, head)
+        rows, search = flatten(features), search or head
+        if self.kind == EXCLUDE:
+            n, ids = _places_for(k, ids, head, self.room)
+            best, scores = search.top_k(rows, n)
+            found = without(best, scores, ids, k)
+        else:
+            ids = live_ids(ids, head.removed)
+            if self.kind == ONLY:
+                found = among(head, search.logits_of(rows, ids), ids, k)
+            else:
+                found = _boosted(head, rows, ids, k, self.boost, search)
+        return tuple(unflatten(x, features) for x in found)
+
+
+def filters_of(
+    head: OutputHead,
     inputs: Sequence[keras.KerasTensor],
+    exclude: bool | int | keras.KerasTensor = False,
+    only: bool = False,
     boost: float | None = None,
-) -> str | None:
-    """`EXCLUDE`, `ONLY`, `BOOST` or None.
+) -> list[Filter]:
+    """The filters that need an input, as arguments of `top_k` ask for them.
 
     Raises:
-        ValueError: several, or one of the inputs has the name of the filter's.
+        ValueError: an argument is out of range, `exclude` is a tensor that does
+            not fit the model, or an input has the name of a filter's.
     """
-    kinds = {
-        EXCLUDE: exclude is not False,
-        ONLY: only is not False,
-        BOOST: boost is not None,
-    }
-    given = [kind for kind, is_given in kinds.items() if is_given]
-    if len(given) > 1:
+    found = []
+    if isinstance(exclude, keras.KerasTensor):
+        _check_excluded(exclude, inputs)
+    elif exclude is not False:
+        width = None if exclude is True else exclude
+        if width is not None:
+            width = check_positive_int("exclude", width)
+        found.append(Filter(EXCLUDE, width))
+    if only:
+        found.append(Filter(ONLY))
+    if boost is not None:
+        found.append(Filter(BOOST, boost=_checked_boost(boost, head)))
+    wanted = {INPUTS[each.kind] for each in found}
+    taken = sorted(wanted & {x.name for x in inputs})
+    if taken:
+        raise ValueError(
+            "An input of the model must not have the name of a filter. "
+            f"Received: {taken!r}"
+        )
+    return found
+
+
+def check_single(
+    exclude: bool | int | keras.KerasTensor,
+    only: bool,
+    boost: float | None = None,
+) -> None:
+    """Raises ValueError where arguments ask for several filters."""
+    if (exclude is not False) + bool(only) + (boost is not None) > 1:
         raise ValueError(
             "Give one of `exclude`, `only` and `boost`, and leave excluded ids "
             f"out of `only_ids`. Received: exclude={exclude}, only={only}, "
             f"boost={boost}"
         )
-    if given and not isinstance(exclude, keras.KerasTensor):
-        check_free(given, inputs)
-    return given[0] if given else None
 
 
-def check_excluded(
-    exclude: keras.KerasTensor, inputs: Sequence[keras.KerasTensor]
-) -> None:
-    """Refuses a tensor of ids that does not fit the inputs of a model.
-
-    Raises:
-        ValueError: another rank or dtype, or no tensor of the model's inputs.
-    """
+def _check_excluded(exclude, inputs):
+    """Refuses a tensor of ids that does not fit the inputs of a model."""
     is_integer = tf.as_dtype(exclude.dtype).is_integer
     if not is_integer or len(exclude.shape) != 2:
         raise ValueError(
@@ -76,67 +142,7 @@ def check_excluded(
         ) from error
 
 
-def check_free(
-    kinds: Iterable[str], inputs: Sequence[keras.KerasTensor]
-) -> None:
-    """Raises ValueError where an input has the name of a filter's."""
-    wanted = {INPUTS[kind] for kind in kinds}
-    taken = sorted(wanted & {x.name for x in inputs})
-    if taken:
-        raise ValueError(
-            "An input of the model must not have the name of a filter. "
-            f"Received: {taken!r}"
-        )
-
-
-def filtered_top_k(
-    head: OutputHead,
-    features: tf.Tensor,
-    ids: Array,
-    k: int,
-    kind: str,
-    search: Any = None,
-    most: int = MAX_EXCLUDED,
-    boost: float | None = None,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The k best classes of a head: without `ids`, among them, or with them
-    raised.
-
-    Args:
-        head, features, k: as for `head.top_k`.
-        ids: integers `[batch, p]`, -1 is padding.
-        kind: `EXCLUDE`, `ONLY` or `BOOST`.
-        search: what finds classes and logits, by default the head.
-        most: int, ids of a row for which there is room where p is not known
-            while a step is traced.
-        boost: float > 0, what `BOOST` adds to the logits of `ids`, where
-            repeated ids count once.
-
-    """
-    ids = checked_ids(ids, features, head)
-    rows, search = flatten(features), search or head
-    if kind in (ONLY, BOOST):
-        ids = live_ids(ids, head.removed)
-    if kind == ONLY:
-        found = among(head, search.logits_of(rows, ids), ids, k)
-    elif kind == BOOST:
-        found = _boosted(head, rows, ids, k, boost, search)
-    else:
-        n, ids = places_for(k, ids, head, most)
-        best, scores = search.top_k(rows, n)
-        found = without(best, scores, ids, k)
-    return tuple(unflatten(x, features) for x in found)
-
-
-def check_boost(boost: float | None, head: OutputHead) -> float | None:
-    """`boost` as a float, or None.
-
-    Raises:
-        ValueError: no finite number > 0, or a head whose scores are no softmax,
-            sigmoids or logits of one class vector each.
-    """
-    if boost is None:
-        return None
+def _checked_boost(boost, head):
     is_number = isinstance(boost, (int, float)) and not isinstance(boost, bool)
     if not (is_number and 0 < boost < math.inf):
         raise ValueError(
@@ -227,9 +233,7 @@ def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
     return tf.repeat(ids, positions, axis=0)
 
 
-def places_for(
-    k: int, ids: tf.Tensor, head: OutputHead, most: int = MAX_EXCLUDED
-) -> tuple[int, tf.Tensor]:
+def _places_for(k, ids, head, most):
     """How many classes have to be found, so that `k` are left without `ids`.
 
     Returns `(n, ids)`: int, and the ids `[rows, p]`. Where p is not known while

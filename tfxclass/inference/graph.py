@@ -1,7 +1,7 @@
 """The one place that takes a Keras model apart."""
 
+import contextlib
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -191,28 +191,40 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
         )
     code = type(model).call.__code__
     argument = code.co_varnames[1] if code.co_argcount > 1 else "inputs"
-    names = list(_names(shapes, argument))
+    shapes = keras.tree.map_shape_structure(tf.TensorShape, shapes)
+    named = [
+        (_name(argument, path), (None, *shape[1:]))
+        for path, shape in keras.tree.flatten_with_path(shapes)
+    ]
+
+    def trace(types):
+        specs = [
+            tf.TensorSpec(x, t, name) for (name, x), t in zip(named, types)
+        ]
+        given = keras.tree.pack_sequence_as(shapes, specs)
+        return layer.run.get_concrete_function(given, False).graph
+
     # With more than five inputs there are too many combinations to try.
-    trials = [(dtype,) * len(names) for dtype in _TYPES]
-    if len(names) <= 5:
-        trials = list(itertools.product(_TYPES, repeat=len(names)))
+    trials = [(dtype,) * len(named) for dtype in _TYPES]
+    if len(named) <= 5:
+        trials = list(itertools.product(_TYPES, repeat=len(named)))
     error = None
     for types in sorted(trials, key=lambda x: -x.count(_TYPES[0])):
-        specs = [
-            tf.TensorSpec((None, *shape[1:]), dtype, name=name)
-            for (name, shape), dtype in zip(names, types, strict=True)
-        ]
         try:
-            graph = _graph(layer, shapes, specs)
+            graph = trace(types)
         except Exception as e:
             error = error or e
             continue
-        specs = _as_cast(layer, shapes, specs, graph)
+        dtypes = list(map(tf.as_dtype, types))
+        with contextlib.suppress(Exception):
+            as_cast = [_type_of(x) for x, _ in zip(graph.inputs, types)]
+            trace(as_cast)
+            dtypes = as_cast
         inputs = [
-            keras.Input(spec.shape[1:], dtype=spec.dtype.name, name=spec.name)
-            for spec in specs
+            keras.Input(shape[1:], dtype=dtype.name, name=name)
+            for (name, shape), dtype in zip(named, dtypes)
         ]
-        return _packed(shapes, iter(inputs))
+        return keras.tree.pack_sequence_as(shapes, inputs)
     raise ValueError(
         f"{model.name!r} was called with inputs of types that are not known, "
         f"and takes none of {_TYPES}. Fix: wrap it, with its types: x = "
@@ -221,51 +233,11 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
     ) from error
 
 
-def _is_shape(thing):
-    return isinstance(thing, (list, tuple)) and all(
-        size is None or isinstance(size, int) for size in thing
-    )
-
-
-def _names(shapes, name) -> Iterator[tuple[str, tuple]]:
-    """`(name, shape)` of each input: its key, or a place in a list."""
-    if _is_shape(shapes):
-        yield name, tuple(shapes)
-    elif isinstance(shapes, dict):
-        for key, shape in shapes.items():
-            yield from _names(shape, key)
-    else:
-        for place, shape in enumerate(shapes):
-            yield from _names(shape, f"{name}_{place}")
-
-
-def _packed(shapes, leaves):
-    if _is_shape(shapes):
-        return next(leaves)
-    if isinstance(shapes, dict):
-        return {key: _packed(shapes[key], leaves) for key in shapes}
-    return [_packed(shape, leaves) for shape in shapes]
-
-
-def _graph(layer, shapes, specs):
-    given = _packed(shapes, iter(specs))
-    return layer.run.get_concrete_function(given, False).graph
-
-
-def _as_cast(layer, shapes, specs, graph):
-    """`specs` with the types that the model casts its float inputs to."""
-    # Flattened, a dict's are in the order of its sorted keys.
-    order = tf.nest.flatten(_packed(shapes, iter(range(len(specs)))))
-    types = dict(zip(order, map(_type_of, graph.inputs)))
-    changed = [
-        tf.TensorSpec(spec.shape, types[i], spec.name)
-        for i, spec in enumerate(specs)
-    ]
-    try:
-        _graph(layer, shapes, changed)
-    except Exception:
-        return specs
-    return changed
+def _name(argument, path):
+    """The name of an input: its key, or a place in a list."""
+    for step in path:
+        argument = step if isinstance(step, str) else f"{argument}_{step}"
+    return argument
 
 
 def _type_of(x):

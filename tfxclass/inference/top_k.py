@@ -6,7 +6,6 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_k
-from tfxclass.checks import check_positive_int
 from tfxclass.h5_config import names_of_functions
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
@@ -62,14 +61,15 @@ class TopK(HeadLayer):
         k: int,
         threshold: float | str | None = None,
         kind: str | None = None,
-        max_excluded: int = filters.MAX_EXCLUDED,
+        max_excluded: int | None = None,
         boost: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(head, **kwargs)
         self.k, self.threshold = k, threshold
-        self.kind, self.max_excluded = kind, max_excluded
-        self.boost = boost
+        self.filter = None
+        if kind is not None:
+            self.filter = filters.Filter(kind, max_excluded, boost)
 
     # Keras hands these methods as many inputs as `call` is given.
     def build(
@@ -80,18 +80,10 @@ class TopK(HeadLayer):
     def call(
         self, features: tf.Tensor, ids: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        if self.kind is None:
+        if self.filter is None:
             found = self.head.top_k(features, self.k)
         else:
-            found = filters.filtered_top_k(
-                self.head,
-                features,
-                ids,
-                self.k,
-                self.kind,
-                most=self.max_excluded,
-                boost=self.boost,
-            )
+            found = self.filter.top_k(self.head, features, ids, self.k)
         return above(threshold_of(self.threshold, self.head), *found)
 
     def compute_output_spec(
@@ -104,13 +96,14 @@ class TopK(HeadLayer):
         )
 
     def get_config(self) -> Config:
+        kind, max_excluded, boost = self.filter or (None, None, None)
         return {
             **super().get_config(),
             "k": self.k,
             "threshold": self.threshold,
-            "kind": self.kind,
-            "max_excluded": self.max_excluded,
-            "boost": self.boost,
+            "kind": kind,
+            "max_excluded": max_excluded,
+            "boost": boost,
         }
 
 
@@ -132,7 +125,7 @@ def top_k(
     k: int = 10,
     threshold: float | str | None = None,
     exclude: bool | int | keras.KerasTensor = False,
-    only: bool | int = False,
+    only: bool = False,
     boost: float | None = None,
 ) -> keras.Model:
     """A model that returns the k best classes instead of all probabilities.
@@ -197,22 +190,17 @@ def top_k(
     inputs, features, head = encoder_of(model)
     k = check_k(k, head.num_answers)
     check_threshold(threshold, head)
+    filters.check_single(exclude, only, boost)
+    found = filters.filters_of(head, inputs, exclude, only, boost)
     given = inputs_as_given(model, inputs)
-    boost = filters.check_boost(boost, head)
-    kind = filters.kind_of(exclude, only, inputs, boost)
-    if kind is None:
-        best = TopK(head, k, threshold)(features)
-        return TopKModel(given, best)
     if isinstance(exclude, keras.KerasTensor):
-        filters.check_excluded(exclude, inputs)
-        best = TopK(head, k, threshold, kind)(features, exclude)
+        best = TopK(head, k, threshold, filters.EXCLUDE)(features, exclude)
         return TopKModel(given, best)
-    width = boost is not None or exclude or only
-    width = None if width is True else check_positive_int(kind, width)
-    name = filters.INPUTS[kind]
-    ids = keras.Input([width], dtype="int64", name=name)
-    most = filters.MAX_EXCLUDED if width is None else width
-    best = TopK(head, k, threshold, kind, most, boost)(features, ids)
+    if not found:
+        return TopKModel(given, TopK(head, k, threshold)(features))
+    name = filters.INPUTS[found[0].kind]
+    ids = keras.Input([found[0].width], dtype="int64", name=name)
+    best = TopK(head, k, threshold, *found[0])(features, ids)
     if isinstance(given, dict):
         return TopKModel({**given, name: ids}, best)
     return TopKModel([*inputs, ids], best)

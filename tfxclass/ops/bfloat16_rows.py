@@ -11,12 +11,10 @@ Reference: Gupta et al., Deep Learning with Limited Numerical Precision, 2015.
 
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.ops.stored_rows import StoredRows
-from tfxclass.types import Variable
 
 
 def is_half(values: Any) -> bool:
@@ -73,8 +71,3 @@ def gather(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         return slices, None
 
     return tf.cast(tf.gather(values, ids), tf.float32), grad
-
-
-def to_numpy(values: Variable) -> np.ndarray:
-    """float32 NumPy array of rows."""
-    return np.asarray(values).astype(np.float32, copy=False)

@@ -1,7 +1,5 @@
 """The hashing forest: built, kept fresh and queried by compiled ops."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tfxclass.ops.index import RefreshingIndex
@@ -19,6 +17,11 @@ class HashingForest(RefreshingIndex):
     two random rows, recursively, into cells of at most `leaf_size` rows. The
     rows' directions are rounded to 8 bits a number.
 
+    `build` and `advance` take `num_trees`, `leaf_size` (most rows of a cell)
+    and `seed`, ints. With `sketch`, an int > 0, trees split random projections
+    of the rows on so many vectors; not on GPUs. On a CPU i of n new trees take
+    the old ones' places i lag / n steps after the begin.
+
     References:
         Zhang et al., Accelerated Training for Massive Classification via
         Dynamic Class Selection, AAAI 2018.
@@ -26,71 +29,6 @@ class HashingForest(RefreshingIndex):
 
     prefix = "forest"
     has_gpu_ops = True
-
-    def build(
-        self,
-        kernel: Variable,
-        num_trees: Scalar = 50,
-        leaf_size: Scalar = 100,
-        seed: Scalar = 0,
-        sketch: int = 0,
-    ) -> Any:
-        """Builds from the rows as they are, now.
-
-        Args:
-            kernel: float32 variable `[num_classes, dim]`, or bfloat16 on a
-                CPU.
-            num_trees: int.
-            leaf_size: int, most rows of a cell.
-            seed: int. Same seed and rows, same forest.
-            sketch: int, trees split random projections of the rows on so
-                many vectors; 0, or as many as `dim`, the rows themselves.
-                Not on GPUs.
-
-        Raises:
-            InvalidArgumentError: rows that are not finite.
-        """
-        return self.op("build")(
-            self.handle,
-            handle_of(kernel),
-            num_trees,
-            leaf_size,
-            seed,
-            sketch=sketch,
-        )
-
-    def advance(
-        self,
-        kernel: Variable,
-        step: Scalar,
-        interval: Scalar,
-        num_trees: Scalar,
-        leaf_size: Scalar,
-        seed: Scalar,
-        lag: Scalar | None = None,
-        drifted: bool | tf.Tensor = False,
-        sketch: int = 0,
-    ) -> Any:
-        """Refreshes in the background as is due at `step`.
-
-        The first call builds a forest. Every `interval` steps, or where
-        `drifted` and none is under way, a new one is begun; its trees take the
-        old ones' places one by one, i of n trees i lag / n steps after the
-        begin (on a GPU all of them at the end). Arguments are int64 scalars;
-        `lag` is `interval` by default, and at most that.
-        """
-        return self.op("advance")(
-            self.handle,
-            handle_of(kernel),
-            step,
-            interval,
-            interval if lag is None else lag,
-            drifted,
-            num_trees,
-            leaf_size,
-            seed,
-            sketch=sketch,
-        )
 
     def query(
         self,

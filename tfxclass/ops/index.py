@@ -12,6 +12,9 @@ import tensorflow as tf
 from tfxclass import keras_internals
 from tfxclass.ops import library
 from tfxclass.ops import placement
+from tfxclass.ops.placement import handle_of
+from tfxclass.types import Scalar
+from tfxclass.types import Variable
 
 # The state of an index that was never used.
 _UNUSED: dict[str, np.ndarray] = {
@@ -35,7 +38,8 @@ def query_threads() -> int:
 class RefreshingIndex:
     """An index of the rows of a class matrix that follows their training.
 
-    A subclass names its ops by `prefix` and adds `build`, `advance`, `query`.
+    A subclass names its ops by `prefix`, and says what sizes and options their
+    `build` and `advance` take.
     """
 
     prefix: str
@@ -47,6 +51,8 @@ class RefreshingIndex:
     def __init__(self) -> None:
         #: Where it lies, if elsewhere than its user; set before the first use.
         self.device: str | None = None
+        #: Attributes of `build` and `advance`, unless they are given others.
+        self.options: dict[str, Any] = {}
         self._handle = None
 
     @property
@@ -63,6 +69,40 @@ class RefreshingIndex:
     def op(self, name: str) -> Callable[..., Any]:
         """The compiled op `name` of this kind of index."""
         return getattr(library.ops, f"tfxclass_{self.prefix}_{name}")
+
+    def build(self, kernel: Variable, *inputs: Scalar, **sizes: Any) -> Any:
+        """Builds from the rows as they are, now.
+
+        Args:
+            kernel: float32 variable `[num_classes, dim]`, or on a CPU bfloat16
+                of a forest or hash tables.
+            inputs, sizes: inputs and attributes of the op. Same `seed` and
+                rows, same index.
+
+        Raises:
+            InvalidArgumentError: rows that are not finite.
+        """
+        given = {**self.options, **sizes}
+        rows = handle_of(kernel)
+        return self.op("build")(self.handle, rows, *inputs, **given)
+
+    def advance(
+        self, kernel: Variable, step: Scalar, interval: Scalar, **sizes: Any
+    ) -> Any:
+        """Refreshes in the background as is due at `step`.
+
+        The first call builds an index. Every `interval` steps, or where
+        `drifted` and nothing is under way, a new one is begun. It takes the old
+        one's place exactly `lag` steps later, at most `interval`.
+
+        Args:
+            kernel: as for `build`.
+            step, interval: int64 scalars.
+            sizes: as for `build`. All kinds but `RowGroups` need `lag`, int64
+                scalar, and `drifted`, bool, too.
+        """
+        given = {**self.options, **sizes, "step": step, "interval": interval}
+        return self.op("advance")(self.handle, handle_of(kernel), **given)
 
     def mark(self, ids: tf.Tensor) -> Any:
         """Records rows that change, int64, for the next refresh.

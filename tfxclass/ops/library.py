@@ -13,10 +13,10 @@ build them. A feature without a fallback calls `require_op` or
 """
 
 import functools
-import glob
 import importlib.util
 import json
 import os
+import pathlib
 import warnings
 from collections.abc import Set
 from typing import Any
@@ -34,7 +34,8 @@ _MINOR = ".".join(tf.__version__.split(".")[:2])
 #: A folder of compiled ops for each TensorFlow, named after its minor version.
 COMPILED = os.path.join(_FOLDER, "compiled")
 LIBRARY = os.path.join(COMPILED, _MINOR, "_tfxclass_ops.so")
-BUILD_INFO = os.path.join(COMPILED, _MINOR, "build_info.json")
+_INFO_NAME = "build_info.json"
+BUILD_INFO = os.path.join(COMPILED, _MINOR, _INFO_NAME)
 #: The package that a wheel for GPUs brings.
 CUDA_PACKAGE = "tfxclass_cuda"
 #: In a checkout only; missing where tfxclass is installed.
@@ -54,31 +55,15 @@ _ONEDNN = {
 
 
 def built_for(compiled: str = COMPILED) -> list[str]:
-    """Minor versions of TensorFlow with compiled ops, ["2.20", "2.21"].
-
-    Args:
-        compiled: str, the folder of their folders.
-    """
-    found = glob.glob(os.path.join(glob.escape(compiled), "*", "*.json"))
-    folders = {os.path.dirname(path) for path in found}
-    library = os.path.basename(LIBRARY)
-    return sorted(
-        (
-            os.path.basename(folder)
-            for folder in folders
-            if os.path.exists(os.path.join(folder, library))
-        ),
-        key=lambda minor: list(map(int, minor.split("."))),
-    )
+    """Minor versions of TensorFlow with compiled ops, ["2.20", "2.21"]."""
+    folders = [x.parent for x in pathlib.Path(compiled).glob(f"*/{_INFO_NAME}")]
+    name = os.path.basename(LIBRARY)
+    minors = [x.name for x in folders if (x / name).exists()]
+    return sorted(minors, key=lambda x: list(map(int, x.split("."))))
 
 
 def check(compiled: str = COMPILED, version: str = tf.__version__) -> None:
-    """Raises ImportError, with the fix, if the ops cannot be loaded.
-
-    Args:
-        compiled: str, the folder of the folders of libraries.
-        version: str, the TensorFlow that is to load them.
-    """
+    """Raises ImportError, with the fix, if TensorFlow cannot load the ops."""
     built, minor = built_for(compiled), ".".join(version.split(".")[:2])
     if not built:
         raise ImportError(
@@ -91,14 +76,16 @@ def check(compiled: str = COMPILED, version: str = tf.__version__) -> None:
             f"{', '.join(built)}, but TensorFlow {version} is installed. "
             f"{REBUILD}, or install TensorFlow {built[-1]}."
         )
-    info = _info(os.path.join(compiled, minor, os.path.basename(BUILD_INFO)))
+    info = _info(os.path.join(compiled, minor, _INFO_NAME))
     if os.path.exists(SOURCES) and info.get("sources") != _source_digest():
         raise ImportError(
             "tfxclass's compiled ops are not those of custom_ops/: the sources "
             "changed after they were built. Rebuild: python "
             "custom_ops/build.py (or make setup)."
         )
-    missing = missing_features(info, os.path.basename(LIBRARY))
+    needed = info.get("features", {}).get(os.path.basename(LIBRARY), ())
+    there = processor_features()  # none where they are unknown
+    missing = [x for x in needed if there and x not in there]
     if missing:
         raise ImportError(
             f"tfxclass's compiled ops were built with {' '.join(info['march'])}"
@@ -195,17 +182,6 @@ def processor_features() -> Set[str]:
     return frozenset(flags.split())
 
 
-def missing_features(info: dict[str, Any], library: str) -> list[str]:
-    """The features that this processor lacks; none if they are unknown.
-
-    Args:
-        info: of build_info.json.
-        library: the name of its file.
-    """
-    needed, there = info.get("features", {}), processor_features()
-    return [x for x in needed.get(library, ()) if there and x not in there]
-
-
 def load(wanted: str) -> tuple[Any, str | None]:
     """The ops that `wanted`, a value of TFXCLASS_FALLBACK, asks for.
 
@@ -229,8 +205,13 @@ def load(wanted: str) -> tuple[Any, str | None]:
     except (ImportError, tf.errors.OpError, OSError) as e:
         if wanted == "0":
             raise
+        reason = str(e).strip().splitlines()[0]
+        if not isinstance(e, ImportError):
+            reason = (
+                f"tfxclass's compiled ops do not load: {reason}. {REBUILD}."
+            )
         warnings.warn(
-            f"{_one_line(e)} Until then tfxclass computes with fallback ops: "
+            f"{reason} Until then tfxclass computes with fallback ops: "
             "slower, and without some heads and options.",
             stacklevel=2,
         )
@@ -248,8 +229,11 @@ def _load_cuda(spec):
     )
     try:
         check(compiled)
-        if os.path.exists(BUILD_INFO):
-            _check_same_sources(_info(info), _info(BUILD_INFO))
+        own = _info(BUILD_INFO) if os.path.exists(BUILD_INFO) else None
+        if own and own.get("sources") != _info(info).get("sources"):
+            raise ImportError(
+                "They were compiled from other sources than those of tfxclass."
+            )
         return tf.load_op_library(library), info
     except (ImportError, tf.errors.OpError, OSError) as e:
         warnings.warn(
@@ -261,53 +245,22 @@ def _load_cuda(spec):
         return None
 
 
-def _check_same_sources(theirs, ours):
-    if theirs.get("sources") != ours.get("sources"):
-        raise ImportError(
-            "They were compiled from other sources than those of tfxclass."
-        )
-
-
-def _one_line(error):
-    text = str(error).strip().splitlines()[0]
-    if isinstance(error, ImportError):
-        return text
-    return f"tfxclass's compiled ops do not load: {text}. {REBUILD}."
-
-
-def choice() -> str:
-    """The value of the environment variable TFXCLASS_FALLBACK, "" without."""
-    return os.environ.get("TFXCLASS_FALLBACK", "")
-
-
-ops, _build_info = load(choice())
+ops, _build_info = load(os.environ.get("TFXCLASS_FALLBACK", ""))
 
 
 def require_compiled(feature: str) -> None:
-    """Raises `NeedsCompiledOps` for a feature, unless ops are compiled.
-
-    Args:
-        feature: str, as users call it.
-    """
+    """Raises `NeedsCompiledOps` for a feature, unless ops are compiled."""
     if ops is fallback.ops:
         raise refusal(feature)
 
 
 def has_op(op: str) -> bool:
-    """Whether the ops in use have an op, compiled or as a fallback.
-
-    Args:
-        op: str, its name without "tfxclass_".
-    """
+    """Whether the ops in use have an op, named without "tfxclass_"."""
     return ops is not fallback.ops or op not in REFUSED
 
 
 def require_op(op: str) -> None:
-    """Raises `NeedsCompiledOps` where the ops in use lack an op.
-
-    Args:
-        op: str, its name without "tfxclass_".
-    """
+    """Raises `NeedsCompiledOps` where the ops in use lack an op."""
     if not has_op(op):
         raise refusal(REFUSED[op], op)
 

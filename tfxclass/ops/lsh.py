@@ -1,31 +1,27 @@
-"""Locality-sensitive hashing: codes, and tables of the rows of a kernel."""
+"""Locality-sensitive hashing: tables of the rows of a kernel."""
 
 from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.ops import library
 from tfxclass.ops.index import RefreshingIndex
-from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
-from tfxclass.types import Variable
 
 for _name in ("LshHash", "LshQuery", "LshMembers"):
     tf.no_gradient("Tfxclass>" + _name)
 
 
-def hash_codes(
-    vectors: tf.Tensor,
-    num_hashes: int,
-    num_tables: int,
-    hash: str = "simhash",
-    bin_size: int = 8,
-    seed: Scalar = 0,
-) -> tf.Tensor:
-    """Codes of vectors: `num_hashes` functions for each of `num_tables`.
+class LSHIndex(RefreshingIndex):
+    """Hash tables of the rows of a class matrix.
+
+    A table has as many buckets as a code has values, but at most 2^18 and about
+    16 for each class. Codes of more bits are hashed to these buckets, so that
+    different codes may share a bucket: codes of 18 bits (`"dwta"` with K = 6)
+    do so with 2^13 classes or fewer.
+
+    `build` and `advance` take `seed`, an int, of the hash functions.
 
     Args:
-        vectors: float32 `[n, dim]`, finite.
         num_hashes: int K. The values of a table's functions stand one after
             the other in its code, 30 bits at most.
         num_tables: int L, at most 65,535; with `num_hashes` and the width of
@@ -40,31 +36,6 @@ def hash_codes(
             vector less often than 1 - (1 - p^K)^L, in 128 dimensions by up to
             0.1 (`python benchmarks/lsh.py --probability`).
         bin_size: int, for `"dwta"`.
-        seed: int. Same seed, same functions.
-
-    Returns:
-        int32 `[num_tables, n]`.
-    """
-    return library.ops.tfxclass_lsh_hash(
-        vectors,
-        tf.cast(seed, tf.int64),
-        hash=hash,
-        num_hashes=num_hashes,
-        num_tables=num_tables,
-        bin_size=bin_size,
-    )
-
-
-class LSHIndex(RefreshingIndex):
-    """Hash tables of the rows of a class matrix.
-
-    A table has as many buckets as a code has values, but at most 2^18 and about
-    16 for each class. Codes of more bits are hashed to these buckets, so that
-    different codes may share a bucket: codes of 18 bits (`"dwta"` with K = 6)
-    do so with 2^13 classes or fewer.
-
-    Args:
-        num_hashes, num_tables, hash, bin_size: as for `hash_codes`.
         inner_product: whether classes collide by inner product (the rows get
             one more coordinate, with which their norms are equal) rather than
             by angle.
@@ -104,50 +75,6 @@ class LSHIndex(RefreshingIndex):
             "redraw_interval": redraw_interval,
             "incremental": incremental,
         }
-
-    def build(self, kernel: Variable, seed: Scalar = 0) -> Any:
-        """Builds from the rows as they are, now.
-
-        Args:
-            kernel: float32 variable `[num_classes, dim]`.
-            seed: int. Same seed and rows, same tables.
-
-        Raises:
-            InvalidArgumentError: rows that are not finite.
-        """
-        return self.op("build")(
-            self.handle,
-            handle_of(kernel),
-            tf.cast(seed, tf.int64),
-            **self.options,
-        )
-
-    def advance(
-        self,
-        kernel: Variable,
-        step: Scalar,
-        interval: Scalar,
-        lag: Scalar,
-        seed: Scalar = 0,
-        drifted: bool | tf.Tensor = False,
-    ) -> Any:
-        """Refreshes in the background as is due at `step`.
-
-        The first call builds tables. After `interval` steps, or where
-        `drifted` and none are under way, new ones are begun; they take the old
-        ones' place exactly `lag` steps later, at most `interval`. Arguments are
-        int64 scalars.
-        """
-        return self.op("advance")(
-            self.handle,
-            handle_of(kernel),
-            tf.cast(seed, tf.int64),
-            step,
-            interval,
-            lag,
-            drifted,
-            **self.options,
-        )
 
     def query(
         self,

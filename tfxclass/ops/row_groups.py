@@ -1,75 +1,25 @@
 """Groups of class rows: built, kept fresh and asked by compiled ops."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from tfxclass.ops.index import RefreshingIndex
-from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
-from tfxclass.types import Variable
 
 for _name in ("ClusterMembers", "PcaHashMembers"):
     tf.no_gradient("Tfxclass>" + _name)
 
 
 class RowGroups(RefreshingIndex):
-    """Each row of a class matrix is in one group; a subclass says which."""
+    """Each row of a class matrix is in one group; a subclass says which.
 
-    def build(
-        self,
-        kernel: Variable,
-        num_groups: Scalar,
-        seed: Scalar = 0,
-        normalize: bool = False,
-    ) -> Any:
-        """Builds from the rows as they are, now.
+    `build` and `advance` take `num_groups` (bits of `PCAHash`) and `seed`,
+    ints, and `normalize`, whether logits are cosines. A refresh is begun where
+    none is under way, and takes its place `interval` steps later.
+    """
 
-        Args:
-            kernel: float32 variable `[num_classes, dim]`.
-            num_groups: int, groups, or bits of `PCAHash`.
-            seed: int. Same seed and rows, same groups.
-            normalize: whether logits are cosines.
-
-        Raises:
-            InvalidArgumentError: rows that are not finite.
-        """
-        return self.op("build")(
-            self.handle,
-            handle_of(kernel),
-            num_groups,
-            seed,
-            normalize=normalize,
-        )
-
-    def advance(
-        self,
-        kernel: Variable,
-        step: Scalar,
-        interval: Scalar,
-        num_groups: Scalar,
-        seed: Scalar,
-        normalize: bool = False,
-    ) -> Any:
-        """Refreshes in the background as is due at `step`.
-
-        Where nothing is under way, a refresh begins; it takes its place, and
-        the next one may begin, exactly `interval` steps later.
-
-        Args:
-            kernel: float32 variable `[num_classes, dim]`.
-            step, interval, num_groups, seed: int64 scalars.
-            normalize: whether logits are cosines.
-        """
-        return self.op("advance")(
-            self.handle,
-            handle_of(kernel),
-            step,
-            interval,
-            num_groups,
-            seed,
-            normalize=normalize,
-        )
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = {"normalize": False}
 
     def members(
         self, targets: tf.Tensor, limit: Scalar, seed: tf.Tensor

@@ -70,9 +70,14 @@ def sgd_update(
 
     Source: `keras.optimizers.SGD.update_step`.
     """
-    return _op("sgd", grads)(
-        **_rows(variable, _present(momentum_slot), ids),
-        **_update(storage, grads),
+    slots = [] if momentum_slot is None else [momentum_slot]
+    return _update(
+        "sgd",
+        variable,
+        slots,
+        ids,
+        grads,
+        storage,
         learning_rate=learning_rate,
         decay=decay,
         momentum=momentum,
@@ -85,6 +90,7 @@ def add_rows(
     ids: tf.Tensor,
     values: tf.Tensor,
     storage: RowStorage | None = None,
+    decay: float = 0.0,
 ) -> Any:
     """variable[ids] += values; without the copies of TensorFlow's scatter.
 
@@ -96,7 +102,7 @@ def add_rows(
         ids,
         values,
         learning_rate=tf.constant(-1.0, tf.float64),
-        decay=tf.constant(0.0, tf.float64),
+        decay=tf.constant(decay, tf.float64),
         momentum=0.0,
         nesterov=False,
         storage=storage,
@@ -105,17 +111,8 @@ def add_rows(
 
 def assign_rows(variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor) -> Any:
     """variable[ids] = values, for distinct ids; otherwise as `add_rows`."""
-    return sgd_update(
-        variable,
-        None,
-        ids,
-        values,
-        learning_rate=tf.constant(-1.0, tf.float64),
-        # The row loses all of itself before the step.
-        decay=tf.constant(1.0, tf.float64),
-        momentum=0.0,
-        nesterov=False,
-    )
+    # A decay of 1: the row loses all of itself before the step.
+    return add_rows(variable, ids, values, decay=1.0)
 
 
 def adagrad_update(
@@ -136,9 +133,13 @@ def adagrad_update(
 
     Source: `keras.optimizers.Adagrad.update_step`.
     """
-    return _op("adagrad", grads)(
-        **_rows(variable, [accumulator], ids),
-        **_update(storage, grads),
+    return _update(
+        "adagrad",
+        variable,
+        [accumulator],
+        ids,
+        grads,
+        storage,
         learning_rate=learning_rate,
         decay=decay,
         offset=tf.cast(offset, tf.float64),
@@ -167,9 +168,13 @@ def adam_update(
     Source: `keras.optimizers.Adam.update_step`; Kingma and Ba, 2014, end of
     section 2.
     """
-    return _op("adam", grads)(
-        **_rows(variable, slots, ids),
-        **_update(storage, grads),
+    return _update(
+        "adam",
+        variable,
+        slots,
+        ids,
+        grads,
+        storage,
         alpha=alpha,
         decay=decay,
         beta_1=tf.constant(beta_1, tf.float64),
@@ -193,43 +198,27 @@ def sum_duplicate_rows(
     return ops.tfxclass_sum_duplicate_rows(ids=ids, grads=grads)
 
 
-def _rows(variable, slots, ids):
-    return {
-        "variable": variable,
-        "slots": slots,
-        "ids": ids,
-    }
-
-
-def _op(rule, grads):
-    """The op of an update."""
-    kind = "class" if isinstance(grads, ClassGradient) else "lazy"
-    return getattr(ops, f"tfxclass_{kind}_{rule}_update")
-
-
-def _update(storage, grads):
+def _update(rule, variable, slots, ids, grads, storage, **numbers):
+    """Calls the op of a rule."""
     if isinstance(grads, ClassGradient):
-        step = tf.cast(storage.step, tf.int64)
-        norm = {"epsilon_of_norm": grads.epsilon}
-        return {**_attributes(storage), **grads.inputs, **norm, "step": step}
-    grads = tf.convert_to_tensor(grads)
-    if storage is None:
-        storage = RowStorage(grads.dtype, grads.dtype)
-    step = tf.cast(storage.step, tf.int64)
-    attributes = _attributes(storage)
-    del attributes["S"]  # the gradients tell
-    return {**attributes, "grads": grads, "step": step}
-
-
-def _attributes(storage):
-    return {
-        "T": storage.dtype,
-        "S": storage.slot_dtype,
-        "row_moments": storage.row_moments,
-        "bfloat16_moments": storage.bfloat16_moments,
-        "seed": storage.seed,
-    }
-
-
-def _present(handle):
-    return [] if handle is None else [handle]
+        op = f"tfxclass_class_{rule}_update"
+        given = {**grads.inputs, "epsilon_of_norm": grads.epsilon}
+        given["S"] = storage.slot_dtype
+    else:
+        op = f"tfxclass_lazy_{rule}_update"
+        given = {"grads": tf.convert_to_tensor(grads)}
+        if storage is None:
+            dtype = given["grads"].dtype
+            storage = RowStorage(dtype, dtype)
+    return getattr(ops, op)(
+        variable=variable,
+        slots=slots,
+        ids=ids,
+        T=storage.dtype,
+        row_moments=storage.row_moments,
+        bfloat16_moments=storage.bfloat16_moments,
+        seed=storage.seed,
+        step=tf.cast(storage.step, tf.int64),
+        **given,
+        **numbers,
+    )

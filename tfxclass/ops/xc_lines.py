@@ -37,15 +37,8 @@ def parse_xc_lines(
 ) -> XCRows:
     """Parses rows `l1,l2 f:v f:v ...`, in parallel over the lines.
 
-    Args:
-        lines: string `[n]`, without newlines.
-        line_numbers: int64 `[n]`, for messages.
-        num_features: int, ids must be below.
-        num_classes: int, labels must be below.
-        path: str, for messages.
-
-    Returns:
-        An `XCRows`.
+    Lines are string `[n]`, without newlines. Their numbers, int64 `[n]`, and
+    the path are for messages.
 
     Raises:
         InvalidArgumentError: a malformed line, the first of them, with what

@@ -174,7 +174,11 @@ class Forest:
         """Builds a forest of the class vectors as they are, now."""
         num_trees, sketch = self._sizes
         self.index.build(
-            kernel, num_trees, self.leaf_size, seed=self._seed, sketch=sketch
+            kernel,
+            num_trees=num_trees,
+            leaf_size=self.leaf_size,
+            seed=self._seed,
+            sketch=sketch,
         )
 
     def advance(
@@ -188,11 +192,11 @@ class Forest:
             kernel,
             step,
             refresh.interval,
-            tf.cast(num_trees, tf.int64),
-            self.leaf_size,
-            seed=self._seed,
-            lag=refresh.lag,
+            lag=refresh.interval if refresh.lag is None else refresh.lag,
             drifted=refresh.drifted,
+            num_trees=tf.cast(num_trees, tf.int64),
+            leaf_size=self.leaf_size,
+            seed=self._seed,
             sketch=sketch,
         )
 

@@ -36,7 +36,7 @@ class LSHSampler(IndexedSampler):
     vectors (`"label"`). A class whose functions collide with
     probability p is found with probability 1 - (1 - p^K)^L, for K functions and
     L tables. With `"dwta"` it is found less often: see
-    `tfxclass.ops.lsh.hash_codes`.
+    `tfxclass.ops.lsh.LSHIndex`.
 
     Labels come first. The classes found for the batch get at most
     `neighbor_fraction` of the other places. Each table that returns a class is

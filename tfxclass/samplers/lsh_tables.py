@@ -235,7 +235,7 @@ class HashTables:
             kernel,
             step,
             refresh.interval,
-            refresh.lag,
+            lag=refresh.lag,
             seed=self._seed,
             drifted=refresh.drifted,
         )

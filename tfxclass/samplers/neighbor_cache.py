@@ -93,6 +93,7 @@ class NeighborCache:
         self, sampler: Sampler, num_classes: int, dim: int, fraction: float
     ) -> None:
         self._fraction, self._num_classes = fraction, num_classes
+        self._has_ops = library.has_op("recall_neighbors")
         self._normalize = sampler.normalize
         self._first_label = sampler.num_negatives
         self._width = width_of(num_classes)
@@ -155,6 +156,10 @@ class NeighborCache:
         """
         labels = label_of(target_ids[:, self._first_label :], step)
         count = tf.maximum(tf.minimum(count, self._num_classes), self._width)
+        if not self._has_ops:
+            # No neighbors are known.
+            shape = tf.stack([tf.size(labels, tf.int64), count])
+            return tf.fill(shape, tf.constant(-1, tf.int64)), tf.zeros(shape)
         memory = handle_of(self.weight)
         with placement.colocate_with(self.weight):
             # Which rows to search an index for, and per row 2 * width + tables

@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.core.class_update import ClassUpdate
+from tfxclass.ops import library
+from tfxclass.ops.fallback.refused import BY_FREQUENCY
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
@@ -20,6 +22,11 @@ class _RandomSampler(Sampler):
     reads_class_vectors = False
     _fill: str | None = None
     _cumulative = None
+
+    def build(self, kernel_shape: tuple[int, ...]) -> None:
+        super().build(kernel_shape)
+        if self._fill != "uniform":
+            library.require_compiled(BY_FREQUENCY)
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable

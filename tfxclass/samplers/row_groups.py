@@ -33,7 +33,10 @@ class Groups:
     ) -> None:
         self.index = index
         self._num_groups = num_groups
-        self._options: dict[str, Any] = {"seed": seed or 0}
+        self._options: dict[str, Any] = {
+            "num_groups": num_groups,
+            "seed": seed or 0,
+        }
 
     def prepare(
         self, kernel_shape: tuple[int, ...], normalize: bool, *options: Any
@@ -44,15 +47,13 @@ class Groups:
 
     def build(self, kernel: Variable) -> None:
         """Builds the groups of the class vectors as they are, now."""
-        self.index.build(kernel, self._num_groups, **self._options)
+        self.index.build(kernel, **self._options)
 
     def advance(
         self, kernel: Variable, step: tf.Tensor, refresh: Refresh
     ) -> None:
         """Builds or refreshes the groups where `refresh` says so."""
-        self.index.advance(
-            kernel, step, refresh.interval, self._num_groups, **self._options
-        )
+        self.index.advance(kernel, step, refresh.interval, **self._options)
 
     def find(
         self,

@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass import progress
 from tfxclass.checks import check_positive_int
-from tfxclass.ops import kmeans
+from tfxclass.ops import library
 from tfxclass.trees.tree import Tree
 
 
@@ -125,7 +125,8 @@ class _Halver:
     def _halve(self, order, sizes, splits):
         """Two sizes a group, the second 0 where it is not split."""
         self.seed += 1
-        order = kmeans.halve_groups(
+        # Each group's left half, `(size + 1) // 2` of the rows, comes first.
+        order = library.ops.tfxclass_halve_groups(
             self.vectors, order, sizes, splits, self.num_iterations, self.seed
         ).numpy()
         left = np.where(splits, (sizes + 1) // 2, sizes)

@@ -14,8 +14,6 @@ import types
 
 from tfxclass.ops.fallback.active_classes import active_classes
 from tfxclass.ops.fallback.class_tree import tree_log_probabilities
-from tfxclass.ops.fallback.neighbor_memory import rank_neighbors
-from tfxclass.ops.fallback.neighbor_memory import recall_neighbors
 from tfxclass.ops.fallback.refused import REFUSED
 from tfxclass.ops.fallback.refused import refusing
 from tfxclass.ops.fallback.row_update import lazy_adagrad_update
@@ -36,8 +34,6 @@ ops = types.SimpleNamespace(
     tfxclass_lazy_adagrad_update=lazy_adagrad_update,
     tfxclass_lazy_adam_update=lazy_adam_update,
     tfxclass_lazy_sgd_update=lazy_sgd_update,
-    tfxclass_rank_neighbors=rank_neighbors,
-    tfxclass_recall_neighbors=recall_neighbors,
     tfxclass_softmax_block_grad=softmax_block_grad,
     tfxclass_softmax_block_stats=softmax_block_stats,
     tfxclass_sparsemax_threshold=sparsemax_threshold,

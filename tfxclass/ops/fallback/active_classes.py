@@ -1,17 +1,16 @@
-"""Fallback of the union of the active classes.
+"""Fallback of the union of the active classes, filled uniformly.
 
 The distribution is the op's, the samples are others. A step costs
-O(num_classes), where the op costs O(sample size): each class has a time at
-which it rings, an exponential variable whose rate is its probability, and the
-classes that ring first are sampled (custom_ops/core/active_classes.h).
+O(num_classes), where the op costs O(sample size): each class gets a random
+number, and those with the greatest fill the sample.
 """
 
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.ops.fallback.refused import BY_FREQUENCY
+from tfxclass.ops.fallback.refused import refusal
 from tfxclass.types import Scalar
-
-_NEVER = np.float64(np.inf)
 
 
 def active_classes(
@@ -26,7 +25,9 @@ def active_classes(
     fill: str = "uniform",
     sample_overflow: bool = True,
 ) -> tuple[tf.Tensor, ...]:
-    """See `tfxclass.ops.active_classes`."""
+    """See `tfxclass.ops.active_classes`; another fill is refused."""
+    if fill != "uniform":
+        raise refusal(BY_FREQUENCY)
     _check(targets, num_sampled, num_classes)
     flat = tf.reshape(targets, [-1])
     places = tf.where(flat >= 0)
@@ -37,26 +38,23 @@ def active_classes(
     shape = _static_shape(flat, num_sampled)
     num_sampled = tf.maximum(num_sampled, num_targets)
     room = _room(num_sampled - num_targets, candidate_share)
-    draws = _Draws(seed, num_classes)
-    kept = _kept(
-        distinct, candidates, scores, room, num_classes, sample_overflow, draws
+    of_candidates, of_fill = tf.unstack(
+        tf.random.experimental.stateless_split(seed, 2)
     )
+    if not sample_overflow:
+        of_candidates = None
+    kept = _kept(distinct, candidates, scores, room, num_classes, of_candidates)
     chosen = tf.concat([distinct, kept], axis=0)
-    counts = tf.zeros([tf.size(chosen)], tf.float64)
-    of_targets = tf.fill([num_targets], tf.constant(-_NEVER, tf.float64))
-    if fill != "uniform":
-        law = _law(fill, cumulative, num_classes)
-        chosen, filled, of_targets = _fill(
-            chosen, num_sampled, law, distinct, draws
-        )
-        counts = tf.concat([counts, filled], axis=0)
-    chosen, filled, of_rest = _fill_rest(
-        chosen, num_sampled, num_classes, draws
+    filled, log_chance, log_chance_of_one_more = _filled(
+        chosen, num_sampled, num_classes, of_fill
     )
-    counts = tf.cast(tf.concat([counts, filled], axis=0), tf.float32)
-    target_counts = _target_counts(positions, of_targets, of_rest)
+    of_chosen = tf.zeros([tf.size(chosen)])
+    of_filled = tf.fill([tf.size(filled)], log_chance)
+    counts = tf.concat([of_chosen, of_filled], axis=0)
+    is_once = _is_there_once(positions, num_targets)
+    target_counts = tf.where(is_once, log_chance_of_one_more, 0.0)
     return (
-        tf.ensure_shape(chosen, shape),
+        tf.ensure_shape(tf.concat([chosen, filled], axis=0), shape),
         tf.ensure_shape(counts, shape),
         tf.reshape(positions, tf.shape(targets)),
         num_targets,
@@ -100,21 +98,12 @@ def _check(targets, num_sampled, num_classes):
     )
 
 
-class _Draws:
-    """Uniform numbers in (0, 1), others at each call."""
-
-    def __init__(self, seed, num_classes):
-        self.seed, self.num_classes, self.calls = seed, num_classes, 0
-
-    def __call__(self, size=None):
-        self.calls += 1
-        seed = tf.random.experimental.stateless_fold_in(self.seed, self.calls)
-        return tf.random.stateless_uniform(
-            [self.num_classes if size is None else size],
-            seed,
-            minval=np.finfo(np.float64).tiny,
-            dtype=tf.float64,
-        )
+def _uniform(seed, size):
+    """Random numbers in (0, 1), float64 `[size]`."""
+    least = np.finfo(np.float64).tiny
+    return tf.random.stateless_uniform(
+        [size], seed, minval=least, dtype=tf.float64
+    )
 
 
 def _among(ids, num_classes):
@@ -124,8 +113,11 @@ def _among(ids, num_classes):
     return tf.tensor_scatter_nd_update(none, ids[:, tf.newaxis], ones)
 
 
-def _kept(targets, candidates, scores, room, num_classes, sample, draws):
-    """The candidates that are in, the best score of each counting."""
+def _kept(targets, candidates, scores, room, num_classes, seed):
+    """The candidates that are in, the best score of each counting.
+
+    Without a seed the best-scored are kept where not all fit.
+    """
     candidates = tf.reshape(candidates, [-1])
     is_target = tf.gather(
         _among(targets, num_classes), tf.maximum(candidates, 0)
@@ -139,8 +131,8 @@ def _kept(targets, candidates, scores, room, num_classes, sample, draws):
 
     def chosen():
         keys = tf.cast(best, tf.float64)
-        if sample:  # Gumbel top-k
-            keys -= tf.math.log(-tf.math.log(draws(count)))
+        if seed is not None:  # Gumbel top-k
+            keys -= tf.math.log(-tf.math.log(_uniform(seed, count)))
         by_id = tf.argsort(distinct)
         _, at = tf.nn.top_k(tf.gather(keys, by_id), tf.cast(room, tf.int32))
         return tf.gather(tf.gather(distinct, by_id), at)
@@ -149,76 +141,31 @@ def _kept(targets, candidates, scores, room, num_classes, sample, draws):
     return tf.cond(fits, lambda: distinct, chosen)
 
 
-def _law(fill, cumulative, num_classes):
-    """float64 [num_classes], the probability to sample each class."""
-    if fill == "log_uniform":
-        ids = tf.range(num_classes, dtype=tf.float64)
-        return tf.math.log1p(1 / (ids + 1)) / np.log(num_classes + 1.0)
-    total = cumulative[-1]
-    before = tf.concat([tf.zeros([1], tf.float64), cumulative[:-1]], axis=0)
-    return (cumulative - before) / total
+def _filled(chosen, num_sampled, num_classes, seed):
+    """Classes that fill the sample, int64 `[n]`, and two log chances.
 
-
-def _first(rings, count):
-    """The classes with the least `rings`, int64 [count]."""
-    _, ids = tf.nn.top_k(-rings, tf.cast(count, tf.int32))
-    return tf.cast(ids, tf.int64)
-
-
-def _fill(chosen, num_sampled, law, targets, draws):
-    """`chosen` with those that ring first; log counts of these and targets."""
-    taken = _among(chosen, tf.size(law))
-    can_ring = (law > 0) & ~taken
-    rings = -tf.math.log(draws()) / tf.where(can_ring, law, 1.0)
-    rings = tf.where(can_ring, rings, _NEVER)
-    able = tf.math.count_nonzero(can_ring)
-    wanted = num_sampled - tf.size(chosen, tf.int64)
-    ids = _first(rings, tf.minimum(wanted + 1, able))
-    # When the first that is left out rings.
-    last = tf.gather(rings, ids[-1:])
-    never = tf.constant([_NEVER], tf.float64)
-    time = tf.cond(able > wanted, lambda: last, lambda: never)[0]
-    ids = ids[:wanted]
-
-    def log_rung(classes):
-        p = tf.gather(law, classes)
-        # 0 times infinity is no number.
-        rung = -tf.math.expm1(-tf.math.multiply_no_nan(time, p))
-        return tf.math.log(rung)
-
-    chosen = tf.concat([chosen, ids], axis=0)
-    return chosen, log_rung(ids), log_rung(targets)
-
-
-def _fill_rest(chosen, num_sampled, num_classes, draws):
-    """`chosen` filled uniformly; log counts of these, and of one more."""
-    wanted = num_sampled - tf.size(chosen, tf.int64)
-    rest = tf.cast(num_classes - tf.size(chosen, tf.int64), tf.float64)
-    filled = tf.cast(wanted, tf.float64)
-
-    def drawn():
-        taken = _among(chosen, num_classes)
-        return _first(tf.where(taken, _NEVER, draws()), wanted)
-
-    none = tf.zeros([0], tf.int64)
-    ids = tf.cond(wanted > 0, drawn, lambda: none)
-    counts = tf.fill([wanted], tf.math.log(filled / tf.maximum(rest, 1.0)))
-    chosen = tf.concat([chosen, ids], axis=0)
-    return chosen, counts, tf.math.log((filled + 1) / (rest + 1))
-
-
-def _target_counts(positions, of_targets, of_rest):
-    """float32, of each label; 0 of padding and of one that is there twice."""
-    is_label = positions >= 0
-    at = tf.maximum(positions, 0)
-    times = tf.math.bincount(
-        tf.cast(tf.boolean_mask(positions, is_label), tf.int32),
-        minlength=tf.size(of_targets),
-        maxlength=tf.size(of_targets),
+    Returns:
+        `(ids, log_chance, log_chance_of_one_more)`: the chances, float32, of
+        a class to be among `ids`, and of one more class in its place.
+    """
+    count = tf.size(chosen, tf.int64)
+    wanted = num_sampled - count
+    # The greatest numbers win, and none of the chosen has one.
+    numbers = _uniform(seed, num_classes)
+    numbers = tf.where(_among(chosen, num_classes), -numbers, numbers)
+    _, ids = tf.nn.top_k(numbers, tf.cast(wanted, tf.int32))
+    filled, rest = (
+        tf.cast(x, tf.float64) for x in (wanted, num_classes - count)
     )
-    # One more, so that there is something to gather.
-    times = tf.concat([times, [0]], axis=0)
-    counts = tf.where(tf.math.is_finite(of_targets), of_targets, of_rest)
-    counts = tf.concat([counts, tf.zeros([1], tf.float64)], axis=0)
-    counts = tf.where(tf.gather(times, at) == 1, tf.gather(counts, at), 0.0)
-    return tf.cast(tf.where(is_label, counts, 0.0), tf.float32)
+    chances = filled / tf.maximum(rest, 1.0), (filled + 1) / (rest + 1)
+    logs = [tf.cast(tf.math.log(x), tf.float32) for x in chances]
+    return tf.cast(ids, tf.int64), *logs
+
+
+def _is_there_once(positions, num_targets):
+    """Which labels occur once, bool; padding does not."""
+    is_label = positions >= 0
+    times = tf.math.unsorted_segment_sum(
+        tf.cast(is_label, tf.int32), tf.maximum(positions, 0), num_targets + 1
+    )
+    return is_label & (tf.gather(times, tf.maximum(positions, 0)) == 1)

@@ -1,6 +1,5 @@
 """Compiled ops without a fallback, and the error of a call of one."""
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,8 @@ _CLUSTER = "A cluster index (KMeansSampler)"
 _PCA_HASH = "A PCA hash (PCAHashSampler)"
 _LSH = "Hash tables of classes (LSHSoftmax, LSHSampler)"
 _TREE = "A class tree (HierarchicalSoftmax)"
+_NEIGHBORS = "Neighbors of labels (AutoSampler)"
+BY_FREQUENCY = "A sample by frequency (LogUniformSampler, FrequencySampler)"
 # Its losses and steps go another way where the ops are missing.
 _BY_CLASS = "A step class by class"
 _INDEXES = {
@@ -37,6 +38,9 @@ REFUSED = {
     "tree_path_grad": _TREE,
     "tree_top_k": _TREE,
     "tree_log_probabilities_grad": _TREE,
+    # `NeighborCache` finds none without them.
+    "recall_neighbors": _NEIGHBORS,
+    "rank_neighbors": _NEIGHBORS,
     "exact_softmax": _BY_CLASS,
     "exact_softmax_grad": _BY_CLASS,
     "class_sgd_update": _BY_CLASS,
@@ -58,11 +62,9 @@ class NeedsCompiledOps(RuntimeError):
 
 
 def refusal(feature: str, op: str | None = None) -> NeedsCompiledOps:
-    """The error of a feature that needs compiled ops.
+    """The error of a feature that needs compiled ops, one of them or several.
 
-    Args:
-        feature: str, as users call it.
-        op: str, the op without "tfxclass_"; None for several.
+    The op is named without "tfxclass_".
     """
     which = "the compiled ops" if op is None else f"the compiled op {op}"
     return NeedsCompiledOps(
@@ -86,8 +88,8 @@ def how_to_compile() -> str:
 
 def refusing(op: str) -> Callable[..., Any]:
     """A function in place of the op `op` of `REFUSED`, which raises."""
-    return functools.partial(_refuse, op)
 
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise refusal(REFUSED[op], op)
 
-def _refuse(op, *args, **kwargs):
-    raise refusal(REFUSED[op], op)
+    return refuse

@@ -80,12 +80,9 @@ def _updated(
 ) -> tf.Operation:
     """Moves the rows `ids` and their optimizer state by `rule`.
 
-    Args:
-        rule: function of a conversion of numbers, the decay, the gradients, and
-            the old rows and state. It returns the new ones.
-        variable, slots, ids, grads, decay: see `tfxclass.ops.row_update`.
-        T: the dtype of all variables.
-        options: of the op: step and seed of a rounding that is not there.
+    The rule is a function of a conversion of numbers, the decay, the gradients,
+    and the old rows and state; it returns the new ones. T is the dtype of all
+    variables. The options are of a rounding that is not there.
     """
     wide = tf.float64 if tf.float64 == T else tf.float32
     ids, grads = sum_duplicate_rows(ids, tf.cast(grads, wide))

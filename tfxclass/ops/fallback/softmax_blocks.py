@@ -43,10 +43,9 @@ def softmax_block_grad(
 
 
 def _target_places(logits, targets, values, offset):
-    """`(places, values)` of the targets that are in the block.
+    """`(places, values)` of the n targets that are in the block.
 
-    Returns:
-        int64 `[n, 2]`, row and column of `logits`; float32 `[n]`.
+    Places are rows and columns of `logits`, int64 `[n, 2]`.
     """
     columns = targets - offset
     width = tf.shape(logits, tf.int64)[1]
