@@ -7,8 +7,9 @@ data and measure are those of verification.py, with plain SGD, as in the paper's
 Algorithm 1, and 32 rows a step for each replica. A replica has a K-th of the
 rows, drawn once, a K-th of the steps, and K times the rate of one replica. That
 rate is chosen for RP and for the full softmax on validation identities. Three
-more rows have a lower rate than that. Replicas take turns in one process, and their models are averaged as `LocalSGD`
-does it. With I = 1 their mean is one step with the rows of all replicas.
+more rows have a lower rate than that. Replicas take turns in one process, and
+their models are averaged as `LocalSGD` does it. With I = 1 their mean is one
+step with the rows of all replicas.
 """
 
 import argparse

@@ -15,7 +15,6 @@ from tfxclass.types import Initializer
 from tfxclass.types import Shape
 
 __all__ = [
-    "InBlocks",
     "LogOdds",
     "rms_of",
 ]
