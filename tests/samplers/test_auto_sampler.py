@@ -13,7 +13,7 @@ from tfxclass import samplers
 from tfxclass.rows import blocks
 from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_matrix import ClassRows
-from tfxclass.samplers import schedule
+from tfxclass.samplers import sampler as sampler_lib
 
 CLASSES, DIM, SAMPLED = 400, 8, 60
 
@@ -42,8 +42,7 @@ def measured(head):
 
 @pytest.fixture
 def probe_each_step(monkeypatch):
-    monkeypatch.setattr(schedule, "PROBE_SHARE", 1.0)
-    monkeypatch.setattr("tfxclass.samplers.auto.PROBE_SHARE", 1.0)
+    monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 1.0)
 
 
 @pytest.mark.parametrize("least_block", [7, 1024])
@@ -168,7 +167,7 @@ def test_neighbours_while_a_model_knows_nothing(probe_each_step):
 
 def test_probes_come_sooner_at_first(monkeypatch):
     """At a half of the interval, a quarter, ... and then one in each."""
-    monkeypatch.setattr("tfxclass.samplers.auto.PROBE_SHARE", 0.0069)
+    monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 0.0069)
     head = built(sampled=36)
     head.sampler._probe = lambda *_: probed.append(int(head.sampler.step))
     probed = []

@@ -11,6 +11,7 @@ from tests.support.cases import quick
 from tests.support.lsh import lsh_sampler
 from tfxclass import layers
 from tfxclass import samplers
+from tfxclass.samplers import sampler as sampler_lib
 from tfxclass.samplers import schedule
 from tfxclass.samplers.sampler import step_nanoseconds
 
@@ -88,7 +89,7 @@ def test_recall_is_that_of_the_ten_best(kind, similarity):
 @each_kind
 def test_rows_that_rest_are_never_indexed_again(kind, never_old, monkeypatch):
     """Though each probe is of other queries."""
-    monkeypatch.setattr(schedule, "PROBE_SHARE", 1.0)
+    monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 1.0)
     head = built(kind)
     before = None
     for number in range(70):
@@ -102,7 +103,7 @@ def test_rows_that_rest_are_never_indexed_again(kind, never_old, monkeypatch):
 def test_rows_that_moved_are_indexed_again(kind, never_old, monkeypatch):
     """A probe finds that recall fell; the refresh is done `lag` steps later,
     and recall is back."""
-    monkeypatch.setattr(schedule, "PROBE_SHARE", 1.0)
+    monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 1.0)
     head = built(kind)
     queries = clustered(16, DIM, seed=5)
     step(head, queries)
@@ -124,7 +125,7 @@ def test_rows_that_moved_are_indexed_again(kind, never_old, monkeypatch):
 def test_an_old_index_is_built_again(monkeypatch):
     """At twice the step at which it was begun: it may be of untrained rows,
     whose recall is no measure."""
-    monkeypatch.setattr(schedule, "PROBE_SHARE", 1.0)
+    monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 1.0)
     head = built("forest")
     begun = []
     for _ in range(20):
@@ -140,7 +141,7 @@ def test_refreshes_take_a_quarter_or_a_twentieth_of_the_steps(share, most):
     twentieth with a neighbor cache."""
     sampler = samplers.HashingForestSampler(6700, query_fraction=share)
     sampler.build((670_091, 128))
-    step_time = step_nanoseconds(256, 6700, 128)
+    step_time = step_nanoseconds(256, 6700, 128).numpy()
     lag = int(sampler.drift.refresh(tf.constant(0, tf.int64), step_time).lag)
     cost = sampler.source.build_nanoseconds()
     taken = cost / (lag * step_time)
@@ -150,7 +151,7 @@ def test_refreshes_take_a_quarter_or_a_twentieth_of_the_steps(share, most):
 @pytest.mark.parametrize("kind", quick(["forest", "lsh"], []))
 def test_resumed_at_any_step_goes_on_bit_for_bit(kind, tmp_path, monkeypatch):
     """Also between a probe and the end of the refresh that it began."""
-    monkeypatch.setattr(schedule, "PROBE_SHARE", 1.0)
+    monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 1.0)
     monkeypatch.setattr(schedule, "_FLOOR", 1.5)  # each probe
     x, y = clustered(40 * 8, DIM), np.arange(40 * 8) % CLASSES
 

@@ -100,11 +100,6 @@ def test_contract(kind, similarity):
 
 
 @each_kind
-def test_is_exact_says_whether_an_index_approximates(kind):
-    assert make(kind).is_exact == (kind in ("frequency", "top_k"))
-
-
-@each_kind
 def test_config_round_trip_through_json(kind):
     sampler = make(kind)
     config = json.loads(

@@ -11,15 +11,12 @@ from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
-from tfxclass.samplers.indexed import neighbors_a_row
+from tfxclass.samplers.indexed import free_slots
 from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import NUM_PROBES
-from tfxclass.samplers.sampler import PROBE_NANOSECONDS
-from tfxclass.samplers.sampler import PROBE_SHARE
 from tfxclass.samplers.sampler import Sample
-from tfxclass.samplers.sampler import batch_of
 from tfxclass.samplers.sampler import count_labels
-from tfxclass.samplers.sampler import part_of_steps
+from tfxclass.samplers.sampler import probe_interval
 from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
@@ -31,6 +28,7 @@ PAYS_ABOVE = 0.5
 _EARLY_PROBES = 5
 # The weight of the old estimate when a probe gives a new one.
 _KEPT = 0.5
+_GAUGES = "k_eff", "v", "noise"
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -130,30 +128,23 @@ class AutoSampler(IndexedSampler):
         super().build(kernel_shape)
         if self.searches_index():
             self.schedule = self.make_schedule(
-                self.rebuild_interval,
-                kernel_shape,
-                self.source.build_nanoseconds(),
+                self.rebuild_interval, self.source.build_nanoseconds()
             )
-        for name in ("k_eff", "v", "noise", "choice"):
+        for name in _GAUGES:
             self.gauge(name)
+        self.gauge("choice")
         has_cache = self.neighbor_cache is not None
         self.measures_recall = self.drift is None and has_cache
         if self.measures_recall:
             self.gauge("recall")
 
-    def _state(self, name):
-        return tf.convert_to_tensor(self.measured[name])
-
-    def cost_ratio(self, batch: Scalar) -> Scalar:
-        """Modeled relative cost of a step with similar classes."""
-        step = self.step_time(batch)
-        rows = batch if isinstance(batch, int) else tf.cast(batch, tf.float64)
-        search = 0.0
+    def cost_ratio(self, queries: tf.Tensor) -> tf.Tensor:
+        """Modeled relative cost of a step with similar classes, float64."""
+        step = self.step_time(queries)
+        search = self.searched_fraction() * self.source.query_nanoseconds()
         if self.neighbor_cache is not None:
-            search = neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
-        if self.searches_index():
-            fraction = self.searched_fraction()
-            search += fraction * self.source.query_nanoseconds()
+            search += neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
+        rows = tf.cast(tf.shape(queries)[0], tf.float64)
         # Comparing and choosing candidates takes a part of a step, too.
         return (1.5 * step + rows * search) / step
 
@@ -163,21 +154,20 @@ class AutoSampler(IndexedSampler):
         self._decide(queries, target_ids, kernel)
         num_sampled = self.size_for(count_labels(target_ids))
         budget = self.candidate_budget(num_sampled)
-        found = self.find(queries, target_ids, kernel, budget)
+        found = self._find(queries, target_ids, kernel, budget)
         return sample_with_candidates(
             self, target_ids, num_sampled, found, self.candidate_share()
         )
 
     def _decide(self, queries, target_ids, kernel):
-        batch = batch_of(queries)
         # Products and norms of rows, and four passes over the logits.
-        cost = self.num_classes * (0.4 * self.dim + 5.0 * NUM_PROBES)
-        cost += PROBE_NANOSECONDS
-        every = part_of_steps(cost, PROBE_SHARE, self.step_time(batch))
+        cost = 0.4 * self.dim + 5.0 * NUM_PROBES
+        step_time = self.step_time(queries)
+        every = probe_interval(cost, self.num_classes, step_time)
         due = _is_due(tf.convert_to_tensor(self.step), every)
 
         def probe(queries, target_ids):
-            self._probe(queries, target_ids, kernel, batch)
+            self._probe(queries, target_ids, kernel)
             return True
 
         if tf.inside_function() and not self.is_on_servers:
@@ -190,7 +180,7 @@ class AutoSampler(IndexedSampler):
             )
         tf.cond(due, lambda: probe(queries, target_ids), lambda: False)
 
-    def _probe(self, queries, target_ids, kernel, batch):
+    def _probe(self, queries, target_ids, kernel):
         """Measures the noise, and chooses by it."""
         labels = target_ids[:NUM_PROBES, self.num_negatives :]
         width = neighbor_cache.width_of(self.num_classes) + tf.shape(labels)[1]
@@ -205,10 +195,10 @@ class AutoSampler(IndexedSampler):
             recall = self._recall(found.best, labels)
             self.measured["recall"].assign(recall)
         measured = self._measured(found, target_ids)
-        for name, value in zip(("k_eff", "v", "noise"), measured, strict=True):
+        for name, value in zip(_GAUGES, measured, strict=True):
             self.measured[name].assign(value)
         level = tf.cast(measured[2], tf.float64)
-        level /= PAYS_ABOVE * self.cost_ratio(batch)
+        level /= PAYS_ABOVE * self.cost_ratio(queries)
         self.measured["choice"].assign(self._choose(level))
 
     def _choose(self, level):
@@ -220,10 +210,9 @@ class AutoSampler(IndexedSampler):
     def _measured(self, found, target_ids):
         """`(k_eff, v, noise)` of the rows of a probe, in their batch."""
         k_eff, missed, counts, _ = found
-        labels = tf.unique(tf.reshape(target_ids, [-1])).y
-        num_labels = tf.reduce_sum(tf.cast(labels >= 0, tf.int32))
-        num_sampled = tf.cast(self.size_for(count_labels(target_ids)), tf.int32)
-        negatives = tf.maximum(num_sampled - num_labels, 1)
+        size = self.size_for(count_labels(target_ids))
+        num_sampled = tf.cast(size, tf.int64)
+        negatives = tf.maximum(free_slots(target_ids, num_sampled), 1)
         v = self.num_classes / (tf.cast(negatives, tf.float32) * k_eff)
         # Where all classes are computed there is no noise.
         v = tf.where(num_sampled >= self.num_classes, 0.0, v)
@@ -233,10 +222,13 @@ class AutoSampler(IndexedSampler):
         log_k_eff, v, noise = tf.unstack(
             tf.math.divide_no_nan(tf.linalg.matvec(of_rows, weights), total)
         )
-        old = [self._state(name) for name in ("k_eff", "v", "noise")]
+        old = [self._state(name) for name in _GAUGES]
         noise = _KEPT * old[2] + (1 - _KEPT) * noise
         new = tf.exp(log_k_eff), v, noise
-        return tuple(tf.unstack(tf.where(total > 0, new, old)))
+        return tf.unstack(tf.where(total > 0, new, old))
+
+    def _state(self, name):
+        return tf.convert_to_tensor(self.measured[name])
 
     def _recall(self, best, labels):
         """The cached fraction of the best classes that are no labels."""
@@ -258,39 +250,23 @@ class AutoSampler(IndexedSampler):
 
     def candidate_budget(self, num_sampled: Scalar) -> tf.Tensor:
         """How many similar classes to look for, int64 scalar."""
-        # A constant times the choice, instead of eight ops.
         chosen = candidate_count(num_sampled, self.neighbor_fraction)
         return chosen * tf.cast(self._state("choice"), tf.int64)
 
-    def find(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        budget: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _find(self, queries, target_ids, kernel, budget):
+        """`(ids, scores)` of similar classes; none where the budget is 0."""
         step, has_budget = tf.convert_to_tensor(self.step), budget > 0
         if not self.searches_index():
             # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_budget, tf.shape(queries)[0], 0)
-            queries, target_ids = queries[:rows], target_ids[:rows]
-            wanted = neighbors_a_row(
-                queries,
-                target_ids,
-                budget,
-                self.num_neighbors,
-                self.num_classes,
-            )
-            return self.neighbor_cache.find(
-                queries, target_ids, kernel, self.oversampling() * wanted, step
+            return self.source.find(
+                queries[:rows], target_ids[:rows], kernel, budget, step
             )
         nothing = tf.zeros([0], tf.int64), tf.zeros([0])
 
         def searched():
             self.advance(queries, kernel)
-            found = self.source.find(
-                queries, target_ids, kernel, budget, step, self.next_seed
-            )
+            found = self.source.find(queries, target_ids, kernel, budget, step)
             return tuple(tf.reshape(part, [-1]) for part in found)
 
         return tf.cond(has_budget, searched, lambda: nothing)

@@ -41,17 +41,7 @@ _ALLOCATION_ROWS = 32
 class Forest:
     """A source: the classes nearest to each row of a batch.
 
-    Args:
-        num_trees: int, or None for as many as fit.
-        leaf_size: int, largest number of classes in a leaf.
-        num_candidates: int, largest number of classes that a query scores, or
-            None for all.
-        num_neighbors: int, classes to look for, for each row, or None for as
-            many as there is room for.
-        seed: int or None.
-
-    Raises:
-        ValueError: an option is no positive integer.
+    The arguments are those of `HashingForestSampler`.
     """
 
     def __init__(
@@ -96,11 +86,8 @@ class Forest:
         In a forest that would take more than 2 GB, trees split `sketch`
         projections of the class vectors instead of the class vectors, and
         there are fewer trees if their number was not given. `sketch` is 0
-        where there is no projection.
-
-        Args:
-            num_classes, dim: ints.
-            is_cached: bool, whether a `NeighborCache` takes a part of the 2 GB.
+        where there is no projection. With `is_cached` a `NeighborCache` takes a
+        part of the 2 GB.
         """
         num_trees = self.num_trees or _NUM_TREES
         sizes = num_classes, dim, is_cached
@@ -135,11 +122,7 @@ class Forest:
     ) -> int:
         """Bytes of the forest and of the neighbor cache, refresh included.
 
-        Args:
-            num_classes, dim: ints.
-            fraction: float, fraction of the rows that search the forest.
-            num_threads: int, threads that search it, which have a byte for
-                each class.
+        Each of the threads that search it has a byte for each class.
         """
         if fraction == 0:
             return neighbor_cache.bytes_of(num_classes, dim)
@@ -156,13 +139,8 @@ class Forest:
     ) -> None:
         """Takes what a sampler knows when it is built.
 
-        Args:
-            kernel_shape: `(num_classes, dim)`.
-            normalize: bool, whether logits are cosines.
-            cache: `NeighborCache`, or None.
-            oversampling: int, how many times the wanted classes a search gives
-                where there is a cache. Their probabilities decide which of
-                them stay.
+        With a cache, a search gives `oversampling` times the wanted classes,
+        and their probabilities decide which of them stay.
         """
         self._num_classes, self._dim = kernel_shape
         self._normalize, self._cache = normalize, cache
@@ -230,24 +208,22 @@ class Forest:
         kernel: Variable,
         budget: tf.Tensor,
         step: tf.Tensor,
-        next_seed: Callable[[], tf.Tensor],
+        next_seed: Callable[[], tf.Tensor] | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Neighbors, of `IndexedSampler.find`; `[batch, k]`."""
+        """`(ids, scores)` `[batch, k]` of similar classes; -1 is padding."""
         del next_seed
         wanted = neighbors_a_row(
             queries, target_ids, budget, self.num_neighbors, self._num_classes
         )
         if self._cache is None:
             return self.neighbors(queries, kernel, wanted)
+
+        def search(rows, count):
+            return self.neighbors(tf.gather(queries, rows), kernel, count)[0]
+
+        wanted *= self._oversampling
         return self._cache.find(
-            queries,
-            target_ids,
-            kernel,
-            self._oversampling * wanted,
-            step,
-            lambda rows, count: self.neighbors(
-                tf.gather(queries, rows), kernel, count
-            )[0],
+            queries, target_ids, kernel, wanted, step, search
         )
 
 
@@ -361,7 +337,7 @@ class HashingForestSampler(IndexedSampler):
             "num_allocated", self.num_sampled, dtype="int64"
         )
         self.schedule = self.allocation or self.make_schedule(
-            self.rebuild_interval, kernel_shape, self.source.build_nanoseconds()
+            self.rebuild_interval, self.source.build_nanoseconds()
         )
 
     def neighbors(

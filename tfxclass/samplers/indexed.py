@@ -1,13 +1,11 @@
 """Base of the samplers with an index: a source, a schedule, and a cache."""
 
 import functools
-import math
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
@@ -18,7 +16,6 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.samplers.sampler import batch_of
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.samplers.sampler import step_nanoseconds
 from tfxclass.samplers.schedule import REFRESH_SHARE
@@ -39,20 +36,12 @@ _LARGE_MATRIX = 2**25
 class IndexedSampler(Sampler):
     """Labels, similar classes that an index finds, and uniform samples.
 
-    Its `source` (`Forest`, `HashTables` or `Groups`) has the `index`:
-
-    - `prepare(kernel_shape, normalize, cache, oversampling)` is called once,
-      when a head is built.
-    - `build(kernel)` makes the index of all class vectors.
-    - `advance(kernel, step, refresh)` refreshes it in the background.
-    - `find(queries, target_ids, kernel, budget, step, next_seed)` gives similar
-      classes.
-    - `index_bytes(num_classes, dim, fraction, num_threads)` is its size.
-
-    Its `schedule` (`FixedSchedule`, `Drift` or `AdaptiveAllocation`) says when
-    the index is refreshed. The sampler counts its steps, and saves the index
-    with the model. A subclass makes the source in its constructor, and the
-    schedule there or in `build`. It has `correct_fill`, or its own `sample`.
+    Its `source` (`Forest`, `HashTables` or `Groups`) has the `index`: it builds
+    and refreshes it, and finds similar classes with it. Its `schedule`
+    (`FixedSchedule`, `Drift` or `AdaptiveAllocation`) says when the index is
+    refreshed. The sampler counts its steps, and saves the index with the model.
+    A subclass makes both in its constructor or in `build`. It has
+    `correct_fill`, or its own `sample`.
 
     With `set_query_fraction` a step searches the index for a fraction of the
     rows, and takes the neighbors of the others from a `NeighborCache`. The
@@ -66,7 +55,6 @@ class IndexedSampler(Sampler):
             places that similar classes get. Defaults to 0.5.
     """
 
-    is_exact = False
     has_gpu_half_ops = False
     #: The fraction of the rows that the index is searched for, unless it is
     #: given as `query_fraction`.
@@ -81,7 +69,7 @@ class IndexedSampler(Sampler):
     is_on_servers = False
     #: Width of the class vectors; 0 before it is built.
     dim = 0
-    #: Where the index lies, as the class vectors of the head say.
+    #: Where the index lies.
     device: str | None = None
 
     def __init__(
@@ -97,10 +85,8 @@ class IndexedSampler(Sampler):
     def set_query_fraction(self, value: float | None, may_cache: bool) -> None:
         """Sets for which fraction of the rows the index is searched.
 
-        Args:
-            value: float in (0, 1], or None, which is `default_query_fraction`.
-            may_cache: bool, whether neighbors that earlier steps found may be
-                used. Without it all rows are searched for.
+        None is `default_query_fraction`. Without `may_cache` all rows are
+        searched for, as neighbors of earlier steps are not allowed.
         """
         if value is not None and not 0 < value <= 1:
             raise ValueError(
@@ -132,8 +118,7 @@ class IndexedSampler(Sampler):
             library.require_op(f"{self.index.prefix}_build")
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
-        self.index.device = self.device
-        self.dim = kernel_shape[1]
+        self.num_classes, self.dim = kernel_shape
         self.step = self.add_state("step", 0, dtype="int64")
         self.gauge("fill_rate")
         self.is_on_servers = _is_on_servers()
@@ -141,20 +126,18 @@ class IndexedSampler(Sampler):
         if fraction < 1:
             # Its ops run on a CPU and read class vectors: it lies with them.
             with placement.on(self.device):
-                self.neighbor_cache = NeighborCache(
-                    self, kernel_shape[0], kernel_shape[1], fraction
-                )
+                self.neighbor_cache = NeighborCache(self, fraction)
         self.source.prepare(
             kernel_shape,
             self.normalize,
             self.neighbor_cache,
             self.oversampling(),
         )
+        self.index.device = self.device
 
     def make_schedule(
         self,
         rebuild_interval: int | str,
-        kernel_shape: tuple[int, ...],
         refresh_nanoseconds: float,
         decay: float = 0.0,
     ) -> FixedSchedule | Drift:
@@ -163,18 +146,14 @@ class IndexedSampler(Sampler):
             return FixedSchedule(rebuild_interval, decay)
         has_cache = self.neighbor_cache is not None
         share = REFRESH_SHARE_BESIDE_CACHE if has_cache else REFRESH_SHARE
-        size, dim = kernel_shape
-        return Drift(self, size, dim, refresh_nanoseconds, share)
+        return Drift(self, refresh_nanoseconds, share)
 
     def searches_index(self) -> bool:
         """Whether any row is searched for in the index."""
         return self.searched_fraction() > 0
 
     def searched_fraction(self) -> float:
-        """The fraction of the examples for which a step searches the index.
-
-        It is 1 on a GPU, which searches for all rows at once.
-        """
+        """The fraction of the rows searched for; 1 on a GPU, as it is fast."""
         if self.is_on_servers or self.is_on_gpu() or not self.may_cache:
             return 1.0
         return self.query_fraction or self.default_query_fraction
@@ -194,10 +173,7 @@ class IndexedSampler(Sampler):
         return copy
 
     def vote_arrays(self) -> int:
-        """Arrays of votes, one for each thread that searches the index.
-
-        A GPU keeps votes in its own memory.
-        """
+        """Arrays of votes: one a thread, none on a GPU, which has its own."""
         return 0 if self.is_on_gpu() else query_threads()
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
@@ -225,12 +201,10 @@ class IndexedSampler(Sampler):
     ) -> None:
         """Keeps the index fresh; called once in a step, before the search.
 
-        Args:
-            queries, kernel: of `sample`.
-            finds: of `Drift.watch`; by default of the source.
+        `finds` is for `Drift.watch`; by default it is the method of the source.
         """
         step = tf.convert_to_tensor(self.step)
-        step_time = self.step_time(batch_of(queries))
+        step_time = self.step_time(queries)
         refresh = self.schedule.refresh(step, step_time)
         self.announce_first_build(kernel)
         self.source.advance(kernel, step, refresh)
@@ -241,26 +215,8 @@ class IndexedSampler(Sampler):
     def num_active(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Scalar:
-        """How many classes this step computes, an int or an int64 scalar."""
+        """How many classes the step computes, an int or an int64 scalar."""
         return self.size_for(count_labels(target_ids))
-
-    def find(
-        self,
-        queries: tf.Tensor,
-        target_ids: tf.Tensor,
-        kernel: Variable,
-        budget: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Similar classes: `(ids, scores)`, of one shape; -1 is padding.
-
-        Args:
-            queries, target_ids, kernel: of `sample`.
-            budget: int64 scalar, how many classes to look for.
-        """
-        step = tf.convert_to_tensor(self.step)
-        return self.source.find(
-            queries, target_ids, kernel, budget, step, self.next_seed
-        )
 
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -269,20 +225,23 @@ class IndexedSampler(Sampler):
         self.advance(queries, kernel)
         share = self.neighbor_fraction
         budget = candidate_count(num_sampled, share)
-        found = self.find(queries, target_ids, kernel, budget)
+        step = tf.convert_to_tensor(self.step)
+        found = self.source.find(
+            queries, target_ids, kernel, budget, step, self.next_seed
+        )
         return sample_with_candidates(
             self, target_ids, num_sampled, found, share
         )
 
-    def step_time(self, batch: Scalar) -> Scalar:
+    def step_time(self, queries: tf.Tensor) -> tf.Tensor:
         """Nanoseconds of a training step, by a model: `step_nanoseconds`."""
+        batch = tf.shape(queries, tf.int64)[0]
         return step_nanoseconds(batch, self.size_for(batch), self.dim)
 
     def announce_first_build(self, kernel: Variable) -> None:
         """Prints at the first step, on stderr, that a large index is built.
 
-        `fit` stands still meanwhile. Ops know no callbacks, and what a graph
-        prints must not depend on a clock, so the size decides.
+        What a graph prints must not depend on a clock, so the size decides.
         """
         rows, dim = kernel.shape
         if rows * dim < _LARGE_MATRIX:
@@ -383,11 +342,6 @@ def candidate_count(count: Scalar, fraction: Scalar) -> tf.Tensor:
 
     Below 1 it leaves one for the fill: without any the sum is no estimate.
     """
-    if isinstance(count, int) and isinstance(fraction, float):
-        # A constant instead of eight ops, rounded as they round.
-        part = math.ceil(np.float32(fraction) * np.float32(count))
-        left = int(fraction < 1)
-        return tf.constant(min(part, max(count - left, 0)), tf.int64)
     count = tf.cast(count, tf.int64)
     part = tf.math.ceil(fraction * tf.cast(count, tf.float32))
     left = tf.cast(fraction < 1, tf.int64)
@@ -403,26 +357,13 @@ def neighbors_a_row(
 ) -> tf.Tensor:
     """How many neighbors to search for each row, int64 scalar.
 
-    Args:
-        queries, target_ids: of `sample`.
-        candidate_budget: int64 scalar, how many candidates the batch has room
-            for.
-        num_neighbors: int, where the number is given.
-        num_classes: int.
+    It is `num_neighbors`, or what fills the budget of the batch.
     """
     if num_neighbors is not None:
-        wanted = tf.constant(num_neighbors, tf.int64)
-    else:
-        batch = tf.maximum(tf.shape(queries, tf.int64)[0], 1)
-        wanted = tf.maximum(candidate_budget // batch, 1)
-        # The nearest of a trained row are its own labels, on average.
-        wanted += _labels_a_row(target_ids, batch)
-    return tf.minimum(wanted, num_classes)
-
-
-def _labels_a_row(target_ids, batch):
-    """Their mean, rounded up."""
-    if target_ids.shape[1] == 1:
-        return 1
-    labels = tf.reduce_sum(tf.cast(target_ids >= 0, tf.int64))
-    return -(-labels // batch)
+        return tf.constant(min(num_neighbors, num_classes), tf.int64)
+    batch = tf.maximum(tf.shape(queries, tf.int64)[0], 1)
+    wanted = tf.maximum(candidate_budget // batch, 1)
+    # The nearest of a trained row are its own labels, on average.
+    labels = tf.math.count_nonzero(target_ids >= 0)
+    labels_a_row = 1 if target_ids.shape[1] == 1 else -(-labels // batch)
+    return tf.minimum(wanted + labels_a_row, num_classes)

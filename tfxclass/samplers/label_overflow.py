@@ -29,31 +29,25 @@ class LabelOverflow:
     def note(
         self, num_labels: tf.Tensor, num_sampled: int, owner: str, parts: int
     ) -> None:
-        """Takes in the labels of a step.
+        """Counts a step with `num_labels` distinct labels, if that is too many.
 
-        Args:
-            num_labels: int64 scalar, distinct labels.
-            num_sampled: int.
-            owner: str, name of the head.
-            parts: int, shards that have a sampler like this one.
+        `owner` is the name of the head, and `parts` the number of shards that
+        have a sampler like this one.
         """
+        steps, labels = self.gauges.values()
 
         def count():
-            self._count(num_labels, num_sampled, owner, parts)
+            tf.cond(
+                tf.equal(steps, 0.0),
+                lambda: _warn(num_labels, num_sampled, owner, parts),
+                tf.no_op,
+            )
+            steps.assign(steps + 1.0)
+            labels.assign(tf.maximum(labels, tf.cast(num_labels, tf.float32)))
             return True
 
         # Most steps have no overflow and run only this comparison.
         tf.cond(num_labels > num_sampled, count, lambda: False)
-
-    def _count(self, num_labels, num_sampled, owner, parts):
-        steps, labels = self.gauges.values()
-        tf.cond(
-            tf.equal(steps, 0.0),
-            lambda: _warn(num_labels, num_sampled, owner, parts),
-            tf.no_op,
-        )
-        steps.assign(steps + 1.0)
-        labels.assign(tf.maximum(labels, tf.cast(num_labels, tf.float32)))
 
 
 def _counter(name):

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.ops import placement
-from tfxclass.rows import norms
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
@@ -161,7 +160,6 @@ class LSHSampler(IndexedSampler):
         self.gauge("table_hit_rate")
         self.schedule = self.make_schedule(
             tables.rebuild_interval,
-            kernel_shape,
             tables.build_nanoseconds(num_classes, dim, num_sampled),
             tables.decay,
         )
@@ -217,10 +215,8 @@ class LSHSampler(IndexedSampler):
         ids = found.candidates
         if times == 1:
             return found, ids, tf.zeros_like(ids, tf.float32)
-        scores = _candidate_log_scores(
-            queries, target_ids, ids, kernel, self.normalize
-        )
-        return found, ids, scores
+        rows = ClassRows(kernel, normalize=self.normalize)
+        return found, ids, _log_masses(queries, target_ids, ids, rows)
 
     def _find_in_cache(self, asked, valid, queries, target_ids, kernel):
         """As `_find_in_tables`: tables for some rows, the cache for others."""
@@ -275,9 +271,8 @@ class LSHSampler(IndexedSampler):
         # The cache may have given more than the tables.
         kept = tf.cast(chosen.num_candidates, tf.float32)
         pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)
-        self.measured["table_hit_rate"].assign(
-            tf.math.divide_no_nan(kept, pool)
-        )
+        hit_rate = tf.math.divide_no_nan(kept, pool)
+        self.measured["table_hit_rate"].assign(hit_rate)
 
     def _log_not_found(self, asked, valid, ids, kernel, found):
         """log(1 - P) of each class for each row, `[batch, num_sampled]`."""
@@ -296,10 +291,9 @@ class LSHSampler(IndexedSampler):
     def hashed_queries(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The vectors whose buckets are looked up.
+        """The vectors whose buckets are looked up, and which of them count.
 
-        Returns:
-            `(queries, valid)`: float32 `[batch, p, dim]`, bool `[batch, p]`.
+        These are float32 `[batch, p, dim]` and bool `[batch, p]`.
         """
         if self.scheme == "embedding":
             valid = tf.ones([tf.shape(queries)[0], 1], tf.bool)
@@ -335,7 +329,7 @@ def _check_probability_is_known(tables, rerank_factor):
         )
 
 
-def _candidate_log_scores(queries, target_ids, candidates, kernel, normalize):
+def _log_masses(queries, target_ids, candidates, rows):
     """The logs of the probability that a batch gives each candidate, summed.
 
     The probabilities are a softmax over a row's labels and the candidates. The
@@ -343,25 +337,13 @@ def _candidate_log_scores(queries, target_ids, candidates, kernel, normalize):
     as it moves: a row that is sure of its labels gives little, however near the
     class, and one without labels nothing.
 
-    Args:
-        queries: float32 `[batch, dim]`, logits are `queries . rows`.
-        target_ids: int64 `[batch, p]`, -1 is padding.
-        candidates: int64 `[n]`, none of them a label of the batch.
-        kernel: the class matrix.
-        normalize: whether class rows are.
-
-    Returns:
-        float32 `[n]`.
+    `candidates` are int64 `[n]`, none of them a label of the batch, and `rows`
+    the `ClassRows`. Returns float32 `[n]`.
     """
-
-    def rows_of(ids):
-        rows = placement.gather(kernel, ids)
-        return norms.normalize(rows) if normalize else rows
-
-    logits = tf.matmul(queries, rows_of(candidates), transpose_b=True)
-    labels = tf.einsum(
-        "bd,bpd->bp", queries, rows_of(tf.maximum(target_ids, 0))
-    )
+    candidates, _ = rows.gather(candidates)
+    targets, _ = rows.gather(tf.maximum(target_ids, 0))
+    logits = tf.matmul(queries, candidates, transpose_b=True)
+    labels = tf.einsum("bd,bpd->bp", queries, targets)
     labels = tf.where(target_ids >= 0, labels, logits.dtype.min)
     # Two sums of exponentials about one shift, without [batch, p + n].
     shift = tf.maximum(

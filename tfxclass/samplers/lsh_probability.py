@@ -17,11 +17,8 @@ def collision_probability(cosine: tf.Tensor) -> tf.Tensor:
 def cosines(queries: tf.Tensor, rows: tf.Tensor, norm: tf.Tensor) -> tf.Tensor:
     """Cosines by which functions collide, float32 `[batch, p, n]`.
 
-    Args:
-        queries: float32 `[batch, p, dim]`.
-        rows: float32 `[n, dim]`.
-        norm: float32 scalar: the norm of the rows once they have their extra
-            coordinate, 0 where they have none.
+    They are of `queries` `[batch, p, dim]` and `rows` `[n, dim]`. `norm` is a
+    scalar: the norm of the rows with their extra coordinate, or 0 without one.
     """
     queries = tf.math.l2_normalize(queries, axis=-1)
     rows = tf.cond(
@@ -42,14 +39,9 @@ def log_not_found(
     """log P(a query does not keep a class), votes ~ Binomial(t, p^K).
 
     A class is kept with more than `least_votes`, and with as many in the
-    fraction f of the cases. For one vote and f = 1 that is t log(1 - p^K).
-
-    Args:
-        cosine: float32, between query and class.
-        num_hashes: int K.
-        num_tables: int32 scalar, number t of tables that were read; may be 0.
-        least_votes: int64 scalar, at least 1.
-        last_fraction: f, float32 scalar.
+    fraction f of the cases (`last_fraction`). For one vote and f = 1 that is
+    t log(1 - p^K). `num_tables` is the number t of tables that were read, and
+    may be 0; `cosine` is between query and class.
     """
     in_table = collision_probability(cosine) ** num_hashes
     tables = tf.cast(num_tables, tf.float32)
@@ -81,12 +73,8 @@ def log_found(
 ) -> tf.Tensor:
     """log(1 - (1 - P)(1 - r)): found, or else filled with probability r.
 
-    At least 1 / num_classes, which bounds the weight of a class.
-
-    Args:
-        log_none: float32, log(1 - P).
-        num_classes: int.
-        filled: r, float32 scalar.
+    `log_none` is log(1 - P). The result is at least log(1 / num_classes), which
+    bounds the weight of a class.
     """
     found = tf.math.log(-tf.math.expm1(log_none + tf.math.log1p(-filled)))
     return tf.maximum(found, -math.log(num_classes))
@@ -100,12 +88,9 @@ def batch_sample(
 ) -> Sample:
     """A `Sample` whose classes count for all rows alike.
 
-    Args:
-        chosen: `ActiveClasses`, whose candidates the tables gave.
-        correction: `LSHSampler`'s.
-        log_none: float32 `[batch, num_sampled]`, for `"sampling"`:
-            `log_not_found` of each row, taken as independent.
-        num_classes: int.
+    `chosen` are the `ActiveClasses`, whose candidates the tables gave. For the
+    correction `"sampling"`, `log_none` is the `log_not_found` of each row,
+    float32 `[batch, num_sampled]`; rows are taken as independent.
     """
     count = chosen.log_expected_count
     if correction == "none":
@@ -127,14 +112,12 @@ def per_sample(
     chosen: Any,
     members: tf.Tensor,
     correction: str,
-    log_none: tf.Tensor,
+    log_none: tf.Tensor | None,
     num_classes: int,
 ) -> Sample:
     """A `Sample` of which each row sees its own classes.
 
-    Args:
-        chosen, correction, log_none, num_classes: as for `batch_sample`.
-        members: bool `[batch, num_sampled]`, what is in a row's own buckets.
+    `members` says what is in a row's own buckets, bool `[batch, num_sampled]`.
     """
     columns = tf.range(tf.size(chosen.ids, tf.int64))
     is_fill = columns >= chosen.num_targets + chosen.num_candidates

@@ -208,14 +208,7 @@ class LSHTables:
 
 
 class HashTables:
-    """A source: the classes in the buckets of vectors.
-
-    Its `index` answers queries: see `tfxclass.ops.lsh.LSHIndex`.
-
-    Args:
-        index: `LSHIndex`.
-        seed: int, seed of the hash functions.
-    """
+    """A source: the classes in the buckets of vectors, which `index` gives."""
 
     def __init__(self, index: LSHIndex, seed: int) -> None:
         self.index, self._seed = index, seed
@@ -242,11 +235,7 @@ class HashTables:
 
 
 def as_tables(tables: LSHTables | Config | None) -> LSHTables:
-    """The argument `tables` of a sampler, as options.
-
-    Raises:
-        ValueError: if it is neither `LSHTables`, serialized or not, nor None.
-    """
+    """The argument `tables` of a sampler, perhaps serialized, as options."""
     if isinstance(tables, dict):
         tables = keras.saving.deserialize_keras_object(tables)
     if tables is None:

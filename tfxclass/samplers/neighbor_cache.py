@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,7 +11,6 @@ import tensorflow as tf
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.placement import handle_of
-from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Variable
 
 # Cached neighbors of a class, and classes that have an entry.
@@ -74,12 +74,9 @@ class NeighborCache:
     CPU. Under a strategy each worker reads and writes the copy of its first
     replica.
 
-    Args:
-        sampler: a sampler that is being built. It gets the weights, and is not
-            used afterwards.
-        num_classes, dim: ints.
-        fraction: float in [0, 1), the fraction of the rows that the sampler
-            searches an index for.
+    It is made of a sampler that is being built, which gets the weights and is
+    not used afterwards. `fraction` in [0, 1) is the fraction of the rows that
+    the sampler searches an index for.
 
     References:
         Dong et al., Efficient K-Nearest Neighbor Graph Construction for
@@ -89,9 +86,8 @@ class NeighborCache:
         Application to Twitter, NAACL 2010 (tables of what was lately seen).
     """
 
-    def __init__(
-        self, sampler: Sampler, num_classes: int, dim: int, fraction: float
-    ) -> None:
+    def __init__(self, sampler: Any, fraction: float) -> None:
+        num_classes, dim = sampler.num_classes, sampler.dim
         self._fraction, self._num_classes = fraction, num_classes
         self._has_ops = library.has_op("recall_neighbors")
         self._normalize = sampler.normalize
@@ -114,14 +110,7 @@ class NeighborCache:
         return [self.weight, self.recent, self.centres]
 
     def neighbors(self, labels: tf.Tensor) -> tf.Tensor:
-        """The cached neighbors of each label, padded with -1.
-
-        Args:
-            labels: int64 `[n]`, -1 is none.
-
-        Returns:
-            int64 `[n, width]`.
-        """
+        """The cached neighbors of labels `[n]`; int64 `[n, width]`, -1 pads."""
         slots = self.weight.shape[0]
         rows = tf.gather(self.weight, tf.maximum(labels, 0) % slots)
         is_own = rows[:, :1] == labels[:, tf.newaxis]
@@ -147,7 +136,7 @@ class NeighborCache:
             step: int64 scalar, the number of this step.
             search: function that searches an index: of some of the rows, int64
                 `[a]`, and of how many neighbors each needs, int64 scalar; int64
-                `[a, k]`, -1 is padding. Without it no row is searched for.
+                `[a, k]`, -1 is padding. It is called if `fraction` is above 0.
 
         Returns:
             `(ids, shares)` `[n, count]`: classes that are no targets of the
@@ -161,6 +150,7 @@ class NeighborCache:
             shape = tf.stack([tf.size(labels, tf.int64), count])
             return tf.fill(shape, tf.constant(-1, tf.int64)), tf.zeros(shape)
         memory = handle_of(self.weight)
+        rows = tf.cast(tf.shape(queries)[0], tf.float32)
         with placement.colocate_with(self.weight):
             # Which rows to search an index for, and per row 2 * width + tables
             # * places cached classes, -1 is padding. The op takes the labels
@@ -171,11 +161,11 @@ class NeighborCache:
                 handle_of(self.centres),
                 queries @ self._planes,
                 labels,
-                self._num_asked(queries),
+                tf.cast(tf.math.ceil(self._fraction * rows), tf.int64),
                 step,
             )
         found = tf.zeros([0, 1], tf.int64)
-        if search is not None:
+        if search is not None and self._fraction:
             found = search(asked, count)
         with placement.colocate_with(self.weight):
             return library.ops.tfxclass_rank_neighbors(
@@ -192,21 +182,9 @@ class NeighborCache:
                 normalize=self._normalize,
             )
 
-    def _num_asked(self, queries):
-        """For how many rows the index is searched, int64 scalar."""
-        if self._fraction == 0:
-            return tf.zeros([], tf.int64)
-        rows = tf.cast(tf.shape(queries)[0], tf.float32)
-        return tf.cast(tf.math.ceil(self._fraction * rows), tf.int64)
-
 
 def label_of(target_ids: tf.Tensor, step: tf.Tensor) -> tf.Tensor:
-    """One label of each row, each step another one; int64 `[n]`, -1 is none.
-
-    Args:
-        target_ids: int64 `[n, p]`, -1 is padding.
-        step: int64 scalar.
-    """
+    """One label of each row `[n, p]`, each step another one; int64 `[n]`."""
     if target_ids.shape[1] == 1:
         return target_ids[:, 0]
     # Neighbouring ids have orders of their own at each step.

@@ -11,6 +11,7 @@ from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import finite
 from tfxclass.shards.exchange import gather
+from tfxclass.shards.exchange import needs_collectives
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -35,29 +36,39 @@ def sample_for_replicas(
     replica: there a worker's replicas are sampled for at once, and no features
     cross to other workers.
 
-    Args and returns as `Sampler.sample`, in a replica, with the `ClassMatrix`
-    in place of its kernel.
+    It is called in a replica.
     """
     context = tf.distribute.get_replica_context()
-    if matrix.differs_between_replicas:
-        if sampler.is_stateless:
-            return sampler.sample(queries, target_ids, matrix.kernel)
-        return _sample_in_worker(
-            context, sampler, queries, target_ids, matrix.kernel
+    is_apart = matrix.differs_between_replicas
+    if is_apart and sampler.is_stateless:
+        return sampler.sample(queries, target_ids, matrix.kernel)
+    is_gathered = needs_collectives(context) and not is_apart
+    # TensorFlow makes one of what is the same object in all replicas.
+    target_ids = tf.identity(target_ids)
+    shapes = tf.shape(target_ids)[tf.newaxis]
+    if is_gathered:
+        shapes = gather(context, shapes)
+        target_ids = _padded(target_ids, tf.reduce_max(shapes[:, 1]))
+        queries, target_ids = (
+            gather(context, x) for x in (queries, target_ids)
         )
-    shapes = gather(context, tf.shape(target_ids)[tf.newaxis])
-    padded = _padded(target_ids, tf.reduce_max(shapes[:, 1]))
 
     def sample_all(strategy, *batch):
-        # Each replica of this worker has been given the whole batch.
-        results = strategy.experimental_local_results
-        batch = (results(values)[0] for values in batch)
-        return sample_and_update(sampler, *batch, matrix.kernel)
+        queries, ids, shapes = map(strategy.experimental_local_results, batch)
+        if is_gathered:
+            # Each replica of this worker has been given the whole batch.
+            queries, ids, shapes = queries[:1], ids[:1], shapes[:1]
+        shapes = tf.concat(shapes, axis=0)
+        width = tf.reduce_max(shapes[:, 1])
+        ids = tf.concat([_padded(part, width) for part in ids], axis=0)
+        queries = tf.concat(queries, axis=0)
+        return sample_and_update(sampler, queries, ids, matrix.kernel), shapes
 
-    sample = context.merge_call(
-        sample_all, args=(gather(context, queries), gather(context, padded))
+    sample, shapes = context.merge_call(
+        sample_all, args=(queries, target_ids, shapes)
     )
-    return _part(sample, shapes, context.replica_id_in_sync_group)
+    number = context.replica_id_in_sync_group % tf.shape(shapes)[0]
+    return _part(sample, shapes, number)
 
 
 def sample_and_update(
@@ -67,26 +78,6 @@ def sample_and_update(
     sample = sampler.sample(queries, target_ids, kernel)
     sampler.update(kernel, sample.ids)
     return sample
-
-
-def _sample_in_worker(context, sampler, queries, target_ids, kernel):
-    def sample_all(strategy, queries, target_ids):
-        queries = strategy.experimental_local_results(queries)
-        target_ids = strategy.experimental_local_results(target_ids)
-        shapes = tf.stack([tf.shape(ids) for ids in target_ids])
-        width = tf.reduce_max(shapes[:, 1])
-        padded = [_padded(ids, width) for ids in target_ids]
-        sample = sample_and_update(
-            sampler,
-            tf.concat(queries, axis=0),
-            tf.concat(padded, axis=0),
-            kernel,
-        )
-        return sample, shapes
-
-    sample, shapes = context.merge_call(sample_all, args=(queries, target_ids))
-    number = context.replica_id_in_sync_group % tf.shape(shapes)[0]
-    return _part(sample, shapes, number)
 
 
 def _padded(ids, width):
@@ -120,9 +111,7 @@ def _part(sample, shapes, number):
 class ShardSamplers:
     """A copy of a sampler for each shard of this worker, on its device.
 
-    Args:
-        sampler: `Sampler`; each copy takes its part of `num_sampled`.
-        head: a built head with `shards`.
+    Each copy takes its part of `num_sampled`. `head` is a built head in shards.
     """
 
     def __init__(self, sampler: Any, head: keras.layers.Layer) -> None:
@@ -152,13 +141,10 @@ class ShardSamplers:
     @property
     def measured(self) -> dict[str, tf.Tensor]:
         """Means over this worker's shards, float32 by name."""
-        samplers = list(self._samplers.values())
+        found = [sampler.gauges for sampler in self._samplers.values()]
         return {
-            name: tf.add_n(
-                [tf.convert_to_tensor(x.gauges[name]) for x in samplers]
-            )
-            / len(samplers)
-            for name in samplers[0].gauges
+            name: tf.reduce_mean([tf.convert_to_tensor(x[name]) for x in found])
+            for name in found[0]
         }
 
     def figures(self) -> dict[str, float]:
@@ -176,14 +162,11 @@ class ShardSamplers:
         local_ids: tf.Tensor,
         number: Scalar,
     ) -> Sample:
-        """A `Sample` for a shard, of its rows.
+        """A `Sample` for the shard `number`, of its rows.
 
-        Args:
-            batch: of `tfxclass.shards`.
-            queries: float32 `[batch of all, dim]`.
-            local_ids: int64 `[batch of all, p]`, targets as rows of the
-                shard, -1 for others.
-            number: int, the shard.
+        `batch` is of `tfxclass.shards`. The other arguments are of all
+        replicas: queries float32 `[batch, dim]`, and targets int64 `[batch, p]`
+        as rows of the shard, -1 for others.
         """
         if batch.shard is None:
             return self._sample(number, queries, local_ids)
@@ -223,21 +206,16 @@ class ShardSamplers:
         for number, sampler in self._samplers.items():
             store: dict[str, np.ndarray] = {}
             sampler.save_own_variables(store)
-            for name, value in store.items():
-                found[f"{number}_{name}"] = np.asarray(value)
+            found |= {f"{number}_{k}": np.asarray(v) for k, v in store.items()}
         return found
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Takes what `state` gave; of other numbers of shards, nothing."""
         for number, sampler in self._samplers.items():
             prefix = f"{number}_"
-            sampler.load_own_variables(
-                {
-                    name.removeprefix(prefix): value
-                    for name, value in state.items()
-                    if name.startswith(prefix)
-                }
-            )
+            own = {name for name in state if name.startswith(prefix)}
+            store = {name.removeprefix(prefix): state[name] for name in own}
+            sampler.load_own_variables(store)
 
 
 def _seed_of(seed, number):

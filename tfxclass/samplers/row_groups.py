@@ -22,10 +22,7 @@ _ROWS_A_CENTRE = 64
 class Groups:
     """A source: the classes in the groups of the labels.
 
-    Args:
-        index: `RowGroups`.
-        num_groups: int, groups, or bits of `PCAHash`.
-        seed: int or None.
+    `num_groups` is the number of groups, or of bits of a `PCAHash`.
     """
 
     def __init__(
@@ -64,7 +61,7 @@ class Groups:
         step: tf.Tensor,
         next_seed: Callable[[], tf.Tensor],
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Classes in the groups of the labels, of `IndexedSampler.find`."""
+        """`(ids, scores)` `[n]` of classes in the groups of the labels."""
         del queries, kernel, step
         # The labels themselves are members, and take none of the budget.
         limit = budget + tf.size(target_ids, tf.int64)

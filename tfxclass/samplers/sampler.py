@@ -1,6 +1,5 @@
 """The contract of a sampler: which classes a training step computes."""
 
-import math
 from typing import Any
 from typing import NamedTuple
 
@@ -20,11 +19,11 @@ from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
-#: Queries of a probe, the part of the time of all steps that probes may take,
-#: and what one takes in addition to its time for each class.
+#: Queries of a probe, and the part of the time of all steps that probes take.
 NUM_PROBES = 16
 PROBE_SHARE = 0.02
-PROBE_NANOSECONDS = 1e6
+# What a probe takes in addition to its time for each class.
+_PROBE_NANOSECONDS = 1e6
 _MOST_STEPS = 5000
 # Products of greater numbers are infinite.
 _MAX_QUERY = 1e15
@@ -104,10 +103,6 @@ class Sampler(keras.layers.Layer):
     #: attribute of the same name, and `get_config` returns it.
     option_names: tuple[str, ...] = ()
 
-    #: Whether `sample` returns exactly what its definition says, rather than
-    #: what an approximate index finds.
-    is_exact = True
-
     #: Whether sums over a sample, weighted by its `inverse_counts`, estimate
     #: those over all classes.
     estimates_sums = True
@@ -115,7 +110,7 @@ class Sampler(keras.layers.Layer):
     #: Whether its compiled ops run on GPUs.
     has_gpu_ops = True
 
-    #: Whether they read rows in bfloat16 there, too.
+    #: Whether these read rows in bfloat16, too.
     has_gpu_half_ops = True
 
     #: Whether each of several replicas may `sample` by itself: it keeps
@@ -151,13 +146,7 @@ class Sampler(keras.layers.Layer):
     def build_for(
         self, head_name: str, rows: ClassRows, num_negatives: int = 0
     ) -> None:
-        """Prepares for the class vectors of a head.
-
-        Args:
-            head_name: str.
-            rows: `ClassRows` of all classes that there are to sample.
-            num_negatives: int, of the head.
-        """
+        """Prepares for the `ClassRows` of a head, or of a shard of it."""
         if self.head_name not in (None, head_name):
             raise ValueError(
                 "A sampler belongs to one head. Received: the sampler of "
@@ -203,14 +192,8 @@ class Sampler(keras.layers.Layer):
     def for_rows(self, first: int, num_rows: int, **options: Any) -> "Sampler":
         """A copy that samples from a range of classes: a shard.
 
-        Args:
-            first: int, the first class.
-            num_rows: int, number of classes. Those after the last class are
-                padding.
-            **options: `num_sampled`, an int or None, and `seed` of the copy.
-
-        Raises:
-            ValueError: if a subclass cannot be restricted.
+        The range begins at class `first`. Its rows after the last class are
+        padding. `options` are `num_sampled` and `seed` of the copy.
         """
         return type(self).from_config({**self.get_config(), **options})
 
@@ -386,10 +369,9 @@ def clip(size: Scalar, least: int, most: int) -> Scalar:
 
 
 def count_labels(target_ids: tf.Tensor) -> Scalar:
-    """The labels of a batch, an int where the shape alone tells it.
+    """The labels of a batch `[batch, p]`, an int if the shape alone tells it.
 
-    Args:
-        target_ids: int64 `[batch, p]`, -1 is padding.
+    Padding of one label a row counts, too.
     """
     if target_ids.shape[1] != 1:
         return tf.math.count_nonzero(target_ids >= 0)
@@ -397,36 +379,28 @@ def count_labels(target_ids: tf.Tensor) -> Scalar:
     return tf.shape(target_ids, tf.int64)[0] if known is None else known
 
 
-def batch_of(queries: tf.Tensor) -> Scalar:
-    """Rows of a batch, an int where a graph that is being made knows them."""
-    known = queries.shape[0]
-    return tf.shape(queries)[0] if known is None else known
+def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> tf.Tensor:
+    """Roughly what a training step takes, float64 scalar.
 
-
-def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> Scalar:
-    """Roughly what a training step takes, a float or a float64 scalar.
-
-    A model rather than a measurement: what a step sees must not depend on how
-    fast the machine is. 240 products a nanosecond, three passes, six times
-    that for the rest of a step, and what no step goes without (two cores).
+    It is a model and no measurement: a step must not depend on how fast the
+    machine is. The model has 240 products a nanosecond, three passes, six times
+    that for the rest of a step, and a constant part (two cores).
     """
-    sizes = [
-        float(size) if isinstance(size, int) else tf.cast(size, tf.float64)
-        for size in (batch, num_sampled, dim)
-    ]
-    return 1.5e6 + 0.075 * math.prod(sizes)
+    sizes = tf.cast(batch, tf.float64), tf.cast(num_sampled, tf.float64)
+    return 1.5e6 + 0.075 * (sizes[0] * sizes[1] * dim)
 
 
-def part_of_steps(nanoseconds: float, share: float, step: Scalar) -> tf.Tensor:
-    """In how many steps what takes so long is that share, int64 scalar.
-
-    Args:
-        nanoseconds: float.
-        share: float, of the time of the steps.
-        step: float or float64 scalar, nanoseconds of one.
-    """
-    if isinstance(step, float):
-        steps = math.ceil(nanoseconds / (share * step))
-        return tf.constant(min(max(steps, 1), _MOST_STEPS), tf.int64)
-    steps = tf.math.ceil(nanoseconds / (share * step))
+def part_of_steps(
+    nanoseconds: float, share: float, step_time: tf.Tensor
+) -> tf.Tensor:
+    """The steps of which work that takes so long is a share, int64 scalar."""
+    steps = tf.math.ceil(nanoseconds / (share * step_time))
     return tf.cast(tf.clip_by_value(steps, 1, _MOST_STEPS), tf.int64)
+
+
+def probe_interval(
+    nanoseconds_a_class: float, num_classes: int, step_time: tf.Tensor
+) -> tf.Tensor:
+    """The steps from one probe of all classes to the next, int64 scalar."""
+    cost = num_classes * nanoseconds_a_class + _PROBE_NANOSECONDS
+    return part_of_steps(cost, PROBE_SHARE, step_time)

@@ -13,16 +13,12 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.rows import search
 from tfxclass.samplers.sampler import NUM_PROBES
-from tfxclass.samplers.sampler import PROBE_NANOSECONDS
-from tfxclass.samplers.sampler import PROBE_SHARE
-from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.sampler import part_of_steps
+from tfxclass.samplers.sampler import probe_interval
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-#: Best classes of each query of a probe that an index should find.
-NUM_BEST = 10
 #: What refreshes may add to the time of a step; less where the index is not all
 #: that finds neighbors.
 REFRESH_SHARE = 0.25
@@ -31,10 +27,12 @@ REFRESH_SHARE_BESIDE_CACHE = 0.05
 OLD_AGE = 2
 #: The interval of an index that is never refreshed by the clock.
 NEVER = tf.int64.max
+# Best classes of each query of a probe that an index should find.
+_NUM_BEST = 10
 # An index is to find this part of what it found when it was new.
 _FLOOR = 0.9
-#: Probes of a new index that are averaged.
-FRESH_PROBES = 4
+# Probes of a new index that are averaged.
+_FRESH_PROBES = 4
 # What a probe counts in the running means of recall and noise.
 _WEIGHT = 0.2
 # Standard errors that a single probe, and the running mean, must be below.
@@ -58,14 +56,10 @@ class Refresh(NamedTuple):
 
 
 class FixedSchedule:
-    """Refreshes after a number of steps, which may grow.
+    """Refreshes after a number of steps, which grows with `decay` above 0.
 
     Refresh r begins at step interval * (e^(decay r) - 1) / (e^decay - 1). So
     interval r, interval * e^(decay r), is linear in the step.
-
-    Args:
-        interval: int, the first one in steps.
-        decay: float >= 0. 0 keeps the interval.
     """
 
     def __init__(self, interval: int, decay: float = 0.0) -> None:
@@ -83,14 +77,14 @@ class FixedSchedule:
 
 def check_rebuild_interval(value: int | str) -> int | str:
     """A positive integer as an int, or `"auto"`; ValueError for others."""
-    if isinstance(value, str) and value != "auto":
+    if not isinstance(value, str):
+        return check_positive_int("rebuild_interval", value)
+    if value != "auto":
         raise ValueError(
             '`rebuild_interval` must be a positive integer or "auto". '
             f"Received: {value!r}"
         )
-    if isinstance(value, str):
-        return value
-    return check_positive_int("rebuild_interval", value)
+    return value
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -175,10 +169,8 @@ class AdaptiveAllocation:
     ) -> tf.Tensor:
         """The number of classes to compute from `step` on, int64 scalar.
 
-        Args:
-            step: int64 scalar.
-            probabilities: float32 `[rows, most]`, the greatest probabilities of
-                some examples, falling.
+        `probabilities` are float32 `[rows, most]`, the greatest ones of some
+        examples, falling.
         """
         reached = tf.reduce_mean(tf.cumsum(probabilities, axis=1), axis=0)
         short = tf.cast(reached < self.threshold(step), tf.int64)
@@ -213,21 +205,15 @@ class Drift:
     Args:
         sampler: a sampler that is being built. It gets the weights, and is not
             used afterwards.
-        num_classes, dim: ints.
         refresh_nanoseconds: float, what a refresh takes, roughly.
         share: float, the fraction of the time of the steps that refreshes may
             take.
     """
 
     def __init__(
-        self,
-        sampler: Sampler,
-        num_classes: int,
-        dim: int,
-        refresh_nanoseconds: float,
-        share: float,
+        self, sampler: Any, refresh_nanoseconds: float, share: float
     ) -> None:
-        self._sizes = num_classes, dim
+        self._num_classes, self._dim = sampler.num_classes, sampler.dim
         self._normalize = sampler.normalize
         self._nanoseconds = refresh_nanoseconds
         self._share = share
@@ -243,12 +229,7 @@ class Drift:
         )
 
     def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
-        """The `Refresh` at `step`.
-
-        Args:
-            step: int64 scalar.
-            step_time: float or float64 scalar, nanoseconds of a step.
-        """
+        """The `Refresh` at `step`, where a step takes so many nanoseconds."""
         lag = part_of_steps(self._nanoseconds, self._share, step_time)
         drifted = tf.equal(step, tf.convert_to_tensor(self.begun))
         return Refresh(tf.constant(NEVER), lag, drifted)
@@ -263,46 +244,34 @@ class Drift:
     ) -> None:
         """Measures the recall where that is due, after the index advanced.
 
-        Args:
-            step, step_time: of `refresh`.
-            queries: float32 `[batch, dim]`.
-            kernel: the class matrix.
-            found: of queries `[n, dim]` and ids `[n, k]`, -1 is padding: bool
-                `[n, k]`, whether the index finds them.
+        `found` says which classes the index finds, bool `[n, k]`, of queries
+        `[n, dim]` and ids `[n, k]`, where -1 is padding.
         """
-        num_classes, dim = self._sizes
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
-        cost = num_classes * (0.2 * dim + 1.2 * NUM_PROBES)
-        cost += PROBE_NANOSECONDS
-        every = part_of_steps(cost, PROBE_SHARE, step_time)
-        due = tf.equal(step % every, 0)
+        cost = 0.2 * self._dim + 1.2 * NUM_PROBES
+        every = probe_interval(cost, self._num_classes, step_time)
 
         def probe():
-            self._probe(step, step_time, queries[:NUM_PROBES], kernel, found)
+            recall, variance = self._measure(
+                queries[:NUM_PROBES], kernel, found
+            )
+            self.recall.assign(recall)
+            self._judge(step, step_time, recall, variance)
             return True
 
-        tf.cond(due, probe, lambda: False)
+        tf.cond(tf.equal(step % every, 0), probe, lambda: False)
 
-    def _probe(self, step, step_time, queries, kernel, found):
-        """Measures the recall; judges it unless a refresh is under way."""
-        recall, variance = self._measure(queries, kernel, found)
-        self.recall.assign(recall)
-        begun = tf.convert_to_tensor(self.begun)
+    def _judge(self, step, step_time, recall, variance):
+        """Takes in a probe, unless a refresh is under way; may begin one."""
+        begun, watched = map(tf.convert_to_tensor, (self.begun, self._watched))
         lag = self.refresh(step, step_time).lag
-        is_free = step >= begun + lag
+        counts = step >= begun + lag
         is_old = step >= OLD_AGE * tf.maximum(begun, 1) + lag
-        self._judge(step, recall, variance, is_free, is_old)
-
-    def _judge(self, step, recall, variance, counts, is_old):
-        """Takes in a probe, if it `counts`; may begin a refresh."""
-        begun = tf.convert_to_tensor(self.begun)
-        is_new = begun != tf.convert_to_tensor(self._watched)
         before = RecallWatch(*map(tf.convert_to_tensor, self._watch))
-        after = before.after(recall, variance, is_new)
+        after = before.after(recall, variance, begun != watched)
         for weight, old, new in zip(self._watch, before, after):
             weight.assign(tf.where(counts, new, old))
-        watched = tf.where(counts, begun, tf.convert_to_tensor(self._watched))
-        self._watched.assign(watched)
+        self._watched.assign(tf.where(counts, begun, watched))
         drifted = counts & (is_old | after.fell(recall))
         self.begun.assign(tf.where(drifted, step + 1, begun))
 
@@ -311,14 +280,13 @@ class Drift:
         ids, _ = search.top_k(
             queries,
             tf.convert_to_tensor(kernel),
-            min(NUM_BEST, self._sizes[0]),
+            min(_NUM_BEST, self._num_classes),
             normalize=self._normalize,
         )
         is_class = ids >= 0
-        hits = tf.cast(found(queries, ids) & is_class, tf.int32)
+        hits = tf.math.count_nonzero(found(queries, ids) & is_class, axis=1)
         recall, variance = recall_of(
-            tf.reduce_sum(hits, axis=1),
-            tf.reduce_sum(tf.cast(is_class, tf.int32), axis=1),
+            hits, tf.math.count_nonzero(is_class, axis=1)
         )
         last = tf.convert_to_tensor(self.recall)
         return tf.where(tf.reduce_any(is_class), recall, last), variance
@@ -342,27 +310,19 @@ class RecallWatch(NamedTuple):
     def after(
         self, recall: tf.Tensor, variance: tf.Tensor, is_new: tf.Tensor
     ) -> "RecallWatch":
-        """With one probe more.
-
-        Args:
-            recall: float32 scalar.
-            variance: float32 scalar, of `recall` as an estimate.
-            is_new: bool scalar, whether it is the first one of this index.
-        """
+        """With one probe more; `is_new` for the first one of an index."""
         probes = tf.where(is_new, 0.0, self.probes)
         fresh = (self.fresh * probes + recall) / (probes + 1)
-        counts = probes < FRESH_PROBES
+        counts = probes < _FRESH_PROBES
         first = is_new | (self.noise == 0)
+        recent = (1 - _WEIGHT) * self.recent + _WEIGHT * recall
+        noise = (1 - _WEIGHT) * self.noise + _WEIGHT * variance
         return RecallWatch(
             tf.where(counts, fresh, self.fresh),
             tf.where(counts, probes + 1, probes),
-            tf.where(is_new, recall, self._running(self.recent, recall)),
-            tf.where(first, variance, self._running(self.noise, variance)),
+            tf.where(is_new, recall, recent),
+            tf.where(first, variance, noise),
         )
-
-    @staticmethod
-    def _running(mean, value):
-        return (1 - _WEIGHT) * mean + _WEIGHT * value
 
     def fell(self, recall: tf.Tensor) -> tf.Tensor:
         """Whether the recall is below 0.9 times the one of the new index.
@@ -385,11 +345,8 @@ def recall_of(
 
     The variance is measured between the queries, whose hits come together, and
     is at least the variance of independent hits with a prior that is never 0 or
-    1.
-
-    Args:
-        hits: int32 `[queries]`, classes that the index found.
-        wanted: int32 `[queries]`, of so many; 0 counts for nothing.
+    1. `hits` are the classes that the index found for each query, of `wanted`;
+    a query of which 0 are wanted counts for nothing. Both are integers.
     """
     hits, wanted = (tf.cast(x, tf.float32) for x in (hits, wanted))
     total = tf.maximum(tf.reduce_sum(wanted), 1.0)
