@@ -11,7 +11,6 @@ import tensorflow as tf
 import tfxclass
 from tests.ops.test_lsh import brute_force
 from tests.ops.test_lsh import normal
-from tests.ops.test_lsh import with_equal_norms
 from tests.support import reference
 from tests.support.cases import quick
 from tests.support.lsh import lsh_sampler
@@ -226,91 +225,13 @@ def test_per_sample_loss_is_the_masked_softmax(scheme, labels_wide, correction):
     np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
 
 
-def collisions(head, features, ids):
-    """p^K of each class, float64 `[batch, n]`."""
-    rows = head.kernel.numpy()
-    if head.sampler.tables.measure == "inner_product":
-        rows, _ = with_equal_norms(rows)
-        features = np.pad(features, [(0, 0), (0, 1)])
-    cosine = reference.normalized(features) @ reference.normalized(rows[ids]).T
-    return (1 - np.arccos(np.clip(cosine, -1, 1)) / math.pi) ** 5
-
-
-each_measure = pytest.mark.parametrize("measure", ["cosine", "inner_product"])
-
-
-@each_measure
-def test_sampling_weights_are_the_probability_to_be_in_the_batch(measure):
-    head = make_head(
-        50, correction="sampling", measure=measure, neighbor_fraction=1.0
-    )
-    features, labels = batch(rows=3)
-    counts = sample_of(head, features, labels)
-    ids, counts = counts.ids, counts.log_expected_count.numpy()
-    not_found = (1 - collisions(head, features, ids)) ** 4
-    found, *_ = head.sampler.index.query(
-        tf.constant(features[:, None]), tf.ones([3, 1], tf.bool),
-        tf.constant(labels), 50, 50, tf.constant([0, 0], tf.int64),
-    )  # fmt: skip
-    taken = len(np.unique(labels)) + len(found)
-    filled = (50 - taken) / (CLASSES - taken)
-    expected = np.log(1 - not_found.prod(axis=0) * (1 - filled))
-    expected[np.isin(ids, labels)] = 0
-    np.testing.assert_allclose(counts, expected, rtol=1e-4, atol=1e-6)
-
-
-def test_sampling_weights_make_the_sum_unbiased():
-    """Over independent hash functions, the mean of the weighted sum of
-    exponentials is the full one, for one query whose union fits: but for
-    some percent, as the share of the fill depends on what is found."""
-    head = make_head(150, 300, correction="sampling", neighbor_fraction=1.0)
-    head.kernel.assign(0.5 * head.kernel)
-    features, labels = batch(rows=1)
-    logits = features[0] @ head.kernel.numpy().T
-    exact = np.exp(logits).sum()
-    sums = []
-    for seed in range(300):
-        head.sampler.index.build(head.kernel, seed=seed)
-        sample = sample_of(head, features, labels)
-        counts = sample.log_expected_count.numpy()
-        assert counts[0] == 0 and np.all(counts[1:] < 0)
-        sums.append(np.exp(logits[sample.ids] - counts).sum())
-    error = np.std(sums) / math.sqrt(len(sums))
-    assert abs(np.mean(sums) - exact) < 4.5 * error + 0.03 * exact
-    assert error < 0.02 * exact
-
-
-def test_sampling_weights_of_a_sample_are_its_own():
-    head = make_head(
-        CLASSES,
-        correction="sampling",
-        negatives="sample",
-        neighbor_fraction=1.0,
-    )
-    features, labels = batch(rows=4)
-    sample = sample_of(head, features, labels)
-    in_table = collisions(head, features, sample.ids)
-    expected = np.log(1 - (1 - in_table) ** 4)
-    expected = np.maximum(expected, -math.log(CLASSES))
-    own = buckets_of(head, features, labels)[:, sample.ids]
-    own &= sample.ids != labels
-    assert np.all(own.any(axis=1))
-    counts = sample.log_expected_count.numpy()
-    np.testing.assert_allclose(counts[own], expected[own], rtol=1e-4)
-    assert np.all(counts[sample.ids == labels] == 0)
-
-
 @pytest.mark.parametrize("negatives", ["batch", "sample"])
 @each_scheme
 def test_weights_have_no_gradient(negatives, scheme):
-    head = make_head(
-        50, correction="sampling", negatives=negatives, scheme=scheme
-    )
+    head = make_head(50, negatives=negatives, scheme=scheme)
     features, labels = batch()
     sample = sample_of(head, features, labels)
-    again = make_head(
-        50, correction="sampling", negatives=negatives, scheme=scheme
-    )
+    again = make_head(50, negatives=negatives, scheme=scheme)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(
             again.compute_loss(features, labels, training=True)
@@ -431,13 +352,7 @@ BAD_ARGUMENTS = {
     "neighbor_fraction": {"neighbor_fraction": 0.0},
     "correction": {"correction": True},
     "30 bits": {"hash_family": "dwta", "num_hashes": 11},
-    "knows the probability": {"correction": "sampling"},
     "rerank_factor": {"rerank_factor": 0},
-    "of votes alone": {
-        "correction": "sampling",
-        "bucket_size": None,
-        "rerank_factor": 2,
-    },
     "num_sampled": {"num_sampled": 0},
 }
 

@@ -12,7 +12,6 @@ from tests.support import reference
 from tests.support.processes import run_code
 from tfxclass.ops import library
 from tfxclass.ops.lsh import LSHIndex
-from tfxclass.samplers.lsh_probability import log_not_found
 
 FAMILIES = ("simhash", "sparse_simhash", "dwta")
 each_family = pytest.mark.parametrize("hash", FAMILIES)
@@ -383,21 +382,6 @@ def test_law_of_what_is_kept(room):
     # part of it that the formula does not know is some hundredths.
     np.testing.assert_allclose(frequency, expected, atol=0.07)
     assert np.corrcoef(frequency, expected)[0, 1] > 0.98
-
-
-def test_log_not_found_is_the_binomial_tail():
-    cosine = np.linspace(-0.95, 0.95, 13)
-    in_table = (1 - np.arccos(cosine) / math.pi) ** 3
-    for count, least, f in [(8, 1, 1.0), (8, 3, 0.4), (8, 8, 0.5), (1, 1, 0.2)]:
-        found = f * at_least(least, count, in_table)
-        found += (1 - f) * at_least(least + 1, count, in_table)
-        log_none = log_not_found(
-            tf.constant(cosine, tf.float32), 3, count, least, f
-        )
-        np.testing.assert_allclose(
-            log_none, np.log1p(-found), rtol=1e-3, atol=1e-9
-        )
-    assert not np.any(log_not_found(tf.constant([0.5, 1.0]), 3, 0, 1, 1.0))
 
 
 def test_votes_find_the_groups_of_the_queries():

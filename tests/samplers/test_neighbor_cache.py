@@ -425,7 +425,6 @@ def test_tables_are_read_for_a_part_of_the_rows(scheme):
         {"negatives": "sample"},
         {"rerank_factor": 1},
         {"rerank_factor": 4},
-        {"correction": "sampling", "bucket_size": None},
         {"query_fraction": 1.0},
     ],
 )

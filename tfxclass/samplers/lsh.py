@@ -6,18 +6,12 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.ops import placement
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
 from tfxclass.samplers.indexed import free_slots
-from tfxclass.samplers.lsh_probability import batch_sample
-from tfxclass.samplers.lsh_probability import cosines
-from tfxclass.samplers.lsh_probability import log_not_found
-from tfxclass.samplers.lsh_probability import per_sample
 from tfxclass.samplers.lsh_tables import LSHTables
-from tfxclass.samplers.lsh_tables import as_tables
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import check_optional_int
 from tfxclass.samplers.sampler import count_labels
@@ -37,22 +31,19 @@ class LSHSampler(IndexedSampler):
     L tables. With `"dwta"` it is found less often: see
     `tfxclass.ops.lsh.LSHIndex`.
 
-    Labels come first. The classes found for the batch get at most
-    `neighbor_fraction` of the other places. Each table that returns a class is
-    a vote for it. If too many classes are found, those with the most votes
-    (from a single query) stay, and ties are sampled uniformly. Votes are
-    Binomial(L, p^K), so more similar classes are kept with higher probability.
-    Votes are a rough measure. Therefore votes select `rerank_factor` times as
-    many classes as fit, the logits of these are computed, and the classes with
-    the highest probability for the batch stay. The rest of the sample is
-    uniform.
+    The classes found for the batch get at most `neighbor_fraction` of what the
+    labels leave. Each table that returns a class is a vote for it. Votes
+    are Binomial(L, p^K), so similar classes have more of them. If too many
+    classes are found, votes (from a single query) select `rerank_factor` times
+    as many as fit, and ties are sampled uniformly. Then the logits of these are
+    computed, and the classes with the highest probability for the batch stay.
+    The rest of the sample is uniform.
 
-    The first step builds the tables. New tables are begun from the class
-    vectors that were sampled since, and are merged in the background. When hash
-    functions are replaced, or over an eighth of the class vectors was sampled,
-    tables are made of all class vectors. New tables replace the old ones some
-    steps later. This happens when the tables have drifted, or every
-    `rebuild_interval` steps (see `LSHTables`).
+    The first step builds the tables. They are rebuilt in the background when
+    they have drifted, or every `rebuild_interval` steps (see `LSHTables`). A
+    rebuild hashes the class vectors that were sampled since the last one. It
+    hashes all of them when hash functions are replaced, or when over an eighth
+    was sampled.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
@@ -68,15 +59,12 @@ class LSHSampler(IndexedSampler):
             that is reserved for similar classes. Defaults to 0.5.
         correction: `"fill"`: uniform samples stand for all classes that were
             not found, so the sum of exponentials is an unbiased estimate, given
-            the tables. `"sampling"`: classes are weighted by the probability of
-            being found, 1 - (1 - p^K)^L, or of being a uniform sample, at least
-            1 / num_classes. It is for `"simhash"` without `bucket_size`, and
-            nearly unbiased if all found classes fit. `"none"`: the softmax is
-            restricted to the sample, as in the paper. Defaults to `"fill"`.
+            the tables. `"none"`: the softmax is restricted to the sample, as in
+            the paper. Defaults to `"fill"`.
         rerank_factor: int, how many times more classes votes select than fit,
             before logits decide. 1 uses votes only. Defaults to 8 with
             `correction="fill"`, or less, so that at most 4,096 classes are
-            reranked. With other corrections it is 1.
+            reranked, and to 1 with `"none"`.
         query_fraction: float in (0, 1], fraction of the examples that read the
             tables: those whose labels were searched for longest ago. The others
             take their neighbors from a `NeighborCache`. Defaults to 1/16 with
@@ -128,28 +116,33 @@ class LSHSampler(IndexedSampler):
         super().__init__(num_sampled, neighbor_fraction, seed=seed, **kwargs)
         check_choice("scheme", scheme, ("embedding", "label"))
         check_choice("negatives", negatives, ("batch", "sample"))
-        check_choice("correction", correction, ("fill", "sampling", "none"))
+        check_choice("correction", correction, ("fill", "none"))
         rerank_factor = check_optional_int("rerank_factor", rerank_factor)
-        self.tables = as_tables(tables)
+        if isinstance(tables, dict):
+            tables = keras.saving.deserialize_keras_object(tables)
+        self.tables = LSHTables() if tables is None else tables
+        if not isinstance(self.tables, LSHTables):
+            raise ValueError(
+                "`tables` must be a tfxclass.samplers.LSHTables or None. "
+                f"Received: {tables!r}"
+            )
         self.scheme = scheme
         self.negatives = negatives
         self.correction = correction
         self.rerank_factor = rerank_factor
         # Classes of the fill are no classes of a row's own.
         is_filled = correction == "fill" and negatives == "batch"
-        self.estimates_sums = is_filled or correction == "sampling"
+        self.estimates_sums = is_filled
         # Other options depend on the buckets and votes of this very step.
         may_cache = is_filled and rerank_factor is None
         self.set_query_fraction(query_fraction, may_cache)
         if (query_fraction or 1) < 1 and not may_cache:
             raise ValueError(
                 '`query_fraction` below 1 needs `correction="fill"`, '
-                '`negatives="batch"` and `rerank_factor=None`: other '
-                "corrections need what the tables give all rows. Received: "
+                '`negatives="batch"` and `rerank_factor=None`: other options '
+                "need what the tables give all rows. Received: "
                 f"{query_fraction}"
             )
-        if correction == "sampling":
-            _check_probability_is_known(self.tables, rerank_factor)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         num_classes, dim = kernel_shape
@@ -191,18 +184,16 @@ class LSHSampler(IndexedSampler):
             sample_overflow=False,
         )
         self._measure(found, chosen)
-        log_none = None
-        if self.correction == "sampling":
-            log_none = self._log_not_found(
-                asked, valid, chosen.ids, kernel, found
+        count = chosen.log_expected_count
+        if self.correction == "none":
+            count = tf.zeros_like(count)
+        mask = None
+        if self.negatives == "sample":
+            members = self.index.members(
+                asked, valid, found.probed, chosen.ids, found.least_votes
             )
-        rest = (self.correction, log_none, self.num_classes)
-        if self.negatives == "batch":
-            return batch_sample(chosen, *rest)
-        members = self.index.members(
-            asked, valid, found.probed, chosen.ids, found.least_votes
-        )
-        return per_sample(chosen, members, *rest)
+            mask = _own_classes(chosen, members)
+        return Sample(chosen.ids, count, chosen.positions, mask=mask)
 
     def _find_in_tables(self, asked, valid, queries, target_ids, kernel):
         """`(found, ids, scores)`: tables are read for all rows."""
@@ -274,20 +265,6 @@ class LSHSampler(IndexedSampler):
         hit_rate = tf.math.divide_no_nan(kept, pool)
         self.measured["table_hit_rate"].assign(hit_rate)
 
-    def _log_not_found(self, asked, valid, ids, kernel, found):
-        """log(1 - P) of each class for each row, `[batch, num_sampled]`."""
-        rows = placement.gather(kernel, ids)
-        log_none = log_not_found(
-            cosines(asked, rows, found.norm),
-            self.index.options["num_hashes"],
-            tf.size(found.probed),
-            found.least_votes,
-            found.last_fraction,
-        )
-        log_none = tf.where(valid[:, :, tf.newaxis], log_none, 0.0)
-        # Weights are constants of a step, as in any importance sampling.
-        return tf.stop_gradient(tf.reduce_sum(log_none, axis=1))
-
     def hashed_queries(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -315,18 +292,24 @@ class LSHSampler(IndexedSampler):
         return {**super().get_config(), "tables": tables}
 
 
-def _check_probability_is_known(tables, rerank_factor):
-    if tables.hash_family == "dwta" or tables.bucket_size is not None:
-        raise ValueError(
-            '`correction="sampling"` knows the probability of "simhash" '
-            'and "sparse_simhash" with bucket_size=None. Received: '
-            f"tables={tables}"
-        )
-    if (rerank_factor or 1) > 1:
-        raise ValueError(
-            '`correction="sampling"` knows the probability of votes alone: '
-            f"rerank_factor=1. Received: rerank_factor={rerank_factor}"
-        )
+def _own_classes(chosen, members):
+    """What each row sees of the chosen classes, bool `[batch, num_sampled]`.
+
+    It sees its labels and the `members` of its own buckets that are no fill. A
+    row whose buckets gave nothing sees what the batch has.
+    """
+    columns = tf.range(tf.size(chosen.ids, tf.int64))
+    is_fill = columns >= chosen.num_targets + chosen.num_candidates
+    rows = tf.where(chosen.positions >= 0)
+    targets = tf.gather_nd(chosen.positions, rows)
+    is_target = tf.tensor_scatter_nd_update(
+        tf.zeros_like(members),
+        tf.stack([rows[:, 0], targets], axis=1),
+        tf.ones_like(targets, tf.bool),
+    )
+    own = members & ~is_fill & ~is_target
+    is_empty = ~tf.reduce_any(own, axis=1, keepdims=True)
+    return own | is_target | is_empty
 
 
 def _log_masses(queries, target_ids, candidates, rows):

@@ -159,10 +159,8 @@ class LSHTables:
         self, num_classes: int, num_sampled: int, seed: int | None
     ) -> "HashTables":
         """Makes a source without tables; its `advance` builds them."""
-        num_hashes, num_tables = self.functions(num_classes, num_sampled)
         index = LSHIndex(
-            num_hashes,
-            num_tables,
+            *self.functions(num_classes, num_sampled),
             hash=self.hash_family,
             bin_size=self.bin_size,
             inner_product=self.measure == "inner_product",
@@ -232,17 +230,3 @@ class HashTables:
             seed=self._seed,
             drifted=refresh.drifted,
         )
-
-
-def as_tables(tables: LSHTables | Config | None) -> LSHTables:
-    """The argument `tables` of a sampler, perhaps serialized, as options."""
-    if isinstance(tables, dict):
-        tables = keras.saving.deserialize_keras_object(tables)
-    if tables is None:
-        return LSHTables()
-    if not isinstance(tables, LSHTables):
-        raise ValueError(
-            "`tables` must be a tfxclass.samplers.LSHTables or None. "
-            f"Received: {tables!r}"
-        )
-    return tables
