@@ -75,14 +75,9 @@ def new_rows(
     features of other classes deviate as much. Trained rows are partly where
     features hardly are; a mean is not, and as long a row would win too often.
 
-    Args:
-        others: `[rows, dim]`, class rows.
-        means: `ClassMeans` of n new classes.
-        part: int, which of the queries the rows are multiplied with.
-        is_cosine: bool, whether rows are normalised in logits.
-
-    Returns:
-        float32 `[n, dim]`, as long as `others` in the median where normalised.
+    `others` are class rows `[rows, dim]`, and `part` says which of the queries
+    the rows are multiplied with. The result is float32 `[n, dim]`, as long as
+    `others` in the median if `is_cosine`: if rows are normalized in logits.
     """
     old = np.asarray(sampled(others), np.float32)
     norm = median_norm(old)

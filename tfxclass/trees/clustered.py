@@ -93,10 +93,9 @@ class _Halver:
     """Splits groups of classes, given one after the other in `order`."""
 
     def __init__(
-        self, vectors: ArrayLike, num_iterations: int, seed: int
+        self, vectors: np.ndarray, num_iterations: int, seed: int
     ) -> None:
-        self.vectors = vectors
-        self.num_iterations = num_iterations
+        self.vectors, self.num_iterations = vectors, num_iterations
         self.seed = seed
 
     def split(
@@ -108,8 +107,7 @@ class _Halver:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Each group in `arity` parts, small ones in single classes.
 
-        Returns:
-            `(order, sizes, owners)` of the parts; owners are group numbers.
+        Returns `(order, sizes, owners)` of the parts; owners are groups.
         """
         owners = np.arange(len(sizes))
         for _ in range(arity.bit_length() - 1):

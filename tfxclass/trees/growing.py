@@ -10,7 +10,7 @@ from tfxclass.trees.class_means import directions
 from tfxclass.trees.class_means import median_norm
 from tfxclass.trees.class_means import new_rows
 from tfxclass.trees.tree import Tree
-from tfxclass.trees.tree import numbered
+from tfxclass.trees.tree import from_parents
 
 # Of a row that is as strong as a row of a flat head. Rows of a node are learned
 # from the features of its classes alone, so a whole one wins too often: 9 of
@@ -56,23 +56,15 @@ class Rows(NamedTuple):
 def with_classes(
     tree: Tree, added: np.ndarray, places: Any, independent: bool
 ) -> ChangedTree:
-    """A tree with leaves for more classes.
+    """A tree with leaves for distinct classes that have none in it.
 
-    A new leaf becomes a sister of the leaf of its place, where their parent
-    has a row of weights for each child. Else that leaf becomes a node, with
-    itself and the new leaves as children.
-
-    Args:
-        tree: `Tree`.
-        added: int64 `[n]`, distinct classes that have no leaf in it.
-        places: int64 `[n]`, classes that have one.
-        independent: bool, as in `Tree.num_rows`.
+    A new leaf becomes a sister of the leaf of its place, an old class, where
+    their parent has a row of weights for each child. Else that leaf becomes a
+    node, with itself and the new leaves as children.
     """
     near = tree.leaves[places]
     parents = tree.parents[near]
-    grows = parents >= 0
-    if not independent:
-        grows &= tree.num_children[parents] > 2
+    grows = (parents >= 0) & ~tree.shares_row(parents, independent)
     # A leaf that becomes a node keeps its number, as which child it is counts.
     split = np.unique(near[~grows])
     moved = tree.num_nodes + np.arange(len(split))
@@ -83,7 +75,7 @@ def with_classes(
     of_split = np.isin(leaves, split)
     leaves[of_split] = moved[np.searchsorted(split, leaves[of_split])]
     leaves[added] = new
-    grown, order = numbered(
+    grown, order = from_parents(
         np.concatenate([tree.parents, split, np.where(grows, parents, near)]),
         leaves,
     )
@@ -95,13 +87,9 @@ def with_classes(
 
 
 def without_classes(tree: Tree, removed: np.ndarray) -> ChangedTree:
-    """A tree without the leaves of some classes.
+    """A tree without the leaves of some classes, distinct and not all.
 
     A node that is left with one child gives it its place.
-
-    Args:
-        tree: `Tree`.
-        removed: int64 `[n]`, distinct classes that have a leaf; not all.
     """
     degrees, is_there = tree.num_children.copy(), np.ones(tree.num_nodes, bool)
     pending = tree.leaves[removed].tolist()
@@ -125,7 +113,7 @@ def without_classes(tree: Tree, removed: np.ndarray) -> ChangedTree:
     leaves = tree.leaves.copy()
     leaves[removed] = -1
     leaves[leaves >= 0] = place_of[leaves[leaves >= 0]]
-    smaller, order = numbered(
+    smaller, order = from_parents(
         np.where(parents < 0, -1, place_of[parents]), leaves
     )
     is_inner = tree.num_children[kept[order]] > 0
@@ -138,7 +126,7 @@ def rows_of(changed: ChangedTree, independent: bool) -> Rows:
     tree, old = changed.tree, changed.old
     children = np.arange(1, tree.num_nodes)
     parents = tree.parents[children]
-    has_one = (tree.num_children[parents] == 2) & (not independent)
+    has_one = tree.shares_row(parents, independent)
     is_first = children == tree.first_children[parents]
     is_row = ~has_one | is_first
     source = _old_rows(changed, children, independent)
@@ -157,7 +145,7 @@ def _old_rows(changed, children, independent):
     was = changed.inner[changed.tree.parents[children]]
     edges = changed.edges[children]
     first = old.first_rows(independent)[was]
-    has_one = (old.num_children[was] == 2) & (not independent)
+    has_one = old.shares_row(was, independent)
     column = np.where(has_one, 0, edges - old.first_children[was])
     return np.where((was >= 0) & (edges >= 0), first + column, -1)
 
@@ -165,13 +153,9 @@ def _old_rows(changed, children, independent):
 def path_directions(
     tree: Tree, rows: np.ndarray, classes: np.ndarray, independent: bool
 ) -> np.ndarray:
-    """Sum of the directions that lead to classes, float32 `[n, dim]`.
+    """Sum of the directions that lead to classes `[n]`, float32 `[n, dim]`.
 
-    Args:
-        tree: `Tree`.
-        rows: float32 `[num_rows, dim]`.
-        classes: int64 `[n]`.
-        independent: bool, as in `Tree.num_rows`.
+    `rows` are float32 `[num_rows, dim]`.
     """
     rows, first = directions(rows), tree.first_rows(independent)
     total = np.zeros((len(classes), rows.shape[1]), np.float32)
@@ -179,7 +163,7 @@ def path_directions(
     while np.any(nodes > 0):
         parents = np.maximum(tree.parents[nodes], 0)
         place = nodes - tree.first_children[parents]
-        has_one = (tree.num_children[parents] == 2) & (not independent)
+        has_one = tree.shares_row(parents, independent)
         row = first[parents] + np.where(has_one, 0, place)
         sign = np.where(has_one & (place == 1), -1.0, 1.0) * (nodes > 0)
         total += sign[:, np.newaxis].astype(np.float32) * rows[row]
@@ -192,14 +176,11 @@ def row_directions(
 ) -> np.ndarray:
     """Directions of the vectors that lead to nodes, float32 `[n, dim]`.
 
-    Args:
-        tree: `Tree`.
-        of_nodes: float32 `[num_nodes, dim]`, the direction of each node.
-        children: int64 `[n]`, of `Rows`.
-        independent: bool, as in `Tree.num_rows`.
+    `of_nodes` `[num_nodes, dim]` has the direction of each node, and `children`
+    `[n]` are of `Rows`.
     """
     parents = tree.parents[children]
-    has_one = (tree.num_children[parents] == 2) & (not independent)
+    has_one = tree.shares_row(parents, independent)
     second = np.minimum(children + 1, tree.num_nodes - 1)
     other = np.where(has_one[:, np.newaxis], of_nodes[second], 0)
     return directions(of_nodes[children] - other)
@@ -213,27 +194,20 @@ def rows_to_new(
     means: ClassMeans,
     independent: bool,
 ) -> np.ndarray:
-    """The vectors that lead to new leaves and to the old one.
+    """The vectors that lead to new leaves and to the old one, float32.
 
     In a node with a row for each child a new one is made as for a new class
     among the classes (`new_rows`), but half as strong: it is the mean of the
     node's rows and what tells the class from all others. Where two children
     have one row, it is what tells the one from the other.
 
-    Args:
-        changed: `ChangedTree`.
-        rows: `Rows` of it.
-        was: float32 `[rows, dim]`, or `[rows, dim + 1]` with biases.
-        added: int64 `[n]`, the new classes.
-        means: `ClassMeans` of these.
-        independent: bool, as in `Tree.num_rows`.
-
-    Returns:
-        float32, of the rows without `plus`; in the other nodes' biases 0.
+    `rows` and `means` are of the `added` classes, and `was` has the old rows,
+    float32 `[rows, dim]`, or `[rows, dim + 1]` with biases. The result has the
+    rows without `plus`; biases are 0 where two children have one row.
     """
     tree, dim = changed.tree, means.of_parts[0].shape[1]
     parents = tree.parents[rows.children]
-    is_wide = (tree.num_children[parents] > 2) | independent
+    is_wide = ~tree.shares_row(parents, independent)
     is_new, kept = rows.plus < 0, is_wide & (rows.plus >= 0)
     common = _means(parents[kept], was[rows.plus[kept]], tree.num_nodes)
     others = was[rows.plus[kept]] - common[parents[kept]]

@@ -9,7 +9,7 @@ from tfxclass.checks import check_choice
 from tfxclass.trees.tree import Tree
 from tfxclass.trees.tree import as_ints
 from tfxclass.trees.tree import from_parents
-from tfxclass.trees.tree import ranges
+from tfxclass.trees.tree import levels_of
 
 
 def hierarchy(
@@ -103,15 +103,8 @@ def _check_classes(classes, count):
 
 def _levels(parents):
     """Nodes by distance from the root; raises if some are not below it."""
-    by_parent = np.argsort(parents, kind="stable")
-    sizes = np.bincount(parents + 1, minlength=len(parents) + 1)[1:]
-    starts = np.cumsum(sizes) - sizes
-    by_parent = by_parent[1:]  # without the root
-    level, levels, is_below = np.flatnonzero(parents < 0), [], parents < 0
-    while len(level):
-        levels.append(level)
-        level = by_parent[ranges(starts[level], sizes[level])]
-        is_below[level] = True
+    levels = levels_of(parents)
+    is_below = np.isin(np.arange(len(parents)), np.concatenate(levels))
     if not is_below.all():
         raise ValueError(
             "`parents` must lead from each node to a root. Received: a cycle "
@@ -137,4 +130,4 @@ def _pruned(parents, num_classes, levels):
     number = np.full(len(parents) + 1, -1)
     number[kept] = np.arange(len(kept))
     leaves = number[np.arange(len(parents) - num_classes, len(parents))]
-    return from_parents(number[ancestor[kept]], leaves)
+    return from_parents(number[ancestor[kept]], leaves)[0]

@@ -41,7 +41,7 @@ def huffman(counts: ArrayLike) -> Tree:
         parents = np.array(_merge(counts[order].tolist()), np.int64)
     leaves = np.empty(num_classes, np.int64)
     leaves[order] = np.arange(num_classes)
-    return from_parents(parents, leaves)
+    return from_parents(parents, leaves)[0]
 
 
 def check_counts(counts: ArrayLike) -> np.ndarray:

@@ -63,10 +63,14 @@ def top_k(
         inner = tf.where(goes_on, logs, _NONE)
         return ids, scores, *_best(children, inner, beam_width)
 
+    # The only class, or the root as the beam.
+    is_leaf = nodes.shape[0] == 1
+    answers = _first_column(batch, k, 0.0 if is_leaf else _NONE)
+    root = _first_column(batch, beam_width, _NONE if is_leaf else 0.0)
     ids, scores, _, _ = tf.while_loop(
         lambda ids, scores, beam, left: tf.reduce_any(left > _NONE),
         step,
-        (*_start(nodes, batch, k), *_root(nodes, batch, beam_width)),
+        (*answers, *root),
         shape_invariants=tuple(
             tf.TensorShape([None, x]) for x in (k, k, beam_width, beam_width)
         ),
@@ -75,32 +79,17 @@ def top_k(
     return tf.where(scores > _NONE, ids, -1), scores
 
 
-def _start(nodes, batch, k):
-    """Ids and scores of no class, or of the only one."""
-    score = 0.0 if nodes.shape[0] == 1 else _NONE
-    ids = tf.zeros([batch, k], tf.int64)
-    return ids, _first_column(batch, k, score)
-
-
-def _root(nodes, batch, beam_width):
-    """The beam at the beginning: the root once, unless it is a leaf."""
-    score = _NONE if nodes.shape[0] == 1 else 0.0
-    beam = tf.zeros([batch, beam_width], tf.int64)
-    return beam, _first_column(batch, beam_width, score)
-
-
 def _first_column(batch, width, score):
-    """`score` in the first column, -inf in the others."""
+    """Zeros as ids, and `score` in the first column, -inf in the others."""
     row = tf.one_hot(0, width, on_value=score, off_value=_NONE)
-    return tf.tile(row[tf.newaxis], [batch, 1])
+    scores = tf.tile(row[tf.newaxis], [batch, 1])
+    return tf.zeros([batch, width], tf.int64), scores
 
 
 def _open(queries, kernel, nodes, beam, independent):
     """Children of the nodes `beam` `[batch, w]`, and their log-probabilities.
 
-    Returns:
-        int64 and float32 `[batch, w, most children]`; 0 and -inf past those
-        that a node has.
+    They are `[batch, w, most children]`; 0 and -inf past those of a node.
     """
     beam = tf.gather(nodes, beam)
     counts = beam[..., NUM_CHILDREN, tf.newaxis]

@@ -155,6 +155,10 @@ class Tree:
         rows = self._rows_of_nodes(independent)
         return np.cumsum(rows) - rows
 
+    def shares_row(self, nodes: np.ndarray, independent: bool) -> np.ndarray:
+        """Whether the two children of nodes share a weight vector, bool."""
+        return (self.num_children[nodes] == 2) & (not independent)
+
     def _rows_of_nodes(self, independent):
         degrees = self.num_children
         return degrees if independent else np.where(degrees == 2, 1, degrees)
@@ -189,33 +193,16 @@ class Tree:
         )
 
 
-def from_parents(parents: np.ndarray, leaves: np.ndarray) -> Tree:
-    """A `Tree` of nodes in any order, each leaf a class; see `numbered`."""
-    return numbered(parents, leaves)[0]
-
-
-def numbered(
+def from_parents(
     parents: np.ndarray, leaves: np.ndarray
 ) -> tuple[Tree, np.ndarray]:
-    """A `Tree` of nodes in any order, and which these were.
+    """A `Tree` of nodes in any order, and the given number of each of its own.
 
-    Children of a node keep the order of their numbers.
-
-    Args:
-        parents: int64 `[num_nodes]`, -1 for the one root.
-        leaves: int64 `[num_classes]`: the leaf of each class, -1 for none.
-
-    Returns:
-        `(tree, order)`: int64 `[num_nodes]`, the given number of each node.
+    Children of a node keep the order of their numbers. `parents` is -1 for the
+    one root, and `leaves` has the leaf of each class, or -1.
     """
+    order = np.concatenate(levels_of(parents))
     degrees = np.bincount(parents + 1, minlength=len(parents) + 1)[1:]
-    starts = np.cumsum(degrees) - degrees
-    by_parent = np.argsort(parents, kind="stable")[1:]
-    level, levels = np.flatnonzero(parents < 0), []
-    while len(level):
-        levels.append(level)
-        level = by_parent[ranges(starts[level], degrees[level])]
-    order = np.concatenate(levels)
     classes = np.full(len(parents), -1)
     classes[leaves[leaves >= 0]] = np.flatnonzero(leaves >= 0)
     classes = classes[order]
@@ -223,10 +210,19 @@ def numbered(
     return tree, order
 
 
-def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """The ranges `[start, start + size)`, one after the other."""
-    offsets = np.cumsum(sizes) - sizes
-    return np.arange(sizes.sum()) + np.repeat(starts - offsets, sizes)
+def levels_of(parents: np.ndarray) -> list[np.ndarray]:
+    """The nodes below the root, which has the parent -1, level by level."""
+    degrees = np.bincount(parents + 1, minlength=len(parents) + 1)[1:]
+    starts = np.cumsum(degrees) - degrees
+    by_parent = np.argsort(parents, kind="stable")[1:]  # without the root
+    level, levels = np.flatnonzero(parents < 0), []
+    while len(level):
+        levels.append(level)
+        sizes = degrees[level]
+        # The ranges [start, start + size), one after the other.
+        first = np.repeat(starts[level] - np.cumsum(sizes) + sizes, sizes)
+        level = by_parent[np.arange(sizes.sum()) + first]
+    return levels
 
 
 def as_ints(name: str, values: ArrayLike) -> np.ndarray:
