@@ -88,8 +88,7 @@ class _ReplicaBatch(ReplicaGroup):
     ) -> None:
         super().__init__(shards)
         self._context = context
-        number = tf.get_static_value(context.replica_id_in_sync_group)
-        self.shard = int(number)
+        self.shard = int(tf.get_static_value(context.replica_id_in_sync_group))
         self._rows = rows
         self._known_sizes: list[Any] | None = None
 
@@ -101,9 +100,6 @@ class _ReplicaBatch(ReplicaGroup):
         if self._known_sizes is None:
             self._known_sizes = self._sizes_of(self._rows)
         return self._known_sizes
-
-    def _sizes_of(self, rows):
-        raise NotImplementedError
 
     def gather(self, x: tf.Tensor) -> tf.Tensor:
         return gather(self._context, x)

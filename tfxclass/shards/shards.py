@@ -1,6 +1,7 @@
 """Which replica owns which rows, and the variables that hold them."""
 
 import contextlib
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -257,6 +258,7 @@ class Shards:
         )
 
 
+@dataclasses.dataclass(eq=False)
 class SplitRows:
     """A matrix in parts, with one Keras variable on each server.
 
@@ -264,19 +266,15 @@ class SplitRows:
         parts: list of Keras variables `[size, ...]`.
         shape: tuple, shape of the whole matrix.
         shards: its `ServerShards`.
-        path: str.
     """
 
-    def __init__(
-        self,
-        parts: Sequence[Variable],
-        shape: tuple[int, ...],
-        shards: Shards,
-    ) -> None:
-        self.parts = parts
-        self.shape = tuple(shape)
-        self.shards = shards
-        self.path = parts[0].path
+    parts: Sequence[Variable]
+    shape: tuple[int, ...]
+    shards: Shards
+
+    @property
+    def path(self) -> str:
+        return self.parts[0].path
 
 
 class ServerShards(Shards):
@@ -352,11 +350,6 @@ def memory_per_replica(model: keras.Model) -> list[int]:
     variables = list(model.variables)
     if getattr(model, "optimizer", None) is not None:
         variables += model.optimizer.variables
-    return bytes_per_replica(variables)
-
-
-def bytes_per_replica(variables: Sequence[Variable]) -> list[int]:
-    """As `memory_per_replica`, for a list of Keras variables."""
     values = [variable.value for variable in variables]
     parts = [getattr(value, "values", None) or (value,) for value in values]
     count = max(map(len, parts), default=1)
