@@ -62,8 +62,6 @@ class SamplerLog(keras.callbacks.Callback):
 
     - `recall`: fraction of the ten greatest logits of a few examples that the
       index found in its last check.
-    - `rebuilds`: number of indexes that were built; `rebuild_seconds`: time of
-      the last one.
     - `fill_rate`: fraction of the places reserved for similar classes that were
       filled in the last step.
     - `k_eff`, `v`, `noise` and `choice` of an `AutoSampler`.
@@ -96,8 +94,8 @@ class SamplerLog(keras.callbacks.Callback):
         ]
         for head in heads:
             prefix = f"{head.name}/" if len(heads) > 1 else ""
-            for name, value in head.sampler_figures().items():
-                logs[prefix + name] = value
+            for name, value in head.measured.items():
+                logs[prefix + name] = float(value)
 
 
 class AtomicModelCheckpoint(keras.callbacks.ModelCheckpoint):

@@ -160,10 +160,6 @@ class SampledSoftmax(ClassHead):
         """The sampler's measurements of itself, by name."""
         return {} if self.sampler is None else self.sampler.gauges
 
-    def sampler_figures(self) -> dict[str, float]:
-        """The current values of the sampler's measurements, by name."""
-        return {} if self.sampler is None else self.sampler.figures()
-
     @property
     def has_gpu_ops(self) -> bool:
         return self.sampler is None or self.sampler.has_gpu_ops

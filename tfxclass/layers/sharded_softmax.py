@@ -183,10 +183,6 @@ class ShardedSoftmax(ClassHead):
         """The measurements of the shards' samplers, by name."""
         return {} if self.sampler is None else self._samplers.measured
 
-    def sampler_figures(self) -> dict[str, float]:
-        """Mean values of the measurements over this worker's shards."""
-        return {} if self.sampler is None else self._samplers.figures()
-
     def build(self, input_shape: Shape) -> None:
         self.shards = shards_lib.make_shards(self.num_classes)
         super().build(input_shape)

@@ -39,16 +39,15 @@ class AutoSampler(IndexedSampler):
     noisy uniform samples are, and adds classes similar to the labels while the
     noise costs more than the search.
 
-    The measure is v = N / (m k_eff), the relative variance of the uniform
-    estimate from m negatives of N classes. The effective number of classes that
-    share the probability mass is k_eff = (sum p)^2 / sum p^2. Its sums are over
-    the classes that are not labels. The variance matters in proportion to the
-    model's uncertainty about the labels, 1 - p_y. Both are computed exactly for
-    16 examples of a batch from time to time. Similar classes are used (`choice`
-    1) while the mean of v (1 - p_y) exceeds half the relative cost of a step
-    with them. The costs come from a model, not from a clock, so a run can be
-    repeated. Similar classes then get half of the sample (`neighbor_fraction`).
-    Below half of the threshold, the whole sample is uniform again (`choice` 0).
+    The noise is the mean of v (1 - p_y). Here v = N / (m k_eff) is the relative
+    variance of the uniform estimate from m negatives of N classes, and 1 - p_y
+    the model's uncertainty about the labels. The effective number of classes
+    that share the probability mass of other classes than the labels is k_eff =
+    (sum p)^2 / sum p^2. The noise is computed exactly for 16 examples from time
+    to time. Similar classes get half of the sample (`neighbor_fraction`) while
+    the noise exceeds half the relative cost of a step with them (`choice` 1).
+    Below half of this threshold, the whole sample is uniform again (`choice`
+    0). Costs come from a model and not from a clock, so a run can be repeated.
 
     Similar classes come from a `NeighborCache`: the best classes seen for each
     label, the neighbors of these, and labels of recent examples with similar
@@ -126,7 +125,7 @@ class AutoSampler(IndexedSampler):
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
-        if self.searches_index():
+        if self.searched_fraction() > 0:
             self.schedule = self.make_schedule(
                 self.rebuild_interval, self.source.build_nanoseconds()
             )
@@ -256,7 +255,7 @@ class AutoSampler(IndexedSampler):
     def _find(self, queries, target_ids, kernel, budget):
         """`(ids, scores)` of similar classes; none where the budget is 0."""
         step, has_budget = tf.convert_to_tensor(self.step), budget > 0
-        if not self.searches_index():
+        if self.searched_fraction() == 0:
             # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_budget, tf.shape(queries)[0], 0)
             return self.source.find(

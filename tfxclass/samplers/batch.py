@@ -22,24 +22,17 @@ _NEVER = 1e6
 class BatchSampler(Sampler):
     """In-batch negatives: the labels of the other examples in the batch.
 
-    Use it to train a retrieval model with two towers. A class is in the batch
-    as often as it is a label, so frequent classes would be pushed down.
-    Therefore the loss subtracts the log of the fraction of batches that contain
-    the class (log-Q correction). This fraction is estimated during training,
-    from a moving average of the steps between two batches with the class. No
-    counts are needed beforehand, and the estimate follows changes.
+    Use it to train a retrieval model with two towers. Frequent classes are in
+    many batches, and would be pushed down. Therefore the loss subtracts the log
+    of the fraction of batches that contain the class (log-Q correction). The
+    fraction is estimated during training, from a moving average of the steps
+    between two batches with the class, so no counts are needed.
 
     The labels of an example are in its sample with probability 1. Nothing is
     subtracted from their logits, and the expected gradient is close to the
-    gradient of the full softmax (Khrylchenko et al., 2025).
-    `correct_labels=True` subtracts the log of their fraction, too, as Yi et al.
-    (2019) do. Rare labels are then pulled up too little once the model knows
-    them.
-
-    With `memory`, the last labels of earlier batches are negatives, too, with
-    their current class vectors. Hard negatives that come with an example
-    (`num_negatives`) are always included and counted once, so nothing is
-    subtracted.
+    gradient of the full softmax (Khrylchenko et al., 2025). Hard negatives that
+    come with an example (`num_negatives`) are always included, and nothing is
+    subtracted from theirs.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
@@ -47,18 +40,19 @@ class BatchSampler(Sampler):
             A batch with more distinct labels computes all of its labels. By
             default it is as large as the labels of each batch and the memory
             need.
-        memory: int >= 0, number of recent labels that are negatives. Defaults
-            to 0.
+        memory: int >= 0, number of labels of earlier batches that are
+            negatives, too, with their current class vectors. Defaults to 0.
         rate: float in (0, 1], rate of the moving average. Defaults to 0.05.
         num_buckets: int. Classes with the same id modulo `num_buckets` share an
             estimate. Each takes 8 bytes. Defaults to 2^20.
         correct_labels: bool, whether the log of the fraction is also subtracted
-            from the logits of an example's own labels. Defaults to False.
+            from the logits of an example's own labels, as Yi et al. (2019) do.
+            Rare labels are then pulled up too little once the model knows them.
+            Defaults to False.
         correct_negatives: bool, whether the log of the fraction is subtracted
-            from the logits of negatives. Defaults to True. Without it, frequent
-            classes are pushed down, as by the in-batch losses of many other
-            libraries. That can be wanted where scores of another model, which
-            knows frequent classes well, are added.
+            from the logits of negatives. Without it, frequent classes are
+            pushed down. That can be wanted where scores of another model, which
+            knows frequent classes well, are added. Defaults to True.
         seed: int, seed of the sampling.
 
     Example:

@@ -52,23 +52,19 @@ def get(
     """
     if isinstance(sampler, dict):
         sampler = keras.saving.deserialize_keras_object(sampler)
-    if isinstance(sampler, Sampler):
-        if num_sampled not in (None, sampler.num_sampled):
-            raise ValueError(
-                "`num_sampled` is the sampler's own. Received: "
-                f"num_sampled={num_sampled} with a sampler of "
-                f"{sampler.num_sampled}."
-            )
-        return _resolved(sampler, num_classes)
-    if not isinstance(sampler, str) or sampler not in NAMES:
+    if isinstance(sampler, str) and sampler in NAMES:
+        sampler = NAMES[sampler](num_sampled, seed=seed)
+    elif not isinstance(sampler, Sampler):
         raise ValueError(
             f"`sampler` must be one of {tuple(NAMES)} or a "
             f"tfxclass.samplers.Sampler. Received: {sampler!r}"
         )
-    return _resolved(NAMES[sampler](num_sampled, seed=seed), num_classes)
-
-
-def _resolved(sampler, num_classes):
+    elif num_sampled not in (None, sampler.num_sampled):
+        raise ValueError(
+            "`num_sampled` is the sampler's own. Received: "
+            f"num_sampled={num_sampled} with a sampler of "
+            f"{sampler.num_sampled}."
+        )
     if num_classes is not None:
         sampler.resolve_size(num_classes)
     return sampler

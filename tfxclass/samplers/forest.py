@@ -249,11 +249,11 @@ class HashingForestSampler(IndexedSampler):
     The first step builds a forest. A new forest is built in the background from
     a snapshot of the class vectors. Its trees replace the old ones one by one
     over `rebuild_interval` steps (on a GPU, all at the end). With `"auto"` a
-    rebuild begins when the forest has drifted. To measure drift, the ten
-    greatest logits of a few examples are computed exactly from time to time.
-    The forest has drifted when it finds significantly less than nine tenths of
-    what it found when it was new. Refreshes then take about 5 % of the training
-    time, or 25 % if the forest is searched for all examples.
+    rebuild begins when the forest has drifted: when it finds significantly less
+    than nine tenths of what it found when it was new. From time to time the ten
+    greatest logits of a few examples are computed exactly to measure this.
+    Rebuilds then take about 5 % of the training time, or 25 % if the forest is
+    searched for all examples.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.

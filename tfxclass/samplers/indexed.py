@@ -49,10 +49,7 @@ class IndexedSampler(Sampler):
     class vectors lie on parameter servers, nor in shards, where most labels of
     a batch belong to other shards.
 
-    Args:
-        num_sampled, seed: of `Sampler`.
-        neighbor_fraction: float in (0, 1], largest fraction of the non-label
-            places that similar classes get. Defaults to 0.5.
+    Similar classes get at most `neighbor_fraction` of the non-label places.
     """
 
     has_gpu_half_ops = False
@@ -79,8 +76,9 @@ class IndexedSampler(Sampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        check_neighbor_fraction(neighbor_fraction)
-        self.neighbor_fraction = neighbor_fraction
+        self.neighbor_fraction = check_fraction(
+            "neighbor_fraction", neighbor_fraction
+        )
 
     def set_query_fraction(self, value: float | None, may_cache: bool) -> None:
         """Sets for which fraction of the rows the index is searched.
@@ -88,10 +86,8 @@ class IndexedSampler(Sampler):
         None is `default_query_fraction`. Without `may_cache` all rows are
         searched for, as neighbors of earlier steps are not allowed.
         """
-        if value is not None and not 0 < value <= 1:
-            raise ValueError(
-                f"`query_fraction` must be in (0, 1]. Received: {value}"
-            )
+        if value is not None:
+            check_fraction("query_fraction", value)
         self.query_fraction, self.may_cache = value, may_cache
 
     @property
@@ -114,7 +110,7 @@ class IndexedSampler(Sampler):
     ) -> None:
         self.device = placement.of_index(rows.kernel, self.has_gpu_ops)
         super().build_for(head_name, rows, num_negatives)
-        if self.searches_index():
+        if self.searched_fraction() > 0:
             library.require_op(f"{self.index.prefix}_build")
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
@@ -147,10 +143,6 @@ class IndexedSampler(Sampler):
         has_cache = self.neighbor_cache is not None
         share = REFRESH_SHARE_BESIDE_CACHE if has_cache else REFRESH_SHARE
         return Drift(self, refresh_nanoseconds, share)
-
-    def searches_index(self) -> bool:
-        """Whether any row is searched for in the index."""
-        return self.searched_fraction() > 0
 
     def searched_fraction(self) -> float:
         """The fraction of the rows searched for; 1 on a GPU, as it is fast."""
@@ -258,11 +250,6 @@ class IndexedSampler(Sampler):
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         self.step.assign_add(1)
 
-    def figures(self) -> dict[str, float]:
-        count, seconds = self.index.times()
-        built = {"rebuilds": float(count), "rebuild_seconds": seconds}
-        return {**super().figures(), **built}
-
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
         # The sampler of a head in shards is a pattern, and never built.
@@ -282,12 +269,11 @@ def _is_on_servers():
     return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
 
-def check_neighbor_fraction(value: float) -> None:
-    """Raises ValueError unless `value` is in (0, 1]."""
+def check_fraction(name: str, value: float) -> float:
+    """`value`; ValueError unless it is in (0, 1]."""
     if not 0 < value <= 1:
-        raise ValueError(
-            f"`neighbor_fraction` must be in (0, 1]. Received: {value}"
-        )
+        raise ValueError(f"`{name}` must be in (0, 1]. Received: {value}")
+    return value
 
 
 def sample_with_candidates(
@@ -304,14 +290,9 @@ def sample_with_candidates(
     stands for many, which makes the sum of exponentials an unbiased estimate,
     however the candidates were found.
 
-    Args:
-        sampler: has `correct_fill`, and `sample_overflow`: whether too many
-            candidates are sampled by the softmax of their scores, or cut by
-            score.
-        target_ids: int64 `[batch, p]`, -1 is padding.
-        num_sampled: int or int64 scalar.
-        found: `(ids, scores)` of the candidates, -1 is padding.
-        share: float or float32 scalar.
+    `found` are `(ids, scores)` of the candidates, -1 is padding. If there are
+    too many, `sampler.sample_overflow` says whether they are sampled by the
+    softmax of their scores, or cut by score.
     """
     ids, scores = found
     chosen = sampler.choose(

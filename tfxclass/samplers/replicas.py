@@ -147,14 +147,6 @@ class ShardSamplers:
             for name in found[0]
         }
 
-    def figures(self) -> dict[str, float]:
-        """Means over this worker's shards of `Sampler.figures`."""
-        found = [sampler.figures() for sampler in self._samplers.values()]
-        return {
-            name: float(np.mean([figures[name] for figures in found]))
-            for name in found[0]
-        }
-
     def sample(
         self,
         batch: Any,

@@ -237,10 +237,6 @@ class Sampler(keras.layers.Layer):
             return self.measured
         return {**self.measured, **self.overflow.gauges}
 
-    def figures(self) -> dict[str, float]:
-        """The current values of the measurements, by name."""
-        return {name: float(value) for name, value in self.gauges.items()}
-
     def sample(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> Sample:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfxclass.rows import search
 from tfxclass.samplers.indexed import candidate_count
-from tfxclass.samplers.indexed import check_neighbor_fraction
+from tfxclass.samplers.indexed import check_fraction
 from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import Sample
@@ -53,9 +53,10 @@ class TopKSampler(Sampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
-        check_neighbor_fraction(neighbor_fraction)
         self.num_neighbors = check_optional_int("num_neighbors", num_neighbors)
-        self.neighbor_fraction = neighbor_fraction
+        self.neighbor_fraction = check_fraction(
+            "neighbor_fraction", neighbor_fraction
+        )
         self.correct_fill = self.estimates_sums = correct_fill
 
     def neighbors(
