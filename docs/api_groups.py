@@ -207,6 +207,6 @@ MEMBERS = {
     "planning.PlanRow": ["step_s"],
     "planning.StepCosts": ["seconds"],
     "samplers.Sample": ["inverse_counts"],
-    "samplers.Sampler": ["sample", "update", "figures"],
+    "samplers.Sampler": ["sample", "update"],
     "trees.Tree": ["live", "depths", "path", "nbytes"],
 }

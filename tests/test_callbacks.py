@@ -170,7 +170,7 @@ def test_several_heads_are_told_apart():
     log.set_model(model)
     logs = {"loss": 1.0}
     log.on_epoch_end(0, logs)
-    assert {"loss", "words/fill_rate", "tags/rebuilds"} <= logs.keys()
+    assert {"loss", "words/fill_rate", "tags/overflow_steps"} <= logs.keys()
 
 
 def test_seconds_of_training():

@@ -42,7 +42,7 @@ def test_tensorboard(tmp_path):
     callbacks = [tfxclass.callbacks.SamplerLog(), board]
     model.fit(*data(), verbose=0, callbacks=callbacks)
     events = events_of(tmp_path)
-    assert tf.make_ndarray(events["epoch_rebuilds"]) == 1
+    assert 0 <= tf.make_ndarray(events["epoch_fill_rate"]) <= 1
     graph = json.loads(events["keras"].string_val[0])
     head = graph["config"]["layers"][-1]
     assert head["registered_name"] == "tfxclass>SampledSoftmax"

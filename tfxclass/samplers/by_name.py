@@ -16,7 +16,7 @@ from tfxclass.samplers.top_k import TopKSampler
 from tfxclass.types import Config
 
 #: Those that need no more than `num_sampled`.
-NAMES = {
+NAMES: dict[str, type[Sampler]] = {
     "uniform": UniformSampler,
     "log_uniform": LogUniformSampler,
     "top_k": TopKSampler,

@@ -120,12 +120,13 @@ class LSHSampler(IndexedSampler):
         rerank_factor = check_optional_int("rerank_factor", rerank_factor)
         if isinstance(tables, dict):
             tables = keras.saving.deserialize_keras_object(tables)
-        self.tables = LSHTables() if tables is None else tables
-        if not isinstance(self.tables, LSHTables):
+        tables = LSHTables() if tables is None else tables
+        if not isinstance(tables, LSHTables):
             raise ValueError(
                 "`tables` must be a tfxclass.samplers.LSHTables or None. "
                 f"Received: {tables!r}"
             )
+        self.tables = tables
         self.scheme = scheme
         self.negatives = negatives
         self.correction = correction

@@ -61,14 +61,13 @@ class NeighborCache:
 
     Rows of one label have similar neighbors, and these change slowly. So a row
     is compared with the cached neighbors of its label, with the cached
-    neighbors of one of these neighbors (a neighbor's neighbor is likely to be
-    a neighbor), and with the labels of recent rows whose features were similar,
-    which hash tables give: a row's bucket is a code of the signs of random
-    projections, less their running means. The best eight are cached. One of
-    them, another one in each step, gets the row's label as its own neighbor,
-    since neighbors are mutual. Nothing is built, and no entry is older than
-    the last row of its label. A sampler may search an index for some rows as
-    well, those whose labels were searched for longest ago.
+    neighbors of one of these, and with the labels of recent rows whose features
+    were similar, which hash tables give: a row's bucket is a code of the signs
+    of random projections, less their running means. The best eight are cached.
+    One of them, another one in each step, gets the row's label as its own
+    neighbor, since neighbors are mutual. Nothing is built. A sampler may search
+    an index for some rows as well: those whose labels were searched for longest
+    ago.
 
     From 2^20 classes on several classes share an entry. The cache lies on a
     CPU. Under a strategy each worker reads and writes the copy of its first
@@ -127,21 +126,14 @@ class NeighborCache:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Compares each row with what is known of it, and caches the best.
 
-        Args:
-            queries: float32 `[n, dim]`.
-            target_ids: int64 `[n, p]`, -1 is padding.
-            kernel: the class matrix.
-            count: int64 scalar, how many neighbors to return for a row. There
-                are eight at least, if there are as many classes.
-            step: int64 scalar, the number of this step.
-            search: function that searches an index: of some of the rows, int64
-                `[a]`, and of how many neighbors each needs, int64 scalar; int64
-                `[a, k]`, -1 is padding. It is called if `fraction` is above 0.
+        `count` is how many neighbors to return for a row; there are eight at
+        least, if there are as many classes. `search` is called if `fraction` is
+        above 0, with some rows, int64 `[a]`, and the number of neighbors that
+        each needs. It returns what an index finds, int64 `[a, k]`.
 
-        Returns:
-            `(ids, shares)` `[n, count]`: classes that are no targets of the
-            row, best first, then -1; and their probabilities by a softmax over
-            the row's targets and all classes that it was compared with.
+        Returns `(ids, shares)` `[n, count]`: classes that are no targets of the
+        row, best first, then -1; and their probabilities by a softmax over the
+        row's targets and all classes that it was compared with.
         """
         labels = label_of(target_ids[:, self._first_label :], step)
         count = tf.maximum(tf.minimum(count, self._num_classes), self._width)

@@ -24,19 +24,16 @@ def sample_for_replicas(
 ) -> Sample:
     """`sampler.sample` and `update`, once a step for several replicas.
 
-    The replicas' parts of the batch are brought together (features and labels:
-    small compared with the rows), sampled once a worker, and each replica gets
-    the same classes. So a step on several devices or workers is that on one, an
-    index is refreshed once a worker, and alike in all of them, and the replicas
-    touch the same rows.
+    It is called in a replica. The replicas' parts of the batch are brought
+    together, sampled once a worker, and each replica gets the same classes. So
+    a step on several devices or workers is that on one, an index is refreshed
+    once a worker, and alike in all of them.
 
     Between the averages of `LocalSGD` the replicas are no one model: each
     draws by itself, for its part of the batch and by its own rows. A sampler
     that keeps an index has one in each worker, from the rows of its first
     replica: there a worker's replicas are sampled for at once, and no features
     cross to other workers.
-
-    It is called in a replica.
     """
     context = tf.distribute.get_replica_context()
     is_apart = matrix.differs_between_replicas
@@ -194,7 +191,7 @@ class ShardSamplers:
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays by name."""
-        found = {}
+        found: dict[str, np.ndarray] = {}
         for number, sampler in self._samplers.items():
             store: dict[str, np.ndarray] = {}
             sampler.save_own_variables(store)

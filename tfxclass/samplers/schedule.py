@@ -196,18 +196,14 @@ class Drift:
 
     Every so many steps the best classes of a few rows of the batch are found
     exactly. Where the index finds fewer than nine tenths of what it found when
-    it was new, by more than chance (`RecallWatch`), it is refreshed, over so
-    many steps that refreshes take a given share of the time of the steps. It is
-    also refreshed where it is twice as old as the model was when it was begun:
-    an index of rows that were hardly trained finds little when it is new, and
-    is no measure of what one of trained rows finds.
+    it was new, by more than chance (`RecallWatch`), it is refreshed. It is also
+    refreshed where it is twice as old as the model was when it was begun: what
+    an index of hardly trained rows finds is no measure of what one of trained
+    rows finds.
 
-    Args:
-        sampler: a sampler that is being built. It gets the weights, and is not
-            used afterwards.
-        refresh_nanoseconds: float, what a refresh takes, roughly.
-        share: float, the fraction of the time of the steps that refreshes may
-            take.
+    It is made of a sampler that is being built, which gets the weights and is
+    not used afterwards. A refresh takes `refresh_nanoseconds`, roughly, and is
+    done over so many steps that it is a `share` of their time.
     """
 
     def __init__(

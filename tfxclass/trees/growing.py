@@ -201,9 +201,9 @@ def rows_to_new(
     node's rows and what tells the class from all others. Where two children
     have one row, it is what tells the one from the other.
 
-    `rows` and `means` are of the `added` classes, and `was` has the old rows,
-    float32 `[rows, dim]`, or `[rows, dim + 1]` with biases. The result has the
-    rows without `plus`; biases are 0 where two children have one row.
+    `means` are of the `added` classes, and `was` has the old rows, float32
+    `[rows, dim]`, or `[rows, dim + 1]` with biases. The result has the rows
+    without `plus`; biases are 0 where two children have one row.
     """
     tree, dim = changed.tree, means.of_parts[0].shape[1]
     parents = tree.parents[rows.children]
