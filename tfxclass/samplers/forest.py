@@ -41,7 +41,7 @@ _ALLOCATION_ROWS = 32
 class Forest:
     """A source: the classes nearest to each row of a batch.
 
-    The arguments are those of `HashingForestSampler`.
+    `HashingForestSampler` describes the arguments.
     """
 
     def __init__(
@@ -249,8 +249,8 @@ class HashingForestSampler(IndexedSampler):
     The first step builds a forest. A new forest is built in the background from
     a snapshot of the class vectors. Its trees replace the old ones one by one
     over `rebuild_interval` steps (on a GPU, all at the end). With `"auto"` a
-    rebuild begins when the forest has drifted: when it finds significantly less
-    than nine tenths of what it found when it was new. From time to time the ten
+    rebuild begins when the forest has drifted: it finds significantly less than
+    nine tenths of what it found when it was new. From time to time the ten
     greatest logits of a few examples are computed exactly to measure this.
     Rebuilds then take about 5 % of the training time, or 25 % if the forest is
     searched for all examples.

@@ -61,8 +61,8 @@ class NeighborCache:
 
     Rows of one label have similar neighbors, and these change slowly. So a row
     is compared with the cached neighbors of its label, with the cached
-    neighbors of one of these, and with the labels of recent rows whose features
-    were similar, which hash tables give: a row's bucket is a code of the signs
+    neighbors of one of these, and with the labels of recent rows with similar
+    features. Hash tables give the latter: a row's bucket is a code of the signs
     of random projections, less their running means. The best eight are cached.
     One of them, another one in each step, gets the row's label as its own
     neighbor, since neighbors are mutual. Nothing is built. A sampler may search

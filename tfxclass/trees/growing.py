@@ -197,7 +197,7 @@ def rows_to_new(
     """The vectors that lead to new leaves and to the old one, float32.
 
     In a node with a row for each child a new one is made as for a new class
-    among the classes (`new_rows`), but half as strong: it is the mean of the
+    among the classes (`new_rows`), but half as strong. It is the mean of the
     node's rows and what tells the class from all others. Where two children
     have one row, it is what tells the one from the other.
 

@@ -89,7 +89,7 @@ def _first_column(batch, width, score):
 def _open(queries, kernel, nodes, beam, independent):
     """Children of the nodes `beam` `[batch, w]`, and their log-probabilities.
 
-    They are `[batch, w, most children]`; 0 and -inf past those of a node.
+    They are `[batch, w, most children]`; a node with fewer has 0 and -inf.
     """
     beam = tf.gather(nodes, beam)
     counts = beam[..., NUM_CHILDREN, tf.newaxis]
