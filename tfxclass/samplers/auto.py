@@ -12,6 +12,7 @@ from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
 from tfxclass.samplers.indexed import free_slots
+from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import NUM_PROBES
 from tfxclass.samplers.sampler import Sample
@@ -140,9 +141,11 @@ class AutoSampler(IndexedSampler):
     def cost_ratio(self, queries: tf.Tensor) -> tf.Tensor:
         """Modeled relative cost of a step with similar classes, float64."""
         step = self.step_time(queries)
-        search = self.searched_fraction() * self.source.query_nanoseconds()
+        search, fraction = 0.0, self.searched_fraction()
         if self.neighbor_cache is not None:
-            search += neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
+            search = neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
+        if fraction > 0:
+            search += fraction * self.source.query_nanoseconds()
         rows = tf.cast(tf.shape(queries)[0], tf.float64)
         # Comparing and choosing candidates takes a part of a step, too.
         return (1.5 * step + rows * search) / step
@@ -258,9 +261,12 @@ class AutoSampler(IndexedSampler):
         if self.searched_fraction() == 0:
             # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_budget, tf.shape(queries)[0], 0)
-            return self.source.find(
-                queries[:rows], target_ids[:rows], kernel, budget, step
+            batch = queries[:rows], target_ids[:rows]
+            sizes = self.num_neighbors, self.num_classes
+            wanted = self.oversampling() * neighbors_a_row(
+                *batch, budget, *sizes
             )
+            return self.neighbor_cache.find(*batch, kernel, wanted, step)
         nothing = tf.zeros([0], tf.int64), tf.zeros([0])
 
         def searched():

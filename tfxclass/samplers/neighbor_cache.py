@@ -127,9 +127,9 @@ class NeighborCache:
         """Compares each row with what is known of it, and caches the best.
 
         `count` is how many neighbors to return for a row; there are eight at
-        least, if there are as many classes. `search` is called if `fraction` is
-        above 0, with some rows, int64 `[a]`, and the number of neighbors that
-        each needs. It returns what an index finds, int64 `[a, k]`.
+        least, if there are as many classes. `search` is called with some rows,
+        int64 `[a]`, and the number of neighbors that each needs. It returns
+        what an index finds, int64 `[a, k]`.
 
         Returns `(ids, shares)` `[n, count]`: classes that are no targets of the
         row, best first, then -1; and their probabilities by a softmax over the
@@ -157,7 +157,7 @@ class NeighborCache:
                 step,
             )
         found = tf.zeros([0, 1], tf.int64)
-        if search is not None and self._fraction:
+        if search is not None:
             found = search(asked, count)
         with placement.colocate_with(self.weight):
             return library.ops.tfxclass_rank_neighbors(
