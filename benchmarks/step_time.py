@@ -18,8 +18,8 @@ committed rows of `growth`.
 
 `projected`: 2,048-wide features and plain SGD throughout (a million rows of
 2,048 floats and Adam's slots would be 25 GB), the head alone. `trees`: counts
-fall as 1 / rank. Labels of the Huffman tree are drawn by them, so paths are
-about the entropy long. Those of the balanced tree are drawn evenly.
+fall as 1 / rank, and labels are drawn by them for both trees, so Huffman's
+paths are about the entropy long.
 
 `gpu`: inside TensorFlow. Four random batches lie on the GPU and take turns. A
 time is the mean over ten steps, with the loss read at the end; the median of
@@ -233,11 +233,10 @@ def of_tree(tree, num_classes):
     """The row of a tree."""
     counts = 1e8 / np.arange(1, num_classes + 1)
     random = np.random.default_rng(0)
+    labels = random.choice(num_classes, BATCH, p=counts / counts.sum())
     if tree == "huffman":
-        labels = random.choice(num_classes, BATCH, p=counts / counts.sum())
         head = layers.HierarchicalSoftmax(num_classes, counts=counts)
     else:
-        labels = random.integers(0, num_classes, BATCH)
         head = layers.HierarchicalSoftmax(num_classes, tree)
     model = make_model(head, tfxclass.optimizers.LazyAdam(1e-3))
     x, y = tf.random.normal([BATCH, DIM]), tf.constant(labels)
