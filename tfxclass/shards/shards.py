@@ -247,8 +247,14 @@ class Shards:
         end = first + len(block)
         for part, start, low, high in self._overlaps(variable, first, end):
             part = tf_variable(part)
-            rows = tf.cast(block[low - first : high - first], part.dtype)
-            part[low - start : high - start].assign(rows)
+            # A slice of a server's variable is a tensor, without `assign`.
+            tf.raw_ops.ResourceStridedSliceAssign(
+                ref=part.handle,
+                begin=[low - start],
+                end=[high - start],
+                strides=[1],
+                value=tf.cast(block[low - first : high - first], part.dtype),
+            )
 
     def _shape_error(self, variable, shape):
         expected = (self.num_rows, *variable.shape[1:])
