@@ -236,7 +236,7 @@ class SampledSoftmax(ClassHead):
     def sampled_rows(
         self, sample: Sample
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """`(kernel, bias)` of the classes of a step; see `read.gather`."""
+        """`(kernel, bias)` of the classes of a step; see `ClassRows.gather`."""
         return self.class_matrix.gather(sample.ids)
 
     def sampled_logits(

@@ -255,7 +255,7 @@ class Sampler(keras.layers.Layer):
         raise NotImplementedError
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
-        """Keeps the index current; called in each step after `sample`."""
+        """Takes note of a step; called after `sample`, in each of them."""
 
     def rows_moved(self, ids: tf.Tensor) -> None:
         """Receives classes, int64 `[n]`, that moved without being sampled."""
