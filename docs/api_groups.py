@@ -120,7 +120,12 @@ GROUPS = {
         "Base classes": ["HeadMetric"],
     },
     "callbacks": {
-        "Callbacks": ["AtomicModelCheckpoint", "SamplerLog", "SecondsLog"]
+        "Callbacks": [
+            "AtomicModelCheckpoint",
+            "ExactLast",
+            "SamplerLog",
+            "SecondsLog",
+        ]
     },
     "export": {
         "Servers": ["saved_model", "InvertedLists", "onnx"],

@@ -14,6 +14,7 @@ from tests.support.contract import make_model
 from tests.support.lsh import lsh_sampler
 from tfxclass import distribute
 from tfxclass import samplers
+from tfxclass.callbacks import ExactLast
 
 INDEX = {"fill_rate"}
 SAMPLERS = {
@@ -183,3 +184,72 @@ def test_seconds_of_training():
     )
     first, second = history.history["seconds"]
     assert 0 < first < second
+
+
+def fitted(make_head, epochs, **options):
+    """Losses of epochs, and the weights at the end."""
+    keras.utils.set_random_seed(3)
+    model = make_model(make_head())
+    x, y = data()
+    history = model.fit(
+        x, y, BATCH, epochs, shuffle=False, verbose=0, **options
+    )
+    return history.history["loss"], model.get_weights()
+
+
+@pytest.mark.parametrize(
+    "kind", [tfxclass.layers.SampledSoftmax, tfxclass.layers.ShardedSoftmax]
+)
+def test_the_last_epochs_have_all_classes(kind):
+    """Before, a sample; from then on the steps of the full softmax."""
+
+    def head():
+        return kind(CLASSES, num_sampled=32, seed=1)
+
+    def full():
+        return tfxclass.layers.FullSoftmax(CLASSES, seed=1)
+
+    sampled, _ = fitted(head, 3)
+    losses, _ = fitted(head, 3, callbacks=[ExactLast(1)])
+    assert losses[:2] == sampled[:2] and losses[2] != sampled[2]
+    exact, weights = fitted(full, 3)
+    losses, ours = fitted(head, 3, callbacks=[ExactLast(5)])
+    np.testing.assert_allclose(losses, exact, rtol=1e-5)
+    for one, other in zip(weights[:3], ours, strict=False):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_after_an_interruption_a_fit_samples_again():
+    class Interrupt(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            raise KeyboardInterrupt
+
+    head = tfxclass.layers.SampledSoftmax(CLASSES, num_sampled=32)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(lambda: head, 1, callbacks=[ExactLast(1), Interrupt()])
+    assert not head.is_sampled
+    fitted(lambda: head, 2, callbacks=[ExactLast(1), IsSampledAtFirst(head)])
+    assert head.is_sampled
+
+
+class IsSampledAtFirst(keras.callbacks.Callback):
+    def __init__(self, head):
+        super().__init__()
+        self.head = head
+
+    def on_epoch_end(self, epoch, logs=None):
+        assert self.head.is_sampled == (epoch == 0)
+
+
+def test_only_sampled_heads_end_exactly():
+    full = tfxclass.layers.FullSoftmax(CLASSES)
+    with pytest.raises(ValueError, match="samples its classes.*no such head"):
+        fitted(lambda: full, 1, callbacks=[ExactLast(1)])
+    host = tfxclass.layers.SampledSoftmax(
+        CLASSES, num_sampled=32, placement="host", name="far"
+    )
+    with pytest.raises(ValueError, match=r"\['far'\], which has none"):
+        fitted(lambda: host, 1, callbacks=[ExactLast(1)])
+    for epochs in (0, 1.5, "all"):
+        with pytest.raises(ValueError, match="epochs"):
+            ExactLast(epochs)

@@ -7,11 +7,13 @@ import keras
 
 from tfxclass import keras_internals
 from tfxclass import saving
+from tfxclass.checks import check_positive_int
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 __all__ = [
     "AtomicModelCheckpoint",
+    "ExactLast",
     "SamplerLog",
     "SecondsLog",
 ]
@@ -53,6 +55,79 @@ class SecondsLog(keras.callbacks.Callback):
     ) -> None:
         if logs is not None:
             logs["seconds"] = time.perf_counter() - self._begin
+
+
+class ExactLast(keras.callbacks.Callback):
+    """Trains the last epochs of `fit` with all classes instead of a sample.
+
+    A sampled step is fast, and an exact step has no error of sampling. So learn
+    with a sample first, and end with all classes: the accuracy is often the
+    exact head's, in a part of its time. Weights and the state of the optimizer
+    go on. The step is traced anew once, so the first exact step takes seconds.
+
+    It works with `fit`, and not with `tfxclass.distribute.fit`. Each head that
+    samples its classes is switched. The loss that `fit` reports may jump: it is
+    the loss on all classes.
+
+    Args:
+        epochs: int >= 1, how many of the last epochs are exact.
+
+    Raises:
+        ValueError: if `epochs` is no such number, or, in `fit`, if the model
+            has no sampled head, or one without an exact step
+            (`TwoTowerSoftmax`, `placement="host"`).
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(1000, num_sampled=100)
+    model = keras.Sequential([keras.layers.Dense(16), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+    x, y = np.ones([64, 20]), np.arange(64)
+    last = tfxclass.callbacks.ExactLast(epochs=1)
+    model.fit(x, y, epochs=4, callbacks=[last], verbose=0)
+    ```
+
+    References:
+        You et al., LVFace: Progressive Cluster Optimization for Large Vision
+        Models in Face Recognition, ICCV 2025, whose last stage has all classes.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        super().__init__()
+        self.epochs = check_positive_int("epochs", epochs)
+        self._heads: list[Any] = []
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        layers = keras_internals.flat_layers(self.model)
+        self._heads = [x for x in layers if hasattr(x, "trains_on_all")]
+        # A run that was interrupted left them as they were.
+        self._train_on_all(False)
+        self._heads = [x for x in self._heads if x.is_sampled]
+        names = [x.name for x in self._heads if not x.can_train_on_all]
+        if names or not self._heads:
+            received = f"{names}, which has none" if names else "no such head"
+            raise ValueError(
+                "`ExactLast` needs a head that samples its classes and has an "
+                "exact step, too, such as SampledSoftmax. Received: "
+                f"{received}, in model {self.model.name!r}"
+            )
+
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        if epoch >= self.params["epochs"] - self.epochs:
+            self._train_on_all(True)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self._train_on_all(False)
+
+    def _train_on_all(self, value):
+        changed = [x for x in self._heads if x.trains_on_all != value]
+        for head in changed:
+            head.trains_on_all = value
+        if changed:
+            self.model.make_train_function(force=True)
 
 
 class SamplerLog(keras.callbacks.Callback):

@@ -347,7 +347,7 @@ class DropMax(SampledSoftmax):
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         queries = self.queries(features)
-        if self.sampler is None:
+        if not self.trains_on_sample:
             logits = self.rows.products(queries)
             return Step(self._loss(queries, logits, targets)[0])
         sample = self.sample(queries, targets)

@@ -154,6 +154,10 @@ class OutputHead(keras.layers.Layer):
     #: with the one `ClassRows` of `export_weights`.
     has_plain_logits = False
 
+    #: Whether training steps compute all classes where they could sample. A
+    #: step has to be traced anew: `tfxclass.callbacks.ExactLast` sets it.
+    trains_on_all = False
+
     #: The `keras.random.SeedGenerator` of a head whose steps draw numbers.
     random: Any = None
 

@@ -93,6 +93,9 @@ class SampledSoftmax(ClassHead):
     #: The sampler where none is given; None computes all classes.
     default_sampler: str | None = "auto"
 
+    #: Whether the head has an exact training step, too.
+    can_train_on_all = True
+
     #: The class that the sampler must have.
     sampler_kind: type[Sampler] = Sampler
 
@@ -122,6 +125,8 @@ class SampledSoftmax(ClassHead):
                 "brings the whole matrix to the device. Received: sampler=None"
             )
         self.placement = placement
+        if placement is not None:
+            self.can_train_on_all = False
 
     def _make_sampler(self, sampler, num_sampled):
         sampler = self.default_sampler if sampler is None else sampler
@@ -209,7 +214,7 @@ class SampledSoftmax(ClassHead):
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         """The `Step` on the sampled classes, or on all without a sampler."""
-        if self.sampler is None:
+        if not self.trains_on_sample:
             return super().training_step(features, targets)
         queries = self.queries(features)
         sample = self.sample(queries, targets)
@@ -291,8 +296,13 @@ class SampledSoftmax(ClassHead):
         margin = self.target_margin()
         return of_targets if margin is None else margin(of_targets)
 
+    @property
+    def trains_on_sample(self) -> bool:
+        """Whether training steps ask the sampler."""
+        return self.sampler is not None and not self.trains_on_all
+
     def step_rows(self, batch: int) -> int | None:
-        return None if self.sampler is None else self.sampler.size_for(batch)
+        return self.sampler.size_for(batch) if self.trains_on_sample else None
 
     def activation_bytes(self, batch: int, dim: int) -> int:
         if self.sampler is None:

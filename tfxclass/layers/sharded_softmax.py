@@ -108,6 +108,9 @@ class ShardedSoftmax(ClassHead):
 
     loss_kinds = ALL_OBJECTIVES
 
+    #: Whether the head has an exact training step, too.
+    can_train_on_all = True
+
     def __init__(
         self,
         num_classes: int,
@@ -170,7 +173,8 @@ class ShardedSoftmax(ClassHead):
     @property
     def is_sampled(self) -> bool:
         """Whether a training step computes only some of the classes."""
-        return self.sampler is not None or self._rate < 1
+        has_sample = self.sampler is not None or self._rate < 1
+        return has_sample and not self.trains_on_all
 
     @property
     def _rate(self):

@@ -94,6 +94,9 @@ class TwoTowerSoftmax(SampledSoftmax):
     default_sampler = "uniform"
     kernel_dtypes = ("float32",)
 
+    # An exact step would encode all classes.
+    can_train_on_all = False
+
     def __init__(
         self,
         num_classes: int,
