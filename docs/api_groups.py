@@ -142,7 +142,7 @@ GROUPS = {
             "train_linear",
         ],
     },
-    "data": {"Files": ["XCFile", "word_vectors"]},
+    "data": {"Files": ["XCFile"]},
     "retrieval": {
         "Sequences": ["number_items", "pad", "next_items"],
         "Splits": [

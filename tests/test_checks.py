@@ -49,7 +49,6 @@ WRONG = {
     "stages": lambda: optimizers.LocalSGD(stages=3),
     "num_trees": lambda: samplers.AdaptiveAllocation(num_trees=3),
     "sequences": lambda: retrieval.leave_one_out(3),
-    "names": lambda: tfxclass.data.word_vectors("unused", 3),
 }
 
 

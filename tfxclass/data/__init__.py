@@ -1,9 +1,8 @@
-"""Readers of data sets on disk and of word vectors."""
+"""Readers of data sets on disk."""
 
-from tfxclass.data.word_vectors import word_vectors
 from tfxclass.data.xc_file import XCFile
 
-__all__ = ["XCFile", "word_vectors"]
+__all__ = ["XCFile"]
 
 
 def __dir__() -> list[str]:

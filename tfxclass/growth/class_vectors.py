@@ -25,9 +25,8 @@ def set_class_vectors(
     """Sets the class vectors of a head, and its bias, to given numbers.
 
     Use it to start from the vectors of another program: NumPy arrays, the
-    weight of a linear layer of PyTorch, or word vectors from
-    `tfxclass.data.word_vectors`. Call it before training, since samplers build
-    their indexes in the first step.
+    weight of a linear layer of PyTorch, or word vectors. Call it before
+    training, since samplers build their indexes in the first step.
 
     Args:
         model: a built Keras model that ends in a head with one class vector for
