@@ -164,13 +164,10 @@ class Layers(NamedTuple):
     def probabilities(
         self, columns: Any, terms: tuple[Any, Any], compiled: bool = False
     ) -> tf.Tensor:
-        """float32 `[batch, tags]`.
+        """float32 `[batch, tags]`, of the `(ids, values)` of `features`.
 
-        Args:
-            columns: dict of strings `[batch]`, which an encoder reads.
-            terms: `(ids, values)` of `features`.
-            compiled: whether compiled ops may be used. Models that are exported
-                need stock ops.
+        An encoder reads the columns, a dict of strings `[batch]`. Models that
+        are exported need stock ops, and others may use compiled ones.
         """
         found = self.linear(*terms, compiled=compiled)
         if self.votes is not None:
@@ -192,7 +189,9 @@ def make_model(names: Iterable[str], layers: Layers) -> TaggerModel:
 def layers_of(model: keras.Model) -> Layers:
     """The `Layers` that `make_model` was given."""
     by_name = {layer.name: layer for layer in model.layers}
+    # A column or an encoder may have the name of such a layer.
     votes = [x for x in model.layers if isinstance(x, NeighborVotes)]
+    embedding = [x for x in model.layers if isinstance(x, TextEmbedding)]
     encoder, mixed = None, by_name.get(ENCODED)
     if mixed is not None:
         encoder = functools.partial(
@@ -202,7 +201,7 @@ def layers_of(model: keras.Model) -> Layers:
         by_name["text_features"],
         by_name["tags"],
         votes[0] if votes else None,
-        by_name.get("embeddings"),
+        embedding[0] if embedding else None,
         by_name.get(EMBEDDED),
         encoder,
         mixed,

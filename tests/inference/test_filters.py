@@ -245,6 +245,8 @@ def test_bad_filters():
         tfxclass.top_k(model, K, exclude=True, only=True)
     with pytest.raises(ValueError, match="`exclude` must be a positive"):
         tfxclass.top_k(model, K, exclude=0)
+    with pytest.raises(ValueError, match=r"`only` must be.*Received: \[3, 5\]"):
+        tfxclass.top_k(model, K, only=[3, 5])
     named = keras.Sequential(
         [keras.Input([DIM], name="only_ids"), HEADS["full"]()]
     )

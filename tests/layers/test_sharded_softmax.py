@@ -23,7 +23,7 @@ CHECKS = [
     (4, ["equal", "memory"]),
     (2, ["pruning", "samplers", "options", "export", "half"]),
     (2, ["inference", "negatives", "restart"]),
-    (2, ["equal", "initial", "sampled", "errors"]),
+    (2, ["equal", "initial", "blocks", "sampled", "errors"]),
 ]
 SLOW = 3  # so many of them
 

@@ -25,6 +25,7 @@ from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import samplers
+from tfxclass.keras_internals import tf_variable
 from tfxclass.rows import sharded_rows
 from tfxclass.shards import shards as shards_lib
 
@@ -73,14 +74,21 @@ def fit(model, epochs=2, rows=ROWS):
 
 def values(model):
     """Weights and slots, rows of all shards in their order."""
-    found = {}
-    sharded_rows.save([*model.weights, *model.optimizer.variables], found)
-    return list(found.values())
+    variables = [*model.weights, *model.optimizer.variables]
+    return [sharded_rows.read(variable) for variable in variables]
 
 
 def assert_same(ours, theirs, **tolerance):
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, **(tolerance or TOLERANCE))
+
+
+def assert_read_in_place(head):
+    """Reads of class vectors are no copies of them."""
+    for _, part in head.shards.components(head.kernel):
+        reads = [tf_variable(part).value() for _ in range(2)]
+        one, other = (np.asarray(memoryview(x)) for x in reads)
+        assert np.shares_memory(one, other)
 
 
 def check_equal(strategy, folder):
@@ -297,8 +305,22 @@ def check_initial(strategy, folder):
                     )
                     head.build((None, DIM))
                 found.append(sharded_rows.read(head.kernel))
+                if dtype == "float32":
+                    assert_read_in_place(head)
         assert_same(found[:1], found[1:], rtol=0, atol=0)
         assert len(np.unique(found[0].astype(np.float32))) > CLASSES
+
+
+def check_blocks(strategy, folder):
+    """Blocks that end anywhere replace what was there, NaN too."""
+    head = make_model(
+        layers.ShardedSoftmax, optimizers.LazyAdam, strategy
+    ).layers[-1]
+    head.shards.write(head.kernel, np.full((CLASSES, DIM), np.nan))
+    rows = np.random.default_rng(0).normal(size=(CLASSES, DIM)).astype("f")
+    head.shards.write_blocks(head.kernel, np.split(rows, [7, 40, 41]))
+    np.testing.assert_array_equal(head.shards.read(head.kernel), rows)
+    assert_read_in_place(head)
 
 
 def check_files(strategy, folder):

@@ -98,6 +98,15 @@ def test_fast_tries_none():
     assert all(row[0] != "embeddings" for row in tagger.summary["tried"])
 
 
+def test_a_column_may_have_the_name_of_the_layer():
+    texts, tags = pairs(300, 0)
+    tagger = Tagger(effort="fast", verbose=0)
+    tagger.fit({"embeddings": texts}, tags)
+    same = Tagger(effort="fast", verbose=0).fit(texts, tags)
+    found = tagger.predict({"embeddings": texts[:9]})
+    assert found == same.predict(texts[:9])
+
+
 @pytest.fixture(scope="module")
 def data():
     """`LabeledRows`."""

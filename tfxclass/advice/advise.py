@@ -158,10 +158,10 @@ def advise(
         model: a built Sequential or functional model that ends in a
             `FullSoftmax`, `SampledSoftmax`, `SelectiveSoftmax` or `LSHSoftmax`.
             If it is compiled, its optimizer is tried, too.
-        data: `(x, y)`, arrays (`x` may be a structure of them) as for
-            `model.fit`, or a `tf.data.Dataset` of such batches. A tenth of the
-            examples, and at most 512, is held out of training. The first
-            batches of a dataset are held out.
+        data: `(x, y)` or `(x, y, sample_weight)`, arrays (`x` may be a
+            structure of them) as for `model.fit`, or a `tf.data.Dataset` of
+            such batches. A tenth of the examples, and at most 512, is held out
+            of training. The first batches of a dataset are held out.
         batch_size: int, number of examples in a training batch. A dataset has
             its own. Defaults to 256.
         num_sampled: int, number of classes in a training step of a sampled

@@ -17,9 +17,8 @@ def check_quantize(
 ) -> bool:
     """Whether to quantize, bool.
 
-    Raises:
-        ValueError: another name, a head without class rows, or a recall that
-            is not in [0, 1].
+    A ValueError is raised for another name, a head without class vectors, and
+    a recall that is not in [0, 1].
     """
     if not 0 <= min_recall <= 1:
         raise ValueError(

@@ -22,9 +22,8 @@ def read(
 ) -> list[str] | None:
     """The names as a list of str, checked; None for None.
 
-    Raises:
-        ValueError: a name that a line of the file cannot hold, a number of
-            names other than `num_classes`, or a file that is not UTF-8.
+    A ValueError is raised for a name that a line of the file cannot hold, a
+    number of names other than `num_classes`, and a file that is not UTF-8.
     """
     if labels is None:
         return None

@@ -97,6 +97,11 @@ def filters_of(
         if width is not None:
             width = check_positive_int("exclude", width)
         found.append(Filter(EXCLUDE, width))
+    if not isinstance(only, bool):
+        raise ValueError(
+            "`only` must be True or False: each question names its classes, in "
+            f"the input `{INPUTS[ONLY]}`. Received: {only!r}"
+        )
     if only:
         found.append(Filter(ONLY))
     if boost is not None:

@@ -129,14 +129,7 @@ class HeadMetric(keras.metrics.Mean):
 
 
 class MetricAtK(HeadMetric):
-    """Base class of metrics of k classes.
-
-    Args:
-        head: the head, or its name.
-        k: int, number of classes.
-        name: str, name of the metric. Defaults to `<prefix>_<k>`.
-        dtype: as in `keras.metrics.Metric`.
-    """
+    """Base class of metrics of k classes, which are named `<prefix>_<k>`."""
 
     _prefix = ""
 

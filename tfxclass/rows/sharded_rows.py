@@ -81,6 +81,8 @@ def load(variables: Sequence[Any], store: Store) -> None:
         if keys[0] not in names:
             places = range(sum(x.startswith(f"{number}.") for x in names))
             keys = [f"{number}.{place}" for place in places]
+        if not keys:
+            raise ValueError(f"No values are saved for {variable.path!r}.")
         _write_blocks(variable, (store[key] for key in keys))
 
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfxclass.initializers import InBlocks
 from tfxclass.keras_internals import tf_variable
+from tfxclass.ops import row_update
 from tfxclass.types import Variable
 
 #: Numbers that are read or written at a time.
@@ -90,14 +91,10 @@ class Shards:
     ) -> Variable:
         """Makes a Keras variable whose rows are sharded.
 
-        Each shard gets its own initial values, a block at a time. They do not
-        depend on the number of replicas.
-
-        Args:
-            add_weight: function of `(shape, initializer, suffix="")`, where
-                `suffix` is appended to the name.
-            shape: tuple of ints, `(num_rows, ...)`.
-            initializer: `InBlocks` of the whole matrix.
+        Each shard gets its own initial values of the whole matrix, a block at a
+        time. They do not depend on the number of replicas. `add_weight` is a
+        function of `(shape, initializer, suffix="")`, where `suffix` is
+        appended to the name.
         """
         if self.count == 1:
             return add_weight(shape, initializer)
@@ -115,7 +112,7 @@ class Shards:
                 if self._overlaps(variable, first, end):
                     with tf.device("CPU:0"):
                         block = initializer.block(shape, first // step)
-                    self._write(variable, first, block.numpy())
+                    self._write(variable, first, block.numpy(), is_new=True)
 
     def creator(self) -> contextlib.AbstractContextManager[Any]:
         """Scope in which variables get components of their own."""
@@ -167,10 +164,12 @@ class Shards:
 
     def _rows(self, variable, first, end):
         """Rows from `first` to `end` of shards that are all here."""
-        found = [
-            tf_variable(part)[low - start : high - start].numpy()
-            for part, start, low, high in self._overlaps(variable, first, end)
-        ]
+        found = []
+        for part, start, low, high in self._overlaps(variable, first, end):
+            part = tf_variable(part)
+            # Elsewhere, the whole shard would be sent there first.
+            with tf.device(part.device):
+                found.append(part[low - start : high - start].numpy())
         return np.concatenate(found)
 
     def _overlaps(self, variable, first, end):
@@ -227,11 +226,7 @@ class Shards:
     def write_blocks(
         self, variable: Variable, blocks: Iterable[np.ndarray]
     ) -> None:
-        """Gives each shard its rows of arrays that follow each other.
-
-        Raises:
-            ValueError: rows are missing, too many, or of another shape.
-        """
+        """Gives each shard its rows of arrays that follow each other."""
         first = 0
         for block in blocks:
             end = first + len(block)
@@ -243,18 +238,19 @@ class Shards:
         if first < self.num_rows:
             raise self._shape_error(variable, (first, *variable.shape[1:]))
 
-    def _write(self, variable, first, block):
+    def _write(self, variable, first, block, is_new=False):
+        """Writes a block; the first one of a shard clears it, unless new."""
         end = first + len(block)
         for part, start, low, high in self._overlaps(variable, first, end):
             part = tf_variable(part)
-            # A slice of a server's variable is a tensor, without `assign`.
-            tf.raw_ops.ResourceStridedSliceAssign(
-                ref=part.handle,
-                begin=[low - start],
-                end=[high - start],
-                strides=[1],
-                value=tf.cast(block[low - first : high - first], part.dtype),
-            )
+            rows = tf.cast(block[low - first : high - first], part.dtype)
+            if not is_new and low == start:
+                # New values even where the old ones are NaN.
+                part.assign(tf.zeros(part.shape, part.dtype))
+            # Not an assignment of a slice: after that TensorFlow copies the
+            # whole shard at each read of it, in each step.
+            ids = tf.range(low - start, high - start, dtype=tf.int64)
+            row_update.add_rows(part.handle, ids, rows)
 
     def _shape_error(self, variable, shape):
         expected = (self.num_rows, *variable.shape[1:])
