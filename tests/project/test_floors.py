@@ -11,9 +11,9 @@ ROOT = pathlib.Path(tfxclass.__file__).parent
 FLOORS = [
     ["checks", "progress", "text_files", "types"],
     ["h5_config", "initializers", "keras_internals", "paths", "saved_random"],
-    ["saving", "shards"],
+    ["saving"],
     ["ops"],
-    ["callbacks", "core", "data", "retrieval", "trees"],
+    ["callbacks", "core", "data", "retrieval", "shards", "trees"],
     ["rows"],
     ["distribute", "losses", "optimizers", "samplers"],
     ["layers"],
