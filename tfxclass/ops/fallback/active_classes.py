@@ -28,7 +28,7 @@ def active_classes(
     """See `tfxclass.ops.active_classes`; another fill is refused."""
     if fill != "uniform":
         raise refusal(BY_FREQUENCY)
-    _check(targets, num_sampled, num_classes)
+    targets = _checked(targets, num_sampled, num_classes)
     flat = tf.reshape(targets, [-1])
     places = tf.where(flat >= 0)
     distinct, order = tf.unique(tf.gather_nd(flat, places), tf.int64)
@@ -83,19 +83,24 @@ def _room(left, share):
     return tf.minimum(part, tf.maximum(most, 0))
 
 
-def _check(targets, num_sampled, num_classes):
+def _checked(targets, num_sampled, num_classes):
+    """`targets`, which nothing reads in a graph before they are checked."""
     in_range = (targets >= -1) & (targets < num_classes)
-    tf.debugging.Assert(
-        tf.reduce_all(in_range),
-        [f"Labels must be in [-1, {num_classes}). Received:", targets],
-    )
-    tf.debugging.Assert(
-        (num_sampled >= 1) & (num_sampled <= num_classes),
-        [
-            f"`num_sampled` must be in [1, {num_classes}]. Received:",
-            num_sampled,
-        ],
-    )
+    checks = [
+        tf.debugging.Assert(
+            tf.reduce_all(in_range),
+            [f"Labels must be in [-1, {num_classes}). Received:", targets],
+        ),
+        tf.debugging.Assert(
+            (num_sampled >= 1) & (num_sampled <= num_classes),
+            [
+                f"`num_sampled` must be in [1, {num_classes}]. Received:",
+                num_sampled,
+            ],
+        ),
+    ]
+    with tf.control_dependencies([x for x in checks if x is not None]):
+        return tf.identity(targets)
 
 
 def _uniform(seed, size):
