@@ -9,9 +9,9 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 33_184,
-    "lines of the tagger": 6_207,
-    "lines of benchmarks": 10_400,
+    "lines of heads": 33_157,
+    "lines of the tagger": 6_206,
+    "lines of benchmarks": 10_398,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,
