@@ -60,14 +60,16 @@ class SecondsLog(keras.callbacks.Callback):
 class ExactLast(keras.callbacks.Callback):
     """Trains the last epochs of `fit` with all classes instead of a sample.
 
-    A sampled step is fast, and an exact step has no error of sampling. So learn
-    with a sample first, and end with all classes: the accuracy is often the
-    exact head's, in a part of its time. Weights and the state of the optimizer
-    go on. The step is traced anew once, so the first exact step takes seconds.
+    Use it where a sampled head is less accurate than an exact one, whose time
+    you cannot afford. A sampled step is fast, and an exact step has no error of
+    sampling. How much accuracy the last epochs bring back depends on the data:
+    compare on validation samples. Weights and the state of the optimizer go on.
+    The step is traced anew once, so the first exact step takes seconds.
 
     It works with `fit`, and not with `tfxclass.distribute.fit`. Each head that
     samples its classes is switched. The loss that `fit` reports may jump: it is
-    the loss on all classes.
+    the loss on all classes. `NoiseContrastive` and `NegativeSampling` end with
+    the cross-entropy of the softmax, which is also their loss of evaluations.
 
     Args:
         epochs: int >= 1, how many of the last epochs are exact.

@@ -246,6 +246,16 @@ class TestOptimizers:
 
 
 X, Y = data(20)
+
+
+class Rows(keras.utils.PyDataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return X, Y
+
+
 BAD = {
     "no head": (
         lambda: tfxclass.advise(keras.Sequential([keras.Input([3])]), (X, Y)),
@@ -296,6 +306,10 @@ BAD = {
         "`data` must be.* integer",
     ),
     "one array": (lambda: advise_lib._split(X, 4), "`data` must be"),
+    "a PyDataset": (
+        lambda: advise_lib._split(Rows(), 4),
+        r"arrays \(x, y\), or a tf.data.Dataset.*Received: a Rows",
+    ),
     "unequal": (lambda: advise_lib._split((X, Y[:3]), 4), "3, 20 rows"),
     "few rows": (
         lambda: advise_lib._split((X[:9], Y[:9]), 4),

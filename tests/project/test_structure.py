@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 33_157,
+    "lines of heads": 33_155,
     "lines of the tagger": 6_206,
     "lines of benchmarks": 10_398,
     "classes of ours under a head": 4,

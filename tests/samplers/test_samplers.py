@@ -459,6 +459,21 @@ def test_what_is_no_name(name):
         layers.SampledSoftmax(CLASSES, 40, sampler=name)
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (layers.SampledSoftmax, samplers.AutoSampler),
+        (layers.SelectiveSoftmax, samplers.HashingForestSampler),
+        (layers.LSHSoftmax, samplers.LSHSampler),
+        (layers.NoiseContrastive, samplers.UniformSampler),
+        (layers.NegativeSampling, samplers.UniformSampler),
+    ],
+)
+def test_no_sampler_is_the_default_of_the_head(kind, expected):
+    sampler = kind(CLASSES, 40, sampler=None).sampler
+    assert type(sampler) is expected and sampler.num_sampled == 40
+
+
 def test_replicas_that_draw_alone_never_repeat_a_seed(monkeypatch):
     """Nor one that another had, or will have, in another step."""
     seeds = []

@@ -323,14 +323,16 @@ def _copied_optimizer(model):
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return None, []
+    name = type(optimizer).__name__
+    not_tried = None, [f"{name} was not tried: it cannot be copied."]
+    # A MultiOptimizer names layers of this model.
+    if isinstance(optimizer, MultiOptimizer):
+        return not_tried
     try:
-        if isinstance(optimizer, MultiOptimizer):
-            raise NotImplementedError  # It names layers of this model.
         config = keras.optimizers.serialize(optimizer)
         keras.optimizers.deserialize(config)
     except (NotImplementedError, TypeError, ValueError):
-        name = type(optimizer).__name__
-        return None, [f"{name} was not tried: it cannot be copied."]
+        return not_tried
     # The first recipe may be the same.
     first = HeadAdam(_RATES[0], name=optimizer.name)
     is_first = config == keras.optimizers.serialize(first)
@@ -406,6 +408,11 @@ def _split(data, batch_size):
                 f"Received: {held_out}"
             )
         return train.repeat(), data.take(held_out)
+    if isinstance(data, keras.utils.PyDataset):
+        raise ValueError(
+            "`data` must be arrays (x, y), or a tf.data.Dataset of batches. "
+            f"Received: a {type(data).__name__}, a keras.utils.PyDataset"
+        )
     arrays = labelled_arrays("data", data)
     count = len(arrays[1])
     if count < _HELD_OUT:

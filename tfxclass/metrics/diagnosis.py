@@ -89,7 +89,7 @@ class CumulativeProbability(MetricAtK):
 
     Args:
         head: the head, or its name.
-        k: int, number of classes.
+        k: int, number of classes. Defaults to 1.
         name: str, name of the metric. Defaults to `cumulative_probability_<k>`.
         dtype: as in `keras.metrics.Metric`.
 

@@ -115,17 +115,6 @@ class RefreshingIndex:
         """
         return self.op("mark")(self.handle, ids)
 
-    def times(self) -> tuple[int, float]:
-        """`(count, seconds)`: indexes built here, and the last one's time.
-
-        In seconds of the clock; what a build in the background waits for is
-        left out. They are not saved.
-        """
-        if self._handle is None:
-            return 0, 0.0
-        count, seconds = self.op("times")(self.handle)
-        return int(count), float(seconds)
-
     def state(self) -> dict[str, np.ndarray]:
         """All of the state as a dict of NumPy arrays, waiting for a build."""
         if self._handle is None:
