@@ -2,14 +2,14 @@
 
     python benchmarks/local_sgd_features.py DATA [--seeds 3]
 
-Table 5 and figure 4 of the RP paper (Yuan et al., 2020), by its measure. Model,
-data and measure are those of verification.py, with plain SGD, as in the paper's
-Algorithm 1, and 32 rows a step for each replica. A replica has a K-th of the
-rows, drawn once, a K-th of the steps, and K times the rate of one replica. That
-rate is chosen for RP and for the full softmax on validation identities. Three
-more rows have a lower rate than that. Replicas take turns in one process, and
-their models are averaged as `LocalSGD` does it. With I = 1 their mean is one
-step with the rows of all replicas.
+Table 5 and figure 4 of the RP paper (Yuan et al., 2020), by its measure. The
+model, the data and the measure come from verification.py. The optimizer is
+plain SGD, as in the paper's Algorithm 1, and a step of a replica has 32 rows. A
+replica has a K-th of the rows, drawn once, a K-th of the steps, and K times the
+rate of one replica. That rate is chosen for RP and for the full softmax on
+validation identities. Three more rows have a lower rate than that. Replicas
+take turns in one process, and their models are averaged as `LocalSGD` does it.
+With I = 1 their mean is one step with the rows of all replicas.
 """
 
 import argparse

@@ -6,7 +6,7 @@
 The same model, optimizer and epochs for each loss; of each job P@k, PSP@k and
 macro-F1 by how many training rows a class has. What has a result in
 benchmarks/cache is not trained again. A distilled model learns from the plain
-one of its seed, which comes first. `--figures` draws the committed rows.
+one of its seed, which comes first. `--figures` draws the results file.
 """
 
 import argparse

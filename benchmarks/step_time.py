@@ -14,7 +14,7 @@ steps, refreshes of the index and all. `exact` are exact losses in float32 and
 in `mixed_bfloat16`. `cpu_ms` is the time of all threads together. In `growth`,
 methods that update all class vectors stop earlier: a step of `Dense` takes
 seconds, and Adam's dense gradients do not fit into 24 GB. `figure` draws the
-committed rows of `growth`.
+rows of the results file of `growth`, and measures nothing.
 
 `projected`: 2,048-wide features and plain SGD throughout (a million rows of
 2,048 floats and Adam's slots would be 25 GB), the head alone. `trees`: counts

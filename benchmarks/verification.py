@@ -5,13 +5,13 @@
 Tables 2 and 4 of the RP paper (Yuan et al., 2020). DATA is the folder of
 verses_data.py. A verse is an identity, a translation a picture of it. Every
 27th verse trains, in three translations: 1,151 classes. The features are 2,048
-numbers, as the paper's: a vector for each word, the mean weighted by rarity, of
-length LENGTH. Of verses that were not trained on, the fourth translation is
-compared with the first by the cosine of the features: the accuracy over as many
-unequal as equal pairs, which is the paper's measure; the true positive rate at
-a false positive rate of 0.001, with ten times as many unequal pairs; and
-whether a verse's nearest one is its own. 3,453 of these verses choose the rate
-of each row by the accuracy (seed 0); 3,453 others are the test.
+numbers, as the paper's: the mean of a vector for each word, weighted by rarity,
+scaled to length LENGTH. The test compares the fourth translation of other
+verses with their first by the cosine of the features. There are three measures:
+the accuracy over as many unequal as equal pairs, which is the paper's; the true
+positive rate at a false positive rate of 0.001, with ten times as many unequal
+pairs; and whether the nearest verse is the right one. 3,453 verses choose the
+rate of each row by the accuracy (seed 0), and 3,453 others are the test.
 """
 
 import argparse

@@ -52,7 +52,7 @@ def parse_arguments(argv=None):
 
 
 def jobs_of(name, methods, parts, seeds, epochs):
-    """The jobs of a data set; other arguments are those of the command."""
+    """The jobs of the data set `name`; the command has the same arguments."""
     # What is varied has its usual value in the curve.
     settings = [(method, {}) for method in methods]
     for part in filter(PARTS.get, parts):

@@ -48,7 +48,7 @@ def row_of(tried, ends, rates):
     Args:
         tried: dict of rates to P@1 on validation rows.
         ends: list of `(job, result)` on the test, a seed each.
-        rates: floats, those of all methods.
+        rates: floats, every rate that some method tried.
     """
     results = [result for _, result in ends]
     lasts = [result["curve"][-1] for result in results]
@@ -75,7 +75,7 @@ def main(argv=None):
     add("--methods", nargs="+", choices=METHODS, default=list(CHOSEN))
     add("--epochs", type=float, default=3.0)
     add("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    add("--curves", action="store_true", help="draw SET_SUFFIX.png, too")
+    add("--curves", action="store_true", help="draw SET_SUFFIX.png as well")
     add("--suffix", default="rates", help="of the files' names")
     args = parser.parse_args(argv)
     sets_lib.load(args.set, args.data)
@@ -105,7 +105,7 @@ def main(argv=None):
 
 
 def draw(name, rows, ended):
-    """P@1 on the test against CPU time and steps, means of the seeds."""
+    """Draws P@1 on test rows against CPU time and steps, means of the seeds."""
     figure, axes = figure_style.new_figure(rows=2, height=4)
     titles = {"cpu_seconds": "CPU seconds of training", "step": "steps"}
     for one, (column, xlabel) in zip(axes, titles.items(), strict=True):

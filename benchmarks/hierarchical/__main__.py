@@ -6,8 +6,8 @@
 `fasttext_peer.py` says how to make its FOLDER. The experiment of Mohammed &
 Umaashankar, 2018 (`data.py`), for the n most frequent labels of EURLEX57K. Each
 method's learning rate is chosen on validation rows, then it is trained once
-more and tested. What has a result in benchmarks/cache/hierarchical is not run
-again. `--figures` draws the committed rows.
+more and tested. A job whose result is in benchmarks/cache/hierarchical is not
+run again. `--figures` draws the rows of the results file, and runs nothing.
 """
 
 import argparse
