@@ -97,7 +97,7 @@ def fuzz(calls, seed, first=0):
         for place, result in forks.run_jobs(jobs):
             number = numbers[place]
             if isinstance(result, dict):
-                result = ["?", result["died"], result["died"]]
+                result = judge_death(jobs[place], result["died"])
             _, outcome, wrong = result
             outcomes[outcome] += 1
             if wrong:
@@ -107,6 +107,18 @@ def fuzz(calls, seed, first=0):
     print(", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
     print(f"{calls} calls of {len(op_names())} ops, {failures} failures")
     return failures
+
+
+def judge_death(job, how):
+    """The result of a job that ended its process; it runs again, alone.
+
+    While a thread of an index holds all memory, TensorFlow cannot even log our
+    error, and ends. With more memory such a call is as good as any other.
+    """
+    ((_, result),) = forks.run_jobs([job], memory=8 * forks.MEMORY)
+    if how == "hang" or isinstance(result, dict):
+        return ["?", how, how]
+    return [*result[:1], "out of memory", result[2]]
 
 
 def report(seed, number, wrong):

@@ -23,7 +23,7 @@ PATIENCE = 20
 IDLE = 180
 
 
-def run_jobs(jobs, patience=PATIENCE, idle=IDLE):
+def run_jobs(jobs, patience=PATIENCE, idle=IDLE, memory=MEMORY):
     """Yields `(number, result)` of each job, in order.
 
     `jobs` is a list of functions without arguments, whose results JSON can
@@ -37,7 +37,7 @@ def run_jobs(jobs, patience=PATIENCE, idle=IDLE):
     """
     done = 0
     while done < len(jobs):
-        reader, pid = _fork(jobs, done)
+        reader, pid = _fork(jobs, done, memory)
         for result in _results(reader, pid, patience, idle):
             yield done, result
             done += 1
@@ -47,7 +47,7 @@ def run_jobs(jobs, patience=PATIENCE, idle=IDLE):
             done += 1
 
 
-def _fork(jobs, first):
+def _fork(jobs, first, memory):
     reader, writer = os.pipe()
     pid = os.fork()
     if pid:
@@ -56,20 +56,20 @@ def _fork(jobs, first):
     os.close(reader)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     threading.stack_size(STACK)
-    worker = threading.Thread(target=_work, args=(jobs[first:], writer))
+    worker = threading.Thread(target=_work, args=(jobs[first:], writer, memory))
     worker.start()
     worker.join()
     os._exit(1)  # not reached: the worker ends the process
 
 
-def _work(jobs, writer):
+def _work(jobs, writer, memory):
     """Writes the jobs' results, a line of JSON each, and ends the process."""
     try:
-        most = _limit_memory()
+        most = _limit_memory(memory)
         for job in jobs:
             os.write(writer, (json.dumps(job()) + "\n").encode())
             # TensorFlow itself does not survive where there is none left.
-            if most - mapped() < MEMORY // 2:
+            if most - mapped() < memory // 2:
                 break
         os._exit(0)
     except BaseException as e:  # a result that is lost would be no failure
@@ -83,14 +83,14 @@ def mapped():
         return int(f.read().split()[0]) * resource.getpagesize()
 
 
-def _limit_memory():
+def _limit_memory(memory):
     """Once TensorFlow's threads are there, and what they map; the limit."""
     import tensorflow as tf
 
     # Else each thread's malloc maps 128 MiB ahead.
     ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
     tf.linalg.matmul(tf.ones([64, 64]), tf.ones([64, 64]))
-    most = mapped() + MEMORY
+    most = mapped() + memory
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     return most
