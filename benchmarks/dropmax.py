@@ -8,10 +8,10 @@ seed: the weights of the entropy, and the decays of the network's weights
 besides the best of them. The setting with the least error on validation rows is
 trained with the other seeds, too (`--usual`: nothing is chosen). What has a
 result in benchmarks/cache/dropmax is not trained again, so the table may be
-stopped and resumed. CIFAR-100 needs the user's own folder (`--cifar100`).
+stopped and resumed. Rows of an earlier table stay. `--steps` is of a job, in
+place of the set's own.
 """
 
-import argparse
 import os
 import statistics
 from collections.abc import Callable
@@ -33,11 +33,9 @@ class SetUp(NamedTuple):
     """A set, and how it is trained.
 
     Attributes:
-        read: function of the arguments and a seed; a `DataSet`.
-        steps: int, half a minute or two. A job ends with the point of its
-            curve that reaches them, up to 8 % later.
-        recipe: `Recipe`.
-        l2: tuple, weight decays to try in addition to `USUAL_L2`.
+        read: function of the data folder and a seed; a `DataSet`.
+        steps: int. A job ends with the point of its curve that reaches them.
+        l2: tuple, weight decays to try besides the usual one.
     """
 
     read: Callable
@@ -47,14 +45,11 @@ class SetUp(NamedTuple):
 
 
 #: What the paper says of MNIST; the rate of dropout is ours.
-PAPER = {
-    "recipe": Recipe(rate=1e-4, rate_falls=False, dropout=0.5),
-    "l2": (0.0, 1e-3, 1e-2),
-}
+PAPER = Recipe(rate=1e-4, rate_falls=False, dropout=0.5)
 
 
 def _mnist(num_train):
-    return lambda args, seed: data_lib.mnist(args.data, num_train, seed)
+    return lambda folder, seed: data_lib.mnist(folder, num_train, seed)
 
 
 SETS = {
@@ -66,15 +61,11 @@ SETS = {
     # As many steps as in the paper, 18 epochs.
     "mnist_55k_20k": SetUp(_mnist(55_000), 20_000),
     # The paper's settings, with fewer than its 20,000 steps.
-    "mnist_1k_paper": SetUp(_mnist(1_000), 2000, **PAPER),
-    "mnist_5k_paper": SetUp(_mnist(5_000), 2000, **PAPER),
-    "omniglot": SetUp(lambda a, s: data_lib.omniglot(a.data, s), 3000),
+    "mnist_1k_paper": SetUp(_mnist(1_000), 2000, PAPER, (0.0, 1e-3, 1e-2)),
+    "omniglot": SetUp(data_lib.omniglot, 3000),
     # From 1e-3, or after half as many, methods are not done.
-    "eurlex": SetUp(
-        lambda a, s: data_lib.eurlex(a.data, s), 3000, Recipe(rate=1e-2)
-    ),
-    "cifar100": SetUp(lambda a, s: data_lib.cifar100(a.cifar100, s), 9000),
-    "generated": SetUp(lambda a, s: data_lib.generated(s), 60),
+    "eurlex": SetUp(data_lib.eurlex, 3000, Recipe(rate=1e-2)),
+    "generated": SetUp(data_lib.generated, 60),
 }
 CURVES = "mnist_1k_paper"
 USUAL_SETS = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
@@ -105,14 +96,8 @@ def results_of(args, name, method, train=None):
     """`(setting, tried, results)` of the usual setting and of a better one.
 
     Those there are, each with the results of its seeds, and of how many
-    settings it is the best.
-
-    Args:
-        args: with `seeds`, `steps` and `usual`.
-        name: str, in `SETS`.
-        method: str.
-        train: function of a setting and a seed that returns a result, for jobs
-            that have none; None trains nothing.
+    settings it is the best. `train` is a function of a setting and a seed, for
+    jobs that have no result; None trains nothing.
     """
     folder = f"dropmax/{name}/{args.steps or SETS[name].steps}steps"
 
@@ -148,29 +133,29 @@ def results_of(args, name, method, train=None):
 
 
 def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.dropmax", description=__doc__
+    return measure.arguments(
+        __doc__,
+        argv,
+        choices={"sets": SETS, "methods": METHODS},
+        data="../shared/data",
+        sets=USUAL_SETS,
+        methods=list(METHODS),
+        seeds=[0, 1, 2],
+        steps=0,
+        usual=False,
     )
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--cifar100", help="folder of its binary version")
-    add("--sets", nargs="+", choices=SETS, default=USUAL_SETS)
-    add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    add("--steps", type=int, help="of a job, instead of the set's own")
-    add("--usual", action="store_true", help="choose nothing")
-    return parser.parse_args(argv)
 
 
-def run(args):
+def main(argv=None):
     """Trains what has no result yet, method by method."""
+    args = parse_arguments(argv)
     for name in args.sets:
         set_up, data = SETS[name], {}
         for method in args.methods:
 
             def train(setting, seed, method=method):
                 if seed not in data:
-                    data[seed] = set_up.read(args, seed)
+                    data[seed] = set_up.read(args.data, seed)
                 steps = args.steps or set_up.steps
                 return dropmax_train.train(
                     method, setting, data[seed], seed, steps, set_up.recipe
@@ -242,41 +227,10 @@ def _row(name, method, equation, setting, tried, found):
 _PLAIN = ("base", "sampled", "sparsemax")
 
 
-def with_earlier(rows):
-    """Adds the rows of the table whose results are not cached.
-
-    A row of more seeds than a new one stays, too.
-    """
-    keys = "set", "method", "setting"
-    seeds = {
-        tuple(map(row.get, keys)): row["seeds"]
-        for row in measure.finished("dropmax")
-    }
-    rows = [
-        row
-        for row in rows
-        if row["seeds"] >= seeds.get(tuple(map(row.get, keys)), 0)
-    ]
-    sets, names = list(SETS), list(METHODS)
-
-    def place(row):
-        name, _, equation = row["method"].partition(" (")
-        # A method of an earlier table may be gone.
-        place = names.index(name) if name in names else len(names)
-        number = sets.index(row["set"]), place
-        return *number, row["setting"] == "chosen", equation == "17)"
-
-    return sorted(measure.with_earlier("dropmax", rows, keys), key=place)
-
-
 def tabulate(args):
-    """Writes dropmax.json and the figures of what there is.
-
-    Rows of an earlier table stay, unless they have been measured again with as
-    many seeds; delete it to start over.
-    """
+    """Writes dropmax.json and the figures of what there is."""
     if rows := rows_of(args):
-        measure.save("dropmax", with_earlier(rows))
+        measure.save("dropmax", rows, ("set", "method", "setting"))
         draw_contours(os.path.join(measure.RESULTS, "dropmax_contours.png"))
         if curves := curves_of(args):
             path = os.path.join(measure.RESULTS, "dropmax_convergence.png")
@@ -306,12 +260,7 @@ def draw_contours(path):
 
 
 def draw_curves(curves, path):
-    """The paper's figure 3: cross-entropy of training and of test rows.
-
-    Args:
-        curves: dict of lists of points by method.
-        path: str, of the figure.
-    """
+    """The paper's figure 3: cross-entropy of training and of test rows."""
     figure, (axis,) = figure_style.new_figure()
     names = {"base": "softmax", "adaptive": "adaptive DropMax"}
     for method, color in (("base", "black"), ("adaptive", "tab:blue")):
@@ -329,10 +278,6 @@ def draw_curves(curves, path):
         f"the softmax, at {ends[1]:.2f} with adaptive DropMax"
     )
     figure_style.save(figure, path, title)
-
-
-def main(argv=None):
-    run(parse_arguments(argv))
 
 
 if __name__ == "__main__":

@@ -125,37 +125,9 @@ def _dense(rows, classes, columns, idf):
     return np.array(x, np.float32), np.array(y, np.int64)
 
 
-def cifar100(folder, seed):
-    """The binary version of CIFAR-100, from the user's own folder.
-
-    `train.bin` and `test.bin` as https://www.cs.toronto.edu/~kriz/cifar.html
-    has them; the last 5,000 of the shuffled training images are held out.
-    """
-    (x, y), test = (
-        read_cifar100(os.path.join(folder, name))
-        for name in ("train.bin", "test.bin")
-    )
-    order = np.random.default_rng(seed).permutation(len(y))
-    held = min(VALIDATION, len(y) // 10)
-    learn, tune = order[:-held], order[-held:]
-    return DataSet((x[learn], y[learn]), (x[tune], y[tune]), test, 100)
-
-
-def read_cifar100(path):
-    """`(x, y)`: float32 `[n, 32, 32, 3]` in [0, 1], int64 fine labels."""
-    data = np.fromfile(path, np.uint8)
-    if not len(data) or len(data) % 3074:
-        raise ValueError(
-            "A CIFAR-100 file of the binary version has 3,074 bytes an image. "
-            f"Received: {path} with {len(data)} bytes."
-        )
-    rows = data.reshape(-1, 3074)
-    x = rows[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) / 255
-    return x.astype(np.float32), rows[:, 1].astype(np.int64)
-
-
-def generated(seed):
-    """Noisy pictures of 10 classes, for a look and for tests."""
+def generated(folder, seed):
+    """Noisy pictures of 10 classes, for tests."""
+    del folder
     random = np.random.default_rng(seed)
     centers = np.random.default_rng(0).uniform(size=(10, SIDE, SIDE, 1))
     parts = []

@@ -17,12 +17,9 @@ units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
 whole model in full width, at the rates that these epochs have for all rows. The
 dual has the l2 of L2 that is best on the validation words.
 
-Weights and a line of the curve are kept after each epoch, in
-benchmarks/cache/language_model. A run that was stopped goes on from there, and
-so does one with more epochs. Delete the folder to start over.
+What has a result in benchmarks/cache/language_model is not trained again.
 """
 
-import argparse
 import math
 import os
 import warnings
@@ -47,14 +44,11 @@ class Size(NamedTuple):
     """A configuration of Zaremba et al.
 
     Attributes:
-        units: int, of both LSTMs and of the embedding.
-        length: int, steps of time between two updates.
-        dropout: float.
-        span: float, weights begin in [-span, span].
-        clip: float, most norm of the gradient of a segment's summed loss.
-        flat: int, epochs at a rate of 1.
-        fall: float, by which each epoch after these divides it.
-        batch: int, segments of a step.
+        length: steps of time between two updates.
+        span: weights begin in [-span, span].
+        clip: most norm of the gradient of a segment's summed loss.
+        flat: epochs at a rate of 1; each later one divides it by `fall`.
+        batch: segments of a step.
     """
 
     units: int
@@ -205,86 +199,61 @@ def recovered(method, model, parts, size):
     return full, {"l2": min(found)[1]}
 
 
-class Curve:
-    """The epochs of a row that are done, in the cache.
-
-    Attributes:
-        lines: list of dicts, by epoch.
-    """
-
-    def __init__(self, *job):
-        name = ",".join(map(str, job))
-        self.stem = os.path.join(measure.CACHE, "language_model", name)
-        self.lines = measure.read(self.stem + ".json") or []
-
-    def weights(self, epoch):
-        return f"{self.stem},{epoch}.weights.h5"
-
-    def add(self, model, parts, size, **about):
-        """Writes the weights and a line."""
-        line = {
-            **about,
-            "validation": perplexity(model, parts["valid"], size),
-            "test": perplexity(model, parts["test"], size),
-        }
-        os.makedirs(os.path.dirname(self.stem), exist_ok=True)
-        model.save_weights(self.weights(line["epoch"]))
-        self.lines.append(line)
-        measure.write(self.stem + ".json", self.lines)
-        print(os.path.basename(self.stem), line, flush=True)
-
-
-def run_row(row, job, args, counts, parts):
-    """The lines of a row to `args.epochs`, trained where they are missing."""
-    size, is_recovered = SIZES[args.size], row in RECOVERED
-    slim = Curve(*job, "RP")
-    begins = (args.slim_epochs,) if is_recovered else ()
-    curve = Curve(*job, row, *begins)
-    done = curve.lines[-1]["epoch"] if curve.lines else 0
-    if done >= args.epochs:
-        return curve.lines
-    # Dropout has other masks after a stop.
-    seed = args.seed + 1000 * done
-    if is_recovered and not curve.lines:
-        only_slim = argparse.Namespace(**vars(args))
-        only_slim.epochs = args.slim_epochs
-        run_row("RP", job, only_slim, counts, parts)
-        model, done = make_model("RP", counts, size, seed), args.slim_epochs
-        model.load_weights(slim.weights(done))
+def trained(row, args, counts, parts):
+    """A line for each epoch of a row, a list of dicts."""
+    size, lines = SIZES[args.size], []
+    is_recovered = row in RECOVERED
+    model = make_model("RP" if is_recovered else row, counts, size, args.seed)
+    if is_recovered:
+        for epoch in range(1, args.slim_epochs + 1):
+            train(model, parts["train"], size, epoch)
         with measure.Stopwatch() as clock:
             model, chosen = recovered(row, model, parts, size)
-        curve.add(model, parts, size, epoch=done, cpu_s=clock.cpu, **chosen)
-    else:
-        model = make_model("full" if is_recovered else row, counts, size, seed)
-        if done:
-            model.load_weights(curve.weights(done))
-    for epoch in range(done + 1, args.epochs + 1):
+        chosen["cpu_s"] = clock.cpu
+        lines.append(line_of(model, parts, size, args.slim_epochs, **chosen))
+    first = args.slim_epochs if is_recovered else 0
+    for epoch in range(first + 1, args.epochs + 1):
         took = train(model, parts["train"], size, epoch)
-        curve.add(model, parts, size, epoch=epoch, cpu_s=took)
-    return curve.lines
+        lines.append(line_of(model, parts, size, epoch, cpu_s=took))
+    return lines
+
+
+def line_of(model, parts, size, epoch, **about):
+    return {
+        "epoch": epoch,
+        **about,
+        "validation": perplexity(model, parts["valid"], size),
+        "test": perplexity(model, parts["test"], size),
+    }
 
 
 def main(given=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("rows", nargs="*", metavar="row")
-    add("--data", required=True, help="folder of the text")
-    add("--size", choices=SIZES, default="small")
-    add("--epochs", type=int, default=2)
-    add("--slim_epochs", type=int, default=1)
-    add("--seed", type=int, default=0)
-    args = parser.parse_args(given)
+    args = measure.arguments(
+        __doc__,
+        given,
+        first=["rows"],
+        choices={"size": SIZES},
+        rows=[*TRAINED, *RECOVERED],
+        data="../shared/data/verses",
+        size="small",
+        epochs=2,
+        slim_epochs=1,
+        seed=0,
+    )
     text, counts, parts = read(args.data)
     parts = {
         part: segments(words, SIZES[args.size]) for part, words in parts.items()
     }
-    job = text, args.size, args.seed
-    rows = []
-    for row in args.rows or (*TRAINED, *RECOVERED):
-        lines = run_row(row, job, args, counts, parts)
-        rows += [{"row": row, **line} for line in lines]
-    about = {"size": args.size, "seed": args.seed}
-    measure.save(text, [{**about, **row} for row in rows])
+    about, rows = {"size": args.size, "seed": args.seed}, []
+    for row in args.rows:
+        job = text, row, *about.values(), args.epochs, args.slim_epochs
+        lines = measure.once(
+            "language_model",
+            *job,
+            run=lambda *_, row=row: trained(row, args, counts, parts),
+        )
+        rows += [{**about, "row": row, **line} for line in lines]
+    measure.save(text, rows)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""What the benchmarks share: fresh processes, medians, tables, plots."""
+"""What scripts share: arguments, fresh processes, jobs, medians, tables."""
 
+import argparse
 import json
 import math
 import os
@@ -18,6 +19,38 @@ RESULTS = os.path.join(FOLDER, "results")
 CACHE = os.path.join(FOLDER, "cache")
 # Not the path of an address, and no division.
 _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
+
+
+def arguments(doc, argv=None, first=(), choices=None, **defaults):
+    """What a script was called with: one option for each default.
+
+    An option has the type of its default. A list takes several values, False
+    is a switch, and None takes a text.
+
+    Args:
+        doc: str, of the script; its first line is the description.
+        argv: list of str, in place of the command line.
+        first: names that stand without dashes. Without a default they must be
+            given; with a list they take any number of values.
+        choices: dict, what an argument may be.
+        **defaults: of the options.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    for name in dict.fromkeys([*first, *defaults]):
+        default = defaults.get(name)
+        how = {"default": default, "choices": (choices or {}).get(name)}
+        several = isinstance(default, (list, tuple, range))
+        of_type = type(default[0] if several and default else default)
+        if of_type in (int, float):
+            how["type"] = of_type
+        if name in first and name in defaults:
+            how["nargs"] = "*" if several else "?"
+        elif several:
+            how["nargs"] = "+"
+        if default is False:
+            how = {"action": "store_true"}
+        parser.add_argument(name if name in first else f"--{name}", **how)
+    return parser.parse_args(argv)
 
 
 def use_one_thread():
@@ -46,6 +79,19 @@ class Stopwatch:
         wall, cpu = self._begin
         self.wall += time.perf_counter() - wall
         self.cpu += time.process_time() - cpu
+
+
+def train(model, batches, steps):
+    """CPU seconds of `model.train_step` on so many of the batches."""
+    import tensorflow as tf
+
+    step = tf.function(lambda x, y: model.train_step((x, y)))
+    clock = Stopwatch()
+    for _ in range(steps):
+        x, y = next(batches)
+        with clock:
+            step(x, y)
+    return clock.cpu
 
 
 def median_ms(step, repeats, warmup=2):

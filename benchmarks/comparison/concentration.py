@@ -9,7 +9,6 @@ means over 512 training rows of a model that is trained with uniform samples.
 What has a result in benchmarks/cache/concentration is not run again.
 """
 
-import argparse
 import functools
 import sys
 from collections.abc import Callable
@@ -151,12 +150,13 @@ def child(folder, name, epochs):
 
 def main():
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--sets", nargs="+", choices=(*SETS, "generated"), default=SETS)
-    add("--epochs", type=float, default=2.0, help="of texts")
-    args = parser.parse_args()
+    args = measure.arguments(
+        __doc__,
+        choices={"sets": (*SETS, "generated")},
+        data="../shared/data",
+        sets=SETS,
+        epochs=2.0,
+    )
     found, ask = {}, functools.partial(measure.ask, args.data)
     for name in args.sets:
         found[name] = measure.once("concentration", name, args.epochs, run=ask)

@@ -13,7 +13,6 @@ are means over the seeds of how the jobs end.
                     functions K, by the papers' rules and by ours
 """
 
-import argparse
 import statistics
 import sys
 from typing import NamedTuple
@@ -283,11 +282,10 @@ def tabulate(name, seeds):
 
 def main(argv=None):
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tables", nargs="*", metavar="TABLE")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    args = parser.parse_args(argv)
-    failed = [tabulate(name, args.seeds) for name in args.tables or TABLES]
+    args = measure.arguments(
+        __doc__, argv, first=["tables"], tables=list(TABLES), seeds=[0]
+    )
+    failed = [tabulate(name, args.seeds) for name in args.tables]
     return int(any(failed))
 
 

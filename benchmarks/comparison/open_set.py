@@ -10,7 +10,6 @@ other half is the test. What has a result in benchmarks/cache/open_set is not
 run again.
 """
 
-import argparse
 import statistics
 import sys
 
@@ -120,9 +119,7 @@ def row_of(method, folder):
 
 def main(argv=None):
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default="../shared/data")
-    args = parser.parse_args(argv)
+    args = measure.arguments(__doc__, argv, data="../shared/data")
     rows = [untrained(args.data)]
     for method in COMPARED:
         row, result = row_of(method, args.data)

@@ -49,7 +49,7 @@ class TestCommand:
 
     @pytest.mark.slow
     def test_a_method_learns(self):
-        made = dropmax_data.generated(0)
+        made = dropmax_data.generated(None, 0)
         setting = dropmax.Setting(1e-4)
         result, model = dropmax_train.train("posterior", setting, made, 0, 96)
         losses = [point["test"] for point in result["curve"]]
@@ -61,7 +61,7 @@ class TestCommand:
 
     @pytest.mark.slow
     def test_steps_are_those_of_fit(self):
-        made = dropmax_data.generated(0)
+        made = dropmax_data.generated(None, 0)
         setting = dropmax.Setting(1e-4)
         x, y = made.train
         order = np.random.default_rng(0).permutation(len(y)).reshape(4, 50)
@@ -82,7 +82,7 @@ class TestCommand:
 
 def test_a_recipe_of_its_own():
     """The paper's: dropout of the hidden layer, and a rate that stays."""
-    made = dropmax_data.generated(0)
+    made = dropmax_data.generated(None, 0)
     recipe = dropmax.SETS["mnist_1k_paper"].recipe
     setting = dropmax.Setting(1e-4)
     model = dropmax_train.make_model("base", setting, made, 0, 9, recipe)
@@ -90,14 +90,6 @@ def test_a_recipe_of_its_own():
     assert dropped == pytest.approx(0.5, abs=0.05)
     model.optimizer.iterations.assign(8)
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)
-
-
-def test_rows_of_an_earlier_table_stay():
-    """No method that has gone stops the table, or drops a row."""
-    rows = measure.finished("dropmax")
-    found = dropmax.with_earlier([])
-    assert len(found) == len(rows) > 100
-    assert all(any(row.items() <= f.items() for f in found) for row in rows)
 
 
 class TestChoice:
@@ -257,32 +249,6 @@ class TestReaders:
         other = dropmax_data.mnist(tmp_path, 50, seed=1)
         assert not np.array_equal(found.train[0], other.train[0])
         assert len(dropmax_data.mnist(tmp_path, 1000, 0).train[1]) == 1000
-
-    def write_cifar(self, path, rows):
-        random = np.random.default_rng(rows)
-        x = random.integers(0, 256, (rows, 3, 32, 32), np.uint8)
-        y = random.integers(0, 100, (rows, 2), np.uint8)
-        data = np.concatenate([y, x.reshape(rows, -1)], axis=1)
-        path.write_bytes(data.tobytes())
-        return x, y[:, 1]
-
-    def test_cifar100(self, tmp_path):
-        x, y = self.write_cifar(tmp_path / "train.bin", 40)
-        test_x, test_y = self.write_cifar(tmp_path / "test.bin", 10)
-        read_x, read_y = dropmax_data.read_cifar100(tmp_path / "train.bin")
-        np.testing.assert_array_equal(read_y, y)
-        assert read_x.shape == (40, 32, 32, 3)
-        np.testing.assert_allclose(read_x[7, 3, 5, 2], x[7, 2, 3, 5] / 255)
-        found = dropmax_data.cifar100(tmp_path, seed=0)
-        assert [len(part[1]) for part in found[:3]] == [36, 4, 10]
-        np.testing.assert_array_equal(found.test[1], test_y)
-        both = np.concatenate([found.train[1], found.validation[1]])
-        np.testing.assert_array_equal(np.sort(both), np.sort(y))
-
-    def test_not_cifar100(self, tmp_path):
-        (tmp_path / "train.bin").write_bytes(b"x" * 100)
-        with pytest.raises(ValueError, match="3,074 bytes an image.*100 byte"):
-            dropmax_data.read_cifar100(tmp_path / "train.bin")
 
     @pytest.mark.slow
     def test_omniglot(self, shared_data):
