@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import dropmax_data as data_lib
-from benchmarks import dropmax_train
+from benchmarks import dropmax_methods
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.dropmax_data import Recipe
@@ -30,18 +30,12 @@ EPSILON = 1e-20  # of the paper's masks
 
 
 class SetUp(NamedTuple):
-    """A set, and how it is trained.
+    """A set, and how it is trained."""
 
-    Attributes:
-        read: function of the data folder and a seed; a `DataSet`.
-        steps: int. A job ends with the point of its curve that reaches them.
-        l2: tuple, weight decays to try besides the usual one.
-    """
-
-    read: Callable
-    steps: int
+    read: Callable  # of the data folder and a seed; a `DataSet`
+    steps: int  # a job ends with the point of its curve that reaches them
     recipe: Recipe = Recipe()
-    l2: tuple = (0.0, 1e-5, 1e-3)
+    l2: tuple = (0.0, 1e-5, 1e-3)  # to try besides the usual one
 
 
 #: What the paper says of MNIST; the rate of dropout is ours.
@@ -65,22 +59,18 @@ SETS = {
     "omniglot": SetUp(data_lib.omniglot, 3000),
     # From 1e-3, or after half as many, methods are not done.
     "eurlex": SetUp(data_lib.eurlex, 3000, Recipe(rate=1e-2)),
-    "generated": SetUp(data_lib.generated, 60),
 }
+#: The set and the methods of the curves.
 CURVES = "mnist_1k_paper"
+SHOWN = {"base": "softmax", "adaptive": "adaptive DropMax"}
 USUAL_SETS = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
 
 
 class Setting(NamedTuple):
-    """What is chosen on validation rows.
+    """What is chosen on validation rows."""
 
-    Attributes:
-        l2: float, of the network's weights.
-        entropy_weight: float, the paper's lambda; None is the head's own.
-    """
-
-    l2: float
-    entropy_weight: float | None = None
+    l2: float  # of the network's weights
+    entropy_weight: float | None = None  # lambda; None is the head's own
 
     def __str__(self):
         weight = self.entropy_weight
@@ -92,44 +82,38 @@ class Setting(NamedTuple):
 USUAL = Setting(1e-4)
 
 
-def results_of(args, name, method, train=None):
+def results_of(args, name, method, train):
     """`(setting, tried, results)` of the usual setting and of a better one.
 
-    Those there are, each with the results of its seeds, and of how many
-    settings it is the best. `train` is a function of a setting and a seed, for
-    jobs that have no result; None trains nothing.
+    Each has the results of its seeds, and of how many settings it is the best.
+    `train` is a function of a setting and a seed, for jobs without a result.
     """
     folder = f"dropmax/{name}/{args.steps or SETS[name].steps}steps"
 
     def result(setting, seed):
         job = method.replace(" ", "_"), setting, f"seed={seed}"
-        run = train and (lambda *_: train(setting, seed))
-        return measure.once(folder, *job, run=run)
+        return measure.once(folder, *job, run=lambda *_: train(setting, seed))
 
     def of_seeds(setting):
-        found = [result(setting, seed) for seed in args.seeds]
-        return [one for one in found if one is not None]
+        return [result(setting, seed) for seed in args.seeds]
 
     usual, errors = of_seeds(USUAL), {}
 
-    def errors_of(settings):
+    def best_of(settings):
         """On validation rows, with the first seed; no test set chooses."""
         for setting in settings:
-            if (found := result(setting, args.seeds[0])) is not None:
-                errors[setting] = found["scores"]["validation 18"]["error"]
-        return min(errors, key=errors.get, default=USUAL)
+            scores = result(setting, args.seeds[0])["scores"]
+            errors[setting] = scores["validation 18"]["error"]
+        return min(errors, key=errors.get)
 
-    weights = METHODS[method].entropy_weights
-    best = errors_of([USUAL])
+    best = best_of([USUAL])
     if not args.usual:
-        best = errors_of([USUAL._replace(entropy_weight=w) for w in weights])
-        if len(errors) == len(weights):
-            l2 = SETS[name].l2
-            best = errors_of([best._replace(l2=value) for value in l2])
-    found = [(USUAL, len(errors) if best == USUAL else 1, usual)]
-    if best != USUAL:
-        found.append((best, len(errors), of_seeds(best)))
-    return [one for one in found if one[-1]]
+        weights = METHODS[method].entropy_weights
+        best = best_of([USUAL._replace(entropy_weight=w) for w in weights])
+        best = best_of([best._replace(l2=l2) for l2 in SETS[name].l2])
+    if best == USUAL:
+        return [(USUAL, len(errors), usual)]
+    return [(USUAL, 1, usual), (best, len(errors), of_seeds(best))]
 
 
 def parse_arguments(argv=None):
@@ -147,52 +131,39 @@ def parse_arguments(argv=None):
 
 
 def main(argv=None):
-    """Trains what has no result yet, method by method."""
-    args = parse_arguments(argv)
+    """Trains what has no result yet, and saves the table after each method."""
+    args, rows, curves = parse_arguments(argv), [], {}
     for name in args.sets:
-        set_up, data = SETS[name], {}
+        set_up = SETS[name]
+        steps = args.steps or set_up.steps
+        data = {seed: set_up.read(args.data, seed) for seed in args.seeds}
         for method in args.methods:
 
             def train(setting, seed, method=method):
-                if seed not in data:
-                    data[seed] = set_up.read(args.data, seed)
-                steps = args.steps or set_up.steps
-                return dropmax_train.train(
+                return dropmax_methods.train(
                     method, setting, data[seed], seed, steps, set_up.recipe
                 )[0]
 
-            results_of(args, name, method, train)
-            tabulate(args)
+            found = results_of(args, name, method, train)
+            rows += [
+                _row(name, method, equation, *one)
+                for one in found
+                for equation in ("18", "17")
+                if f"test {equation}" in one[-1][0]["scores"]
+            ]
+            measure.save("dropmax", rows, ("set", "method", "setting"))
+            if name == CURVES:
+                curves[method] = mean_curve(found[0][-1])
+    draw_contours(os.path.join(measure.RESULTS, "dropmax_contours.png"))
+    if {*SHOWN} <= {*curves}:
+        path = os.path.join(measure.RESULTS, "dropmax_convergence.png")
+        draw_curves(curves, path)
 
 
-def rows_of(args):
-    """Rows of the table, one for each equation."""
-    return [
-        _row(name, method, equation, *found)
-        for name in SETS
-        for method in METHODS
-        for found in results_of(args, name, method)
-        for equation in ("18", "17")
-        if f"test {equation}" in found[-1][0]["scores"]
-    ]
-
-
-def curves_of(args):
-    """Points of the paper's figure 3 by method, means of the seeds, or None."""
-    curves = {}
-    for method in ("base", "adaptive"):
-        found = results_of(args, CURVES, method)
-        if not found:
-            return None
-        points = zip(*(result["curve"] for result in found[0][-1]))
-        curves[method] = [
-            {
-                key: round(statistics.mean(p[key] for p in same), 4)
-                for key in same[0]
-            }
-            for same in points
-        ]
-    return curves
+def mean_curve(results):
+    """Points of the paper's figure 3, means of the seeds."""
+    points = zip(*(result["curve"] for result in results), strict=True)
+    return [measure.means(same, *same[0]) for same in points]
 
 
 def _row(name, method, equation, setting, tried, found):
@@ -227,16 +198,6 @@ def _row(name, method, equation, setting, tried, found):
 _PLAIN = ("base", "sampled", "sparsemax")
 
 
-def tabulate(args):
-    """Writes dropmax.json and the figures of what there is."""
-    if rows := rows_of(args):
-        measure.save("dropmax", rows, ("set", "method", "setting"))
-        draw_contours(os.path.join(measure.RESULTS, "dropmax_contours.png"))
-        if curves := curves_of(args):
-            path = os.path.join(measure.RESULTS, "dropmax_convergence.png")
-            draw_curves(curves, path)
-
-
 def draw_contours(path):
     """The paper's figure 2: softmax and DropMax of three classes in a plane.
 
@@ -262,17 +223,16 @@ def draw_contours(path):
 def draw_curves(curves, path):
     """The paper's figure 3: cross-entropy of training and of test rows."""
     figure, (axis,) = figure_style.new_figure()
-    names = {"base": "softmax", "adaptive": "adaptive DropMax"}
-    for method, color in (("base", "black"), ("adaptive", "tab:blue")):
+    for (method, name), color in zip(SHOWN.items(), ("black", "tab:blue")):
         points = curves[method]
         steps = [point["step"] for point in points]
         for part, style in (("train", "--"), ("test", "-")):
             losses = [point[part] for point in points]
-            label = f"{names[method]}, {part}"
+            label = f"{name}, {part}"
             axis.plot(steps, losses, style, color=color, label=label)
     axis.set(xlabel="training step", ylabel="cross-entropy", yscale="log")
     axis.legend()
-    ends = [curves[method][-1]["test"] for method in names]
+    ends = [curves[method][-1]["test"] for method in SHOWN]
     title = (
         f"1,000 images: cross-entropy of test rows ends at {ends[0]:.2f} with "
         f"the softmax, at {ends[1]:.2f} with adaptive DropMax"

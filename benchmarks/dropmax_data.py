@@ -15,20 +15,12 @@ LABELS, WORDS = 100, 4_000  # of EURLEX57K
 
 
 class Recipe(NamedTuple):
-    """How a network is trained.
-
-    Attributes:
-        batch: int.
-        rate: float, Adam's first learning rate.
-        rate_falls: whether it falls to a tenth after a third of the steps, and
-            to a hundredth after two thirds.
-        dropout: float, of the hidden layer of a network of images.
-    """
+    """How a network is trained."""
 
     batch: int = 50
-    rate: float = 1e-3
-    rate_falls: bool = True
-    dropout: float = 0.0
+    rate: float = 1e-3  # Adam's first one
+    rate_falls: bool = True  # to 1/10 after a third of the steps, then 1/100
+    dropout: float = 0.0  # of the hidden layer of a network of images
 
 
 class DataSet(NamedTuple):
@@ -123,16 +115,3 @@ def _dense(rows, classes, columns, idf):
         x.append(row / max(np.linalg.norm(row), 1e-9))
         y.append(found[0])
     return np.array(x, np.float32), np.array(y, np.int64)
-
-
-def generated(folder, seed):
-    """Noisy pictures of 10 classes, for tests."""
-    del folder
-    random = np.random.default_rng(seed)
-    centers = np.random.default_rng(0).uniform(size=(10, SIDE, SIDE, 1))
-    parts = []
-    for rows in (200, 100, 100):
-        y = random.integers(0, 10, rows)
-        x = centers[y] + random.normal(size=(rows, SIDE, SIDE, 1))
-        parts.append((x.astype(np.float32), y))
-    return DataSet(*parts, 10)

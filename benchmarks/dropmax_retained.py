@@ -16,7 +16,7 @@ from scipy import stats
 
 import tfxclass
 from benchmarks import dropmax
-from benchmarks import dropmax_train
+from benchmarks import dropmax_methods
 from benchmarks import figure_style
 from benchmarks import measure
 
@@ -42,7 +42,7 @@ def trained(data, method, weight, seed):
     def train(*_):
         set_up = dropmax.SETS["mnist_1k"]
         setting = dropmax.USUAL._replace(entropy_weight=weight)
-        result, model = dropmax_train.train(
+        result, model = dropmax_methods.train(
             method, setting, data[seed], seed, set_up.steps
         )
         if method != "base":

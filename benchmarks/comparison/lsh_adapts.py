@@ -21,7 +21,7 @@ from benchmarks import measure
 from benchmarks.comparison import methods
 from benchmarks.comparison import sets
 from benchmarks.comparison import train
-from benchmarks.comparison.model import make_model
+from benchmarks.comparison.train import make_model
 
 SET, SCHEMES = "eurlex57k", ("embedding", "label")
 PARTS = (0.0, 0.1, 0.5, 1.0)  # of the training

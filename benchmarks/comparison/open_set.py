@@ -22,7 +22,7 @@ from benchmarks.comparison import rates
 from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison import train
 from benchmarks.comparison.methods import METHODS
-from benchmarks.comparison.model import make_model
+from benchmarks.comparison.train import make_model
 from tfxclass import metrics
 
 SET, STEP, EPOCHS = "verses_ninth", 9, 4.0

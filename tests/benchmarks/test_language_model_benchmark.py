@@ -13,7 +13,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
-    names = ("measure", "verses_data", "language_model")
+    names = ("measure", "language_model")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module(names[-1])
@@ -47,7 +47,9 @@ def test_rows_are_trained_once(benchmark, monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark.measure, "CACHE", cache)
     saved = {}
     monkeypatch.setattr(
-        benchmark.measure, "save", lambda name, rows: saved.update({name: rows})
+        benchmark.measure,
+        "save",
+        lambda name, rows, keys: saved.update({name: rows}),
     )
     size = benchmark.Size(6, 5, 0.0, 0.1, 5.0, 4, 2.0, 4)
     monkeypatch.setattr(benchmark, "SIZES", {"small": size})
