@@ -134,7 +134,7 @@ METHODS = {
     ),
     **{
         f"random {p:g}": _plain(
-            layers.DropMax,
+            keras.layers.DropMax,
             mode="random",
             mode_options={"retain_probability": p},
         )
@@ -147,35 +147,25 @@ METHODS = {
 
 
 def network_of(x, l2, dropout):
-    """The layers below the head, for rows `x`."""
-    if x.ndim > 2:
-        return lenet(x, l2, dropout)
-    return words(x, l2)
-
-
-def lenet(x, l2, dropout):
-    """Convolutions of 20 and 50, and 500 features."""
-    decay = {"kernel_regularizer": keras.regularizers.L2(l2 / 2)}
+    """The layers below the head, for pictures or bags of words `x`."""
+    decay = keras.regularizers.L2(l2 / 2)
+    dense = {"activation": "relu", "kernel_regularizer": decay}
+    if x.ndim == 2:
+        return [
+            keras.Input(x.shape[1:]),
+            keras.layers.Dropout(0.1, seed=0),
+            keras.layers.Dense(256, **dense),
+            keras.layers.Dropout(0.5, seed=1),
+        ]
     return [
         keras.Input(x.shape[1:]),
-        keras.layers.Conv2D(20, 5, activation="relu", **decay),
+        keras.layers.Conv2D(20, 5, **dense),
         keras.layers.MaxPooling2D(),
-        keras.layers.Conv2D(50, 5, activation="relu", **decay),
+        keras.layers.Conv2D(50, 5, **dense),
         keras.layers.MaxPooling2D(),
         keras.layers.Flatten(),
-        keras.layers.Dense(500, activation="relu", **decay),
+        keras.layers.Dense(500, **dense),
         keras.layers.Dropout(dropout, seed=0),
-    ]
-
-
-def words(x, l2):
-    """One layer on a bag of words."""
-    decay = {"kernel_regularizer": keras.regularizers.L2(l2 / 2)}
-    return [
-        keras.Input(x.shape[1:]),
-        keras.layers.Dropout(0.1, seed=0),
-        keras.layers.Dense(256, activation="relu", **decay),
-        keras.layers.Dropout(0.5, seed=1),
     ]
 
 

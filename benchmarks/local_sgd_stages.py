@@ -32,24 +32,16 @@ REPLICAS, DELTAS = (1, 2, 4, 8), (0.02, 0.005, 0.002)
 DOUBLING, MOST, EVERY = 512, 1 << 15, 8
 
 
-def load():
-    """`(x, y)`: digits in whitened dimensions."""
-    x, y = datasets.load_digits(return_X_y=True)
-    left, _, _ = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-    return left[:, :DIM] * len(x) ** 0.5, y
-
-
 class Problem:
-    """Mean cross-entropy + MU / 2 |W|^2.
-
-    Attributes:
-        smoothness: float, L: half of the largest eigenvalue, and MU.
-    """
+    """Mean cross-entropy of digits in whitened dimensions + MU / 2 |W|^2."""
 
     def __init__(self):
-        self.x, self.y = load()
+        x, self.y = datasets.load_digits(return_X_y=True)
+        left, _, _ = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
+        self.x = left[:, :DIM] * len(x) ** 0.5
         self.best = self.value(recovery.optimum(self.x, self.y, MU, 10))
         values = np.linalg.eigvalsh(self.x.T @ self.x / len(self.x))
+        # L: half of the largest eigenvalue, and MU.
         self.smoothness = values[-1] / 2 + MU
 
     def value(self, kernel):

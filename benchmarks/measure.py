@@ -25,15 +25,8 @@ def arguments(doc, argv=None, first=(), choices=None, **defaults):
     """What a script was called with: one option for each default.
 
     An option has the type of its default. A list takes several values, False
-    is a switch, and None takes a text.
-
-    Args:
-        doc: str, of the script; its first line is the description.
-        argv: list of str, in place of the command line.
-        first: names that stand without dashes. Without a default they must be
-            given; with a list they take any number of values.
-        choices: dict, what an argument may be.
-        **defaults: of the options.
+    is a switch, and None takes a text. The names in `first` stand without
+    dashes, and must be given where they have no default.
     """
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     for name in dict.fromkeys([*first, *defaults]):

@@ -1,5 +1,6 @@
 """Each data set, as it is read from its files, and the model for it."""
 
+import functools
 import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,16 +38,6 @@ def read_verses(folder, step=1):
         train=rows(x, y),
         test=rows(test_x, test_y),
     )
-
-
-def read_every_third_verse(folder):
-    """`read_verses` with 10,359 classes."""
-    return read_verses(folder, step=3)
-
-
-def read_every_ninth_verse(folder):
-    """`read_verses` with 3,453 classes."""
-    return read_verses(folder, step=9)
 
 
 def read_word2vec(folder):
@@ -199,9 +190,11 @@ class SetUp(NamedTuple):
 
 SETS = {
     "verses": SetUp(read_verses, 1024, 3e-3, 6e-3, scale=24.0),
-    "verses_third": SetUp(read_every_third_verse, 341, 3e-3, 6e-3, scale=24.0),
+    "verses_third": SetUp(
+        functools.partial(read_verses, step=3), 341, 3e-3, 6e-3, scale=24.0
+    ),
     "verses_ninth": SetUp(
-        read_every_ninth_verse,
+        functools.partial(read_verses, step=9),
         128,
         3e-3,
         6e-3,

@@ -4,6 +4,7 @@ Each job has a process of its own. The learning rate falls to nothing with the
 steps, so that a curve is flat at its end.
 """
 
+import functools
 import math
 import time
 from typing import NamedTuple
@@ -58,11 +59,8 @@ def ends_of(jobs, folder, name="comparison"):
     """
     found = []
     for job in jobs:
-
-        def run(_, job=job):
-            return measure.ask(folder, *job)
-
-        result = measure.once(name, job.name, run=run)
+        ask = functools.partial(measure.ask, folder, *job)
+        result = measure.once(name, job.name, run=lambda _, ask=ask: ask())
         if "error" not in result:
             found.append((job, result))
     return found
