@@ -134,7 +134,7 @@ METHODS = {
     ),
     **{
         f"random {p:g}": _plain(
-            keras.layers.DropMax,
+            layers.DropMax,
             mode="random",
             mode_options={"retain_probability": p},
         )
