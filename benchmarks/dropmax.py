@@ -8,10 +8,10 @@ seed: the weights of the entropy, and the decays of the network's weights
 besides the best of them. The setting with the least error on validation rows is
 trained with the other seeds, too (`--usual`: nothing is chosen). What has a
 result in benchmarks/cache/dropmax is not trained again, so the table may be
-stopped and resumed. CIFAR-100 needs the user's own folder (`--cifar100`).
+stopped and resumed. Rows of an earlier table stay. `--steps` is of a job, in
+place of the set's own.
 """
 
-import argparse
 import os
 import statistics
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks import dropmax_data as data_lib
-from benchmarks import dropmax_train
+from benchmarks import dropmax_methods
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.dropmax_data import Recipe
@@ -30,31 +30,20 @@ EPSILON = 1e-20  # of the paper's masks
 
 
 class SetUp(NamedTuple):
-    """A set, and how it is trained.
+    """A set, and how it is trained."""
 
-    Attributes:
-        read: function of the arguments and a seed; a `DataSet`.
-        steps: int, half a minute or two. A job ends with the point of its
-            curve that reaches them, up to 8 % later.
-        recipe: `Recipe`.
-        l2: tuple, weight decays to try in addition to `USUAL_L2`.
-    """
-
-    read: Callable
-    steps: int
+    read: Callable  # of the data folder and a seed; a `DataSet`
+    steps: int  # a job ends with the point of its curve that reaches them
     recipe: Recipe = Recipe()
-    l2: tuple = (0.0, 1e-5, 1e-3)
+    l2: tuple = (0.0, 1e-5, 1e-3)  # to try besides the usual one
 
 
 #: What the paper says of MNIST; the rate of dropout is ours.
-PAPER = {
-    "recipe": Recipe(rate=1e-4, rate_falls=False, dropout=0.5),
-    "l2": (0.0, 1e-3, 1e-2),
-}
+PAPER = Recipe(rate=1e-4, rate_falls=False, dropout=0.5)
 
 
 def _mnist(num_train):
-    return lambda args, seed: data_lib.mnist(args.data, num_train, seed)
+    return lambda folder, seed: data_lib.mnist(folder, num_train, seed)
 
 
 SETS = {
@@ -66,30 +55,22 @@ SETS = {
     # As many steps as in the paper, 18 epochs.
     "mnist_55k_20k": SetUp(_mnist(55_000), 20_000),
     # The paper's settings, with fewer than its 20,000 steps.
-    "mnist_1k_paper": SetUp(_mnist(1_000), 2000, **PAPER),
-    "mnist_5k_paper": SetUp(_mnist(5_000), 2000, **PAPER),
-    "omniglot": SetUp(lambda a, s: data_lib.omniglot(a.data, s), 3000),
+    "mnist_1k_paper": SetUp(_mnist(1_000), 2000, PAPER, (0.0, 1e-3, 1e-2)),
+    "omniglot": SetUp(data_lib.omniglot, 3000),
     # From 1e-3, or after half as many, methods are not done.
-    "eurlex": SetUp(
-        lambda a, s: data_lib.eurlex(a.data, s), 3000, Recipe(rate=1e-2)
-    ),
-    "cifar100": SetUp(lambda a, s: data_lib.cifar100(a.cifar100, s), 9000),
-    "generated": SetUp(lambda a, s: data_lib.generated(s), 60),
+    "eurlex": SetUp(data_lib.eurlex, 3000, Recipe(rate=1e-2)),
 }
+#: The set and the methods of the curves.
 CURVES = "mnist_1k_paper"
+SHOWN = {"base": "softmax", "adaptive": "adaptive DropMax"}
 USUAL_SETS = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
 
 
 class Setting(NamedTuple):
-    """What is chosen on validation rows.
+    """What is chosen on validation rows."""
 
-    Attributes:
-        l2: float, of the network's weights.
-        entropy_weight: float, the paper's lambda; None is the head's own.
-    """
-
-    l2: float
-    entropy_weight: float | None = None
+    l2: float  # of the network's weights
+    entropy_weight: float | None = None  # lambda; None is the head's own
 
     def __str__(self):
         weight = self.entropy_weight
@@ -101,113 +82,88 @@ class Setting(NamedTuple):
 USUAL = Setting(1e-4)
 
 
-def results_of(args, name, method, train=None):
+def results_of(args, name, method, train):
     """`(setting, tried, results)` of the usual setting and of a better one.
 
-    Those there are, each with the results of its seeds, and of how many
-    settings it is the best.
-
-    Args:
-        args: with `seeds`, `steps` and `usual`.
-        name: str, in `SETS`.
-        method: str.
-        train: function of a setting and a seed that returns a result, for jobs
-            that have none; None trains nothing.
+    Each has the results of its seeds, and of how many settings it is the best.
+    `train` is a function of a setting and a seed, for jobs without a result.
     """
     folder = f"dropmax/{name}/{args.steps or SETS[name].steps}steps"
 
     def result(setting, seed):
         job = method.replace(" ", "_"), setting, f"seed={seed}"
-        run = train and (lambda *_: train(setting, seed))
-        return measure.once(folder, *job, run=run)
+        return measure.once(folder, *job, run=lambda *_: train(setting, seed))
 
     def of_seeds(setting):
-        found = [result(setting, seed) for seed in args.seeds]
-        return [one for one in found if one is not None]
+        return [result(setting, seed) for seed in args.seeds]
 
     usual, errors = of_seeds(USUAL), {}
 
-    def errors_of(settings):
+    def best_of(settings):
         """On validation rows, with the first seed; no test set chooses."""
         for setting in settings:
-            if (found := result(setting, args.seeds[0])) is not None:
-                errors[setting] = found["scores"]["validation 18"]["error"]
-        return min(errors, key=errors.get, default=USUAL)
+            scores = result(setting, args.seeds[0])["scores"]
+            errors[setting] = scores["validation 18"]["error"]
+        return min(errors, key=errors.get)
 
-    weights = METHODS[method].entropy_weights
-    best = errors_of([USUAL])
+    best = best_of([USUAL])
     if not args.usual:
-        best = errors_of([USUAL._replace(entropy_weight=w) for w in weights])
-        if len(errors) == len(weights):
-            l2 = SETS[name].l2
-            best = errors_of([best._replace(l2=value) for value in l2])
-    found = [(USUAL, len(errors) if best == USUAL else 1, usual)]
-    if best != USUAL:
-        found.append((best, len(errors), of_seeds(best)))
-    return [one for one in found if one[-1]]
+        weights = METHODS[method].entropy_weights
+        best = best_of([USUAL._replace(entropy_weight=w) for w in weights])
+        best = best_of([best._replace(l2=l2) for l2 in SETS[name].l2])
+    if best == USUAL:
+        return [(USUAL, len(errors), usual)]
+    return [(USUAL, 1, usual), (best, len(errors), of_seeds(best))]
 
 
 def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.dropmax", description=__doc__
+    return measure.arguments(
+        __doc__,
+        argv,
+        choices={"sets": SETS, "methods": METHODS},
+        data="../shared/data",
+        sets=USUAL_SETS,
+        methods=list(METHODS),
+        seeds=[0, 1, 2],
+        steps=0,
+        usual=False,
     )
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--cifar100", help="folder of its binary version")
-    add("--sets", nargs="+", choices=SETS, default=USUAL_SETS)
-    add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    add("--steps", type=int, help="of a job, instead of the set's own")
-    add("--usual", action="store_true", help="choose nothing")
-    return parser.parse_args(argv)
 
 
-def run(args):
-    """Trains what has no result yet, method by method."""
+def main(argv=None):
+    """Trains what has no result yet, and saves the table after each method."""
+    args, rows, curves = parse_arguments(argv), [], {}
     for name in args.sets:
-        set_up, data = SETS[name], {}
+        set_up = SETS[name]
+        steps = args.steps or set_up.steps
+        data = {seed: set_up.read(args.data, seed) for seed in args.seeds}
         for method in args.methods:
 
             def train(setting, seed, method=method):
-                if seed not in data:
-                    data[seed] = set_up.read(args, seed)
-                steps = args.steps or set_up.steps
-                return dropmax_train.train(
+                return dropmax_methods.train(
                     method, setting, data[seed], seed, steps, set_up.recipe
                 )[0]
 
-            results_of(args, name, method, train)
-            tabulate(args)
+            found = results_of(args, name, method, train)
+            rows += [
+                _row(name, method, equation, *one)
+                for one in found
+                for equation in ("18", "17")
+                if f"test {equation}" in one[-1][0]["scores"]
+            ]
+            measure.save("dropmax", rows, ("set", "method", "setting"))
+            if name == CURVES:
+                curves[method] = mean_curve(found[0][-1])
+    draw_contours(os.path.join(measure.RESULTS, "dropmax_contours.png"))
+    if {*SHOWN} <= {*curves}:
+        path = os.path.join(measure.RESULTS, "dropmax_convergence.png")
+        draw_curves(curves, path)
 
 
-def rows_of(args):
-    """Rows of the table, one for each equation."""
-    return [
-        _row(name, method, equation, *found)
-        for name in SETS
-        for method in METHODS
-        for found in results_of(args, name, method)
-        for equation in ("18", "17")
-        if f"test {equation}" in found[-1][0]["scores"]
-    ]
-
-
-def curves_of(args):
-    """Points of the paper's figure 3 by method, means of the seeds, or None."""
-    curves = {}
-    for method in ("base", "adaptive"):
-        found = results_of(args, CURVES, method)
-        if not found:
-            return None
-        points = zip(*(result["curve"] for result in found[0][-1]))
-        curves[method] = [
-            {
-                key: round(statistics.mean(p[key] for p in same), 4)
-                for key in same[0]
-            }
-            for same in points
-        ]
-    return curves
+def mean_curve(results):
+    """Points of the paper's figure 3, means of the seeds."""
+    points = zip(*(result["curve"] for result in results), strict=True)
+    return [measure.means(same, *same[0]) for same in points]
 
 
 def _row(name, method, equation, setting, tried, found):
@@ -242,47 +198,6 @@ def _row(name, method, equation, setting, tried, found):
 _PLAIN = ("base", "sampled", "sparsemax")
 
 
-def with_earlier(rows):
-    """Adds the rows of the table whose results are not cached.
-
-    A row of more seeds than a new one stays, too.
-    """
-    keys = "set", "method", "setting"
-    seeds = {
-        tuple(map(row.get, keys)): row["seeds"]
-        for row in measure.finished("dropmax")
-    }
-    rows = [
-        row
-        for row in rows
-        if row["seeds"] >= seeds.get(tuple(map(row.get, keys)), 0)
-    ]
-    sets, names = list(SETS), list(METHODS)
-
-    def place(row):
-        name, _, equation = row["method"].partition(" (")
-        # A method of an earlier table may be gone.
-        place = names.index(name) if name in names else len(names)
-        number = sets.index(row["set"]), place
-        return *number, row["setting"] == "chosen", equation == "17)"
-
-    return sorted(measure.with_earlier("dropmax", rows, keys), key=place)
-
-
-def tabulate(args):
-    """Writes dropmax.json and the figures of what there is.
-
-    Rows of an earlier table stay, unless they have been measured again with as
-    many seeds; delete it to start over.
-    """
-    if rows := rows_of(args):
-        measure.save("dropmax", with_earlier(rows))
-        draw_contours(os.path.join(measure.RESULTS, "dropmax_contours.png"))
-        if curves := curves_of(args):
-            path = os.path.join(measure.RESULTS, "dropmax_convergence.png")
-            draw_curves(curves, path)
-
-
 def draw_contours(path):
     """The paper's figure 2: softmax and DropMax of three classes in a plane.
 
@@ -306,33 +221,23 @@ def draw_contours(path):
 
 
 def draw_curves(curves, path):
-    """The paper's figure 3: cross-entropy of training and of test rows.
-
-    Args:
-        curves: dict of lists of points by method.
-        path: str, of the figure.
-    """
+    """The paper's figure 3: cross-entropy of training and of test rows."""
     figure, (axis,) = figure_style.new_figure()
-    names = {"base": "softmax", "adaptive": "adaptive DropMax"}
-    for method, color in (("base", "black"), ("adaptive", "tab:blue")):
+    for (method, name), color in zip(SHOWN.items(), ("black", "tab:blue")):
         points = curves[method]
         steps = [point["step"] for point in points]
         for part, style in (("train", "--"), ("test", "-")):
             losses = [point[part] for point in points]
-            label = f"{names[method]}, {part}"
+            label = f"{name}, {part}"
             axis.plot(steps, losses, style, color=color, label=label)
     axis.set(xlabel="training step", ylabel="cross-entropy", yscale="log")
     axis.legend()
-    ends = [curves[method][-1]["test"] for method in names]
+    ends = [curves[method][-1]["test"] for method in SHOWN]
     title = (
         f"1,000 images: cross-entropy of test rows ends at {ends[0]:.2f} with "
         f"the softmax, at {ends[1]:.2f} with adaptive DropMax"
     )
     figure_style.save(figure, path, title)
-
-
-def main(argv=None):
-    run(parse_arguments(argv))
 
 
 if __name__ == "__main__":

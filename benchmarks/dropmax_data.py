@@ -15,20 +15,12 @@ LABELS, WORDS = 100, 4_000  # of EURLEX57K
 
 
 class Recipe(NamedTuple):
-    """How a network is trained.
-
-    Attributes:
-        batch: int.
-        rate: float, Adam's first learning rate.
-        rate_falls: whether it falls to a tenth after a third of the steps, and
-            to a hundredth after two thirds.
-        dropout: float, of the hidden layer of a network of images.
-    """
+    """How a network is trained."""
 
     batch: int = 50
-    rate: float = 1e-3
-    rate_falls: bool = True
-    dropout: float = 0.0
+    rate: float = 1e-3  # Adam's first one
+    rate_falls: bool = True  # to 1/10 after a third of the steps, then 1/100
+    dropout: float = 0.0  # of the hidden layer of a network of images
 
 
 class DataSet(NamedTuple):
@@ -123,44 +115,3 @@ def _dense(rows, classes, columns, idf):
         x.append(row / max(np.linalg.norm(row), 1e-9))
         y.append(found[0])
     return np.array(x, np.float32), np.array(y, np.int64)
-
-
-def cifar100(folder, seed):
-    """The binary version of CIFAR-100, from the user's own folder.
-
-    `train.bin` and `test.bin` as https://www.cs.toronto.edu/~kriz/cifar.html
-    has them; the last 5,000 of the shuffled training images are held out.
-    """
-    (x, y), test = (
-        read_cifar100(os.path.join(folder, name))
-        for name in ("train.bin", "test.bin")
-    )
-    order = np.random.default_rng(seed).permutation(len(y))
-    held = min(VALIDATION, len(y) // 10)
-    learn, tune = order[:-held], order[-held:]
-    return DataSet((x[learn], y[learn]), (x[tune], y[tune]), test, 100)
-
-
-def read_cifar100(path):
-    """`(x, y)`: float32 `[n, 32, 32, 3]` in [0, 1], int64 fine labels."""
-    data = np.fromfile(path, np.uint8)
-    if not len(data) or len(data) % 3074:
-        raise ValueError(
-            "A CIFAR-100 file of the binary version has 3,074 bytes an image. "
-            f"Received: {path} with {len(data)} bytes."
-        )
-    rows = data.reshape(-1, 3074)
-    x = rows[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) / 255
-    return x.astype(np.float32), rows[:, 1].astype(np.int64)
-
-
-def generated(seed):
-    """Noisy pictures of 10 classes, for a look and for tests."""
-    random = np.random.default_rng(seed)
-    centers = np.random.default_rng(0).uniform(size=(10, SIDE, SIDE, 1))
-    parts = []
-    for rows in (200, 100, 100):
-        y = random.integers(0, 10, rows)
-        x = centers[y] + random.normal(size=(rows, SIDE, SIDE, 1))
-        parts.append((x.astype(np.float32), y))
-    return DataSet(*parts, 10)

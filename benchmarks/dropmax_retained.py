@@ -1,17 +1,14 @@
 """Which classes DropMax retains: the paper's figure 4.
 
-    python -m benchmarks.dropmax_retained [--data ../shared/data] [--cached]
+    python -m benchmarks.dropmax_retained [--data ../shared/data]
 
 1,000 images of MNIST as in benchmarks.dropmax, three seeds, by the weight of
 the entropy (lambda; the head's own is 1 for "adaptive" and 3 for "posterior").
-The weights of "adaptive" are the grid of the paper. "--cached" trains nothing:
-the table has the seeds that are done, and earlier rows where none is. `least`
-to `most` are of the pairs of a true class and another one. Hard rows are those
-that the plain softmax of the same seed gets wrong; its answer is their confused
-class.
+The weights of "adaptive" are the paper's grid. `least` to `most` are of the
+pairs of a true class and another one. Hard rows are those that the plain
+softmax of the same seed gets wrong; its answer is their confused class.
 """
 
-import argparse
 import os
 
 import numpy as np
@@ -19,7 +16,7 @@ from scipy import stats
 
 import tfxclass
 from benchmarks import dropmax
-from benchmarks import dropmax_train
+from benchmarks import dropmax_methods
 from benchmarks import figure_style
 from benchmarks import measure
 
@@ -35,8 +32,8 @@ ROWS = (
 )
 
 
-def trained(data, method, weight, seed, run=True):
-    """A job's result, of the cache if it is there; None if it is not to run.
+def trained(data, method, weight, seed):
+    """A job's result, of the cache if it is there.
 
     With "answers", of all test rows: the probabilities of "base", and the
     retain probabilities of other methods.
@@ -45,7 +42,7 @@ def trained(data, method, weight, seed, run=True):
     def train(*_):
         set_up = dropmax.SETS["mnist_1k"]
         setting = dropmax.USUAL._replace(entropy_weight=weight)
-        result, model = dropmax_train.train(
+        result, model = dropmax_methods.train(
             method, setting, data[seed], seed, set_up.steps
         )
         if method != "base":
@@ -56,7 +53,7 @@ def trained(data, method, weight, seed, run=True):
         return {**result, "answers": answers.astype(float).round(4).tolist()}
 
     job = method, weight, seed
-    return measure.once("dropmax_retained", *job, run=train if run else None)
+    return measure.once("dropmax_retained", *job, run=train)
 
 
 def class_means(answers, labels):
@@ -73,10 +70,7 @@ def others(matrix):
 def hard_rows(retained, guesses, labels):
     """Retain probabilities of rows that the plain softmax gets wrong; a dict.
 
-    Args:
-        retained: float `[rows, classes]`.
-        guesses: int `[rows]`, answers of the plain softmax.
-        labels: int `[rows]`.
+    `retained` are float `[rows, classes]`, `guesses` the plain softmax's.
     """
     classes = np.arange(retained.shape[1])
     is_label = classes == labels[:, None]
@@ -184,13 +178,7 @@ def figure_of(results, bases, labels):
 
 
 def draw_retained(shown, row, path):
-    """The paper's figure 4, (a) to (d).
-
-    Args:
-        shown: dict, of `figure_of`.
-        row: dict, of dropmax_retained.json.
-        path: str, of the figure.
-    """
+    """The paper's figure 4, (a) to (d), of `figure_of` and the table's row."""
     figure, axes = figure_style.new_figure(rows=4, height=3.4)
     random = np.random.default_rng(0)
     hard = np.array(shown["hard"]["retained"])
@@ -222,24 +210,15 @@ def draw_retained(shown, row, path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", default="../shared/data")
-    parser.add_argument("--cached", action="store_true")
-    args = parser.parse_args()
+    args = measure.arguments(__doc__, data="../shared/data")
     read = dropmax.SETS["mnist_1k"].read
-    data = {seed: read(args, seed) for seed in SEEDS}
+    data = {seed: read(args.data, seed) for seed in SEEDS}
     labels = data[SEEDS[0]].test[1]
     bases = [trained(data, "base", None, seed) for seed in SEEDS]
     rows = []
     for method, weight in ROWS:
-        found = {
-            seed: trained(data, method, weight, seed, not args.cached)
-            for seed in SEEDS
-        }
-        found = {seed: x for seed, x in found.items() if x is not None}
-        if not found:
-            continue
-        given = [*found.values()], [bases[i] for i in found], labels
+        results = [trained(data, method, weight, seed) for seed in SEEDS]
+        given = results, bases, labels
         about = {"method": method, "lambda": weight or "own"}
         rows.append({**about, **row_of(*given, numbers_of, patterns_of)})
         if (method, weight) == ROWS[0]:

@@ -29,11 +29,7 @@ def new_figure(rows=1, height=4.4):
 def curves(lines, path, title, **labels):
     """Writes a figure of curves on scales of powers of ten.
 
-    Args:
-        lines: list of `(x, y, style)`; style is a dict of matplotlib's.
-        path: str.
-        title: str.
-        **labels: xlabel, ylabel and other properties of the axes.
+    `lines` are `(x, y, style)`, `labels` xlabel, ylabel and other properties.
     """
     figure, (axes,) = new_figure(height=4.8)
     for x, y, style in lines:
@@ -66,11 +62,7 @@ def wrapped(title, figure):
 
 
 def plain_ticks(axis):
-    """1, 10, 100: numbers in place of powers, and none that overlap.
-
-    Args:
-        axis: an x or y axis with a log scale.
-    """
+    """1, 10, 100: numbers in place of powers, and none that overlap."""
     from matplotlib import ticker
 
     low, high = axis.get_view_interval()

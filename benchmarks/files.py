@@ -2,8 +2,13 @@
 
 import gzip
 import lzma
+import math
+import os
+import re
 
 import numpy as np
+
+VERSE_LENGTH = 48  # words
 
 
 def tsv(path):
@@ -47,3 +52,42 @@ def padded(rows, value=-1, width=None, dtype=np.int64):
     for of_array, row in zip(found, rows):
         of_array[: len(row)] = row[:width]
     return found
+
+
+def verse_words(folder, name):
+    """`(verse ids, words of each verse)` of a translation."""
+    _, *pairs = tsv(os.path.join(folder, name + ".tsv.xz"))
+    words = [re.findall("[a-z]+", text.lower()) for _, text in pairs]
+    return [verse for verse, _ in pairs], words
+
+
+def verses(folder):
+    """The verses of four translations: `(x, y, test_x, test_y, idf)`.
+
+    The folder has kjv, asv, dar and, as the test, ylt. Words are ids, 0 is
+    padding.
+    """
+    train = [verse_words(folder, name) for name in ("kjv", "asv", "dar")]
+    test = verse_words(folder, "ylt")
+    classes = {verse: i for i, verse in enumerate(sorted(set(test[0])))}
+    counts = {}
+    for _, texts in train:
+        for words in texts:
+            for word in set(words):
+                counts[word] = counts.get(word, 0) + 1
+    vocabulary = {word: i + 1 for i, word in enumerate(sorted(counts))}
+    total = sum(len(texts) for _, texts in train)
+    idf = np.zeros(len(vocabulary) + 1, np.float32)
+    for word, i in vocabulary.items():
+        idf[i] = math.log(total / counts[word])
+
+    def encode(verses, texts):
+        x = np.zeros((len(texts), VERSE_LENGTH), np.int32)
+        for row, words in zip(x, texts, strict=True):
+            known = [vocabulary[w] for w in words if w in vocabulary]
+            row[: len(known[:VERSE_LENGTH])] = known[:VERSE_LENGTH]
+        return x, np.array([classes[verse] for verse in verses])
+
+    pairs = [encode(*translation) for translation in train]
+    x, y = (np.concatenate(part) for part in zip(*pairs, strict=True))
+    return (x, y, *encode(*test), idf)

@@ -8,7 +8,6 @@ result in benchmarks/cache/glyphs is not run again. `jobs/identities.py` trains
 the same encoder with other heads.
 """
 
-import argparse
 import statistics
 
 import keras
@@ -167,9 +166,7 @@ def child(*job):
 
 def main():
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    args = parser.parse_args()
+    args = measure.arguments(__doc__, seeds=[0])
     glyphs_data.load()
     rows = []
     for method in METHODS:

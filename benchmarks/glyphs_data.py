@@ -63,22 +63,15 @@ TESTED = (
 
 
 class Glyphs(NamedTuple):
-    """Drawings, uint8 `[n, SIDE, SIDE]`, and what they show.
-
-    Attributes:
-        x, y: to learn from; y are int64 class ids.
-        test_x, test_y: learned classes in fonts that were not learned.
-        new_x, new_y: characters that were never learned, in those fonts.
-        characters: int64, code points of the classes.
-    """
+    """Drawings, uint8 `[n, SIDE, SIDE]`, and what they show, class ids."""
 
     x: np.ndarray
     y: np.ndarray
-    test_x: np.ndarray
+    test_x: np.ndarray  # in fonts that were not learned
     test_y: np.ndarray
-    new_x: np.ndarray
+    new_x: np.ndarray  # characters that were never learned, in those fonts
     new_y: np.ndarray
-    characters: np.ndarray
+    characters: np.ndarray  # int64, code points of the classes
 
     @property
     def num_classes(self):

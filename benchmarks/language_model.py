@@ -3,26 +3,22 @@
     python benchmarks/language_model.py --data FOLDER [row ...]
         [--size small] [--epochs 2] [--slim_epochs 1] [--seed 0]
 
-FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt (Penn Treebank), or
-kjv.tsv.xz (King James: a tenth of the books for validation and another for
-tests; words that training does not have are no targets).
+FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt (Penn Treebank). Words
+that training does not have are no targets.
 
 The RP paper (Yuan et al., 2020) takes the configurations of Zaremba et al.
 (2014): two LSTMs that keep their state over an epoch, and SGD at a rate of 1
 that falls after some epochs. The paper's size is "large". RP has a third of the
 units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
 
-"lift", "step" and "dual" begin with what `recover` makes of RP after
+"lift" and "dual" begin with what `recover` makes of RP after
 `--slim_epochs`. Their first line is not trained on; the other epochs train the
 whole model in full width, at the rates that these epochs have for all rows. The
 dual has the l2 of L2 that is best on the validation words.
 
-Weights and a line of the curve are kept after each epoch, in
-benchmarks/cache/language_model. A run that was stopped goes on from there, and
-so does one with more epochs. Delete the folder to start over.
+What has a result in benchmarks/cache/penn_treebank is not trained again.
 """
 
-import argparse
 import math
 import os
 import warnings
@@ -32,58 +28,43 @@ import keras
 import measure
 import numpy as np
 import tensorflow as tf
-import verses_data
 
 import tfxclass
 from tfxclass import recovery
 
+NAME = "penn_treebank"
 L2 = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-TRAINED = ("full", "S-S", "RP", "RP-A")
-RECOVERED = ("lift", "step", "dual")
+TRAINED = ("full", "RP", "RP-A")
+RECOVERED = ("lift", "dual")
 PARTS = ("train", "valid", "test")
 
 
 class Size(NamedTuple):
-    """A configuration of Zaremba et al.
-
-    Attributes:
-        units: int, of both LSTMs and of the embedding.
-        length: int, steps of time between two updates.
-        dropout: float.
-        span: float, weights begin in [-span, span].
-        clip: float, most norm of the gradient of a segment's summed loss.
-        flat: int, epochs at a rate of 1.
-        fall: float, by which each epoch after these divides it.
-        batch: int, segments of a step.
-    """
+    """A configuration of Zaremba et al."""
 
     units: int
-    length: int
+    length: int  # steps of time between two updates
     dropout: float
-    span: float
-    clip: float
-    flat: int
-    fall: float
-    batch: int = 20
+    span: float  # weights begin in [-span, span]
+    clip: float  # most norm of the gradient of a segment's summed loss
+    flat: int  # epochs at a rate of 1
+    fall: float  # by which each epoch after these divides it
+    batch: int = 20  # segments of a step
 
 
 SIZES = {
     "small": Size(200, 20, 0.0, 0.1, 5.0, 4, 2.0),
-    "medium": Size(650, 35, 0.5, 0.05, 5.0, 6, 1.2),
     "large": Size(1500, 35, 0.65, 0.04, 10.0, 14, 1.15),
 }
 
 
 def read(folder):
-    """`(name, counts, parts)`: words by falling frequency, and id sequences."""
-    path, name = os.path.join(folder, "ptb.{}.txt"), "penn_treebank"
-    if os.path.exists(path.format("train")):
-        words = {}
-        for part in PARTS:
-            with open(path.format(part), encoding="utf-8") as f:
-                words[part] = f.read().replace("\n", " <eos> ").split()
-    else:
-        name, words = "king_james", _king_james(folder)
+    """`(counts, parts)`: words by falling frequency, and id sequences."""
+    words = {}
+    for part in PARTS:
+        path = os.path.join(folder, f"ptb.{part}.txt")
+        with open(path, encoding="utf-8") as f:
+            words[part] = f.read().replace("\n", " <eos> ").split()
     known, counts = np.unique(words["train"], return_counts=True)
     order = np.argsort(-counts, kind="stable")
     ids = {known[place]: i for i, place in enumerate(order)}
@@ -91,15 +72,7 @@ def read(folder):
         part: np.array([ids.get(word, -1) for word in text])
         for part, text in words.items()
     }
-    return name, counts[order], parts
-
-
-def _king_james(folder):
-    words = {part: [] for part in PARTS}
-    for verse, text in zip(*verses_data.read(folder, "kjv"), strict=True):
-        book = int(verse) // 1_000_000 % 10
-        words[{0: "valid", 1: "test"}.get(book, "train")] += text
-    return words
+    return counts[order], parts
 
 
 def segments(words, size):
@@ -142,8 +115,6 @@ def make_model(row, counts, size, seed):
         head = layers.AdaptiveProjectedSoftmax(
             len(counts), layers.split_by_frequency(counts, 4), **same
         )
-    elif row == "S-S":
-        head = layers.SampledSoftmax(len(counts), sampler="log_uniform", **same)
     else:
         head = layers.FullSoftmax(len(counts), **same)
     return compiled(keras.Model(inputs, head(x)), size)
@@ -190,7 +161,7 @@ def recovered(method, model, parts, size):
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(size.batch)
     forget(model)
     if method != "dual":
-        full = recovery.recover(model, data, method=method, verbose=0)
+        full = recovery.recover(model, data, method="lift", verbose=0)
         return compiled(full, size), {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the step may overshoot
@@ -205,86 +176,61 @@ def recovered(method, model, parts, size):
     return full, {"l2": min(found)[1]}
 
 
-class Curve:
-    """The epochs of a row that are done, in the cache.
-
-    Attributes:
-        lines: list of dicts, by epoch.
-    """
-
-    def __init__(self, *job):
-        name = ",".join(map(str, job))
-        self.stem = os.path.join(measure.CACHE, "language_model", name)
-        self.lines = measure.read(self.stem + ".json") or []
-
-    def weights(self, epoch):
-        return f"{self.stem},{epoch}.weights.h5"
-
-    def add(self, model, parts, size, **about):
-        """Writes the weights and a line."""
-        line = {
-            **about,
-            "validation": perplexity(model, parts["valid"], size),
-            "test": perplexity(model, parts["test"], size),
-        }
-        os.makedirs(os.path.dirname(self.stem), exist_ok=True)
-        model.save_weights(self.weights(line["epoch"]))
-        self.lines.append(line)
-        measure.write(self.stem + ".json", self.lines)
-        print(os.path.basename(self.stem), line, flush=True)
-
-
-def run_row(row, job, args, counts, parts):
-    """The lines of a row to `args.epochs`, trained where they are missing."""
-    size, is_recovered = SIZES[args.size], row in RECOVERED
-    slim = Curve(*job, "RP")
-    begins = (args.slim_epochs,) if is_recovered else ()
-    curve = Curve(*job, row, *begins)
-    done = curve.lines[-1]["epoch"] if curve.lines else 0
-    if done >= args.epochs:
-        return curve.lines
-    # Dropout has other masks after a stop.
-    seed = args.seed + 1000 * done
-    if is_recovered and not curve.lines:
-        only_slim = argparse.Namespace(**vars(args))
-        only_slim.epochs = args.slim_epochs
-        run_row("RP", job, only_slim, counts, parts)
-        model, done = make_model("RP", counts, size, seed), args.slim_epochs
-        model.load_weights(slim.weights(done))
+def trained(row, args, counts, parts):
+    """A line for each epoch of a row, a list of dicts."""
+    size, lines = SIZES[args.size], []
+    is_recovered = row in RECOVERED
+    model = make_model("RP" if is_recovered else row, counts, size, args.seed)
+    if is_recovered:
+        for epoch in range(1, args.slim_epochs + 1):
+            train(model, parts["train"], size, epoch)
         with measure.Stopwatch() as clock:
             model, chosen = recovered(row, model, parts, size)
-        curve.add(model, parts, size, epoch=done, cpu_s=clock.cpu, **chosen)
-    else:
-        model = make_model("full" if is_recovered else row, counts, size, seed)
-        if done:
-            model.load_weights(curve.weights(done))
-    for epoch in range(done + 1, args.epochs + 1):
+        chosen["cpu_s"] = clock.cpu
+        lines.append(line_of(model, parts, size, args.slim_epochs, **chosen))
+    first = args.slim_epochs if is_recovered else 0
+    for epoch in range(first + 1, args.epochs + 1):
         took = train(model, parts["train"], size, epoch)
-        curve.add(model, parts, size, epoch=epoch, cpu_s=took)
-    return curve.lines
+        lines.append(line_of(model, parts, size, epoch, cpu_s=took))
+    return lines
+
+
+def line_of(model, parts, size, epoch, **about):
+    return {
+        "epoch": epoch,
+        **about,
+        "validation": perplexity(model, parts["valid"], size),
+        "test": perplexity(model, parts["test"], size),
+    }
 
 
 def main(given=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("rows", nargs="*", metavar="row")
-    add("--data", required=True, help="folder of the text")
-    add("--size", choices=SIZES, default="small")
-    add("--epochs", type=int, default=2)
-    add("--slim_epochs", type=int, default=1)
-    add("--seed", type=int, default=0)
-    args = parser.parse_args(given)
-    text, counts, parts = read(args.data)
+    args = measure.arguments(
+        __doc__,
+        given,
+        first=["rows"],
+        choices={"size": SIZES},
+        rows=[*TRAINED, *RECOVERED],
+        data=".",
+        size="small",
+        epochs=2,
+        slim_epochs=1,
+        seed=0,
+    )
+    counts, parts = read(args.data)
     parts = {
         part: segments(words, SIZES[args.size]) for part, words in parts.items()
     }
-    job = text, args.size, args.seed
-    rows = []
-    for row in args.rows or (*TRAINED, *RECOVERED):
-        lines = run_row(row, job, args, counts, parts)
-        rows += [{"row": row, **line} for line in lines]
-    about = {"size": args.size, "seed": args.seed}
-    measure.save(text, [{**about, **row} for row in rows])
+    about, rows = {"size": args.size, "seed": args.seed}, []
+    for row in args.rows:
+        job = row, *about.values(), args.epochs, args.slim_epochs
+        lines = measure.once(
+            NAME,
+            *job,
+            run=lambda *_, row=row: trained(row, args, counts, parts),
+        )
+        rows += [{**about, "row": row, **line} for line in lines]
+    measure.save(NAME, rows, ("size", "seed", "row", "epoch"))
 
 
 if __name__ == "__main__":

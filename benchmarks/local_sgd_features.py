@@ -12,13 +12,13 @@ take turns in one process, and their models are averaged as `LocalSGD` does it.
 With I = 1 their mean is one step with the rows of all replicas.
 """
 
-import argparse
 import functools
+import itertools
 
+import files
 import measure
 import numpy as np
 import verification
-import verses_data
 
 from tfxclass import optimizers
 
@@ -31,13 +31,9 @@ FIRST_RATES = (0.25, 1.0, 4.0)
 MOST, LOWER = REPLICAS[-1], (1, 2, 4)
 
 
-def jobs():
-    """Method, replicas and interval of each row."""
-    yield FULL, 1, 1
-    yield RP, 1, 1
-    for replicas in REPLICAS:
-        for interval in INTERVALS:
-            yield RP, replicas, interval
+#: Method, replicas and interval of each row.
+JOBS = [(FULL, 1, 1), (RP, 1, 1)]
+JOBS += [(RP, *job) for job in itertools.product(REPLICAS, INTERVALS)]
 
 
 def batches(num_rows, replicas, batch_size, seed):
@@ -45,18 +41,12 @@ def batches(num_rows, replicas, batch_size, seed):
     random = np.random.default_rng(seed)
     size = num_rows // replicas
     parts = random.permutation(num_rows)[: size * replicas]
-    per_epoch = size // batch_size
-    return np.stack(
-        [
-            np.concatenate(
-                [
-                    random.permutation(part)[: per_epoch * batch_size]
-                    for _ in range(EPOCHS)
-                ]
-            ).reshape(-1, batch_size)
-            for part in parts.reshape(replicas, size)
-        ]
-    )
+    used = size // batch_size * batch_size
+    rows = [
+        [random.permutation(part)[:used] for _ in range(EPOCHS)]
+        for part in parts.reshape(replicas, size)
+    ]
+    return np.reshape(rows, [replicas, -1, batch_size])
 
 
 def train(model, inputs, labels, replicas, interval, seed):
@@ -99,11 +89,8 @@ def result_of(data, method, replicas, interval, rate, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("--seeds", type=int, default=3)
-    args = parser.parse_args()
-    run = functools.partial(result_of, verses_data.load(args.folder))
+    args = measure.arguments(__doc__, first=["folder"], seeds=3)
+    run = functools.partial(result_of, files.verses(args.folder))
 
     def validation(method, rate):
         found = measure.once(NAME, method, 1, 1, rate, 0, run=run)
@@ -115,26 +102,24 @@ def main():
         )[0]
         for method in (FULL, RP)
     }
+    names = [(method, (method, *job), rates[method]) for method, *job in JOBS]
+    # `result_of` takes K times the rate that it is given.
+    names += [
+        (f"{RP}, {times} x the rate", (RP, MOST, 8), rates[RP] * times / MOST)
+        for times in LOWER
+    ]
     rows = []
-
-    def add(name, job, rate):
+    for name, job, rate in names:
         found = measure.of_all_seeds(
             NAME, *job, rate, seeds=range(args.seeds), run=run
         )
-        names = "method", "replicas", "interval", "rate"
         scores = measure.of_seeds([one["test"] for one in found])
-        validation = measure.of_seeds([one["validation"] for one in found])
-        validation = {"validation accuracy": validation["accuracy"]}
-        rows.append(
-            dict(zip(names, (name, *job[1:], rate))) | scores | validation
+        validation = measure.means(
+            [one["validation"] for one in found], "accuracy"
         )
-
-    for job in jobs():
-        add(job[0], job, rates[job[0]])
-    for times in LOWER:
-        # `result_of` takes K times the rate that it is given.
-        job = RP, MOST, 8
-        add(f"{RP}, {times} x the rate", job, rates[RP] * times / MOST)
+        row = {"method": name, "replicas": job[1], "interval": job[2]}
+        row |= {"rate": rate, **scores}
+        rows.append({**row, "validation accuracy": validation["accuracy"]})
     measure.save(NAME, rows)
 
 

@@ -17,7 +17,6 @@ proximal term and with it. `steps to` is where the objective is first so near
 its optimum, `averages` how many there were, `speed-up` against one replica.
 """
 
-import argparse
 import math
 
 import measure
@@ -33,24 +32,16 @@ REPLICAS, DELTAS = (1, 2, 4, 8), (0.02, 0.005, 0.002)
 DOUBLING, MOST, EVERY = 512, 1 << 15, 8
 
 
-def load():
-    """`(x, y)`: digits in whitened dimensions."""
-    x, y = datasets.load_digits(return_X_y=True)
-    left, _, _ = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
-    return left[:, :DIM] * len(x) ** 0.5, y
-
-
 class Problem:
-    """Mean cross-entropy + MU / 2 |W|^2.
-
-    Attributes:
-        smoothness: float, L: half of the largest eigenvalue, and MU.
-    """
+    """Mean cross-entropy of digits in whitened dimensions + MU / 2 |W|^2."""
 
     def __init__(self):
-        self.x, self.y = load()
+        x, self.y = datasets.load_digits(return_X_y=True)
+        left, _, _ = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)
+        self.x = left[:, :DIM] * len(x) ** 0.5
         self.best = self.value(recovery.optimum(self.x, self.y, MU, 10))
         values = np.linalg.eigvalsh(self.x.T @ self.x / len(self.x))
+        # L: half of the largest eigenvalue, and MU.
         self.smoothness = values[-1] / 2 + MU
 
     def value(self, kernel):
@@ -128,9 +119,12 @@ METHODS = (
 )
 
 
-def main(args):
+def main():
+    args = measure.arguments(
+        __doc__, first=["methods"], methods=METHODS, seeds=3
+    )
     problem, rows = Problem(), []
-    for method in args.methods or METHODS:
+    for method in args.methods:
         alone = {}
         for replicas in REPLICAS:
             of_seeds = [
@@ -142,23 +136,19 @@ def main(args):
                 reached = [one[delta] for one in of_seeds if delta in one]
                 if len(reached) < args.seeds:
                     continue
-                steps, averages, interval = np.mean(reached, axis=0)
+                steps, averages, interval = map(float, np.mean(reached, 0))
                 if replicas == 1:
                     alone[delta] = steps
-                row[f"steps to {delta:g}"] = float(steps)
+                row[f"steps to {delta:g}"] = steps
                 row[f"deviation {delta:g}"] = float(np.std(reached, axis=0)[0])
                 if delta in alone:
-                    row[f"speed-up to {delta:g}"] = float(alone[delta] / steps)
-                row[f"averages to {delta:g}"] = float(averages)
-                row[f"interval at {delta:g}"] = float(interval)
+                    row[f"speed-up to {delta:g}"] = alone[delta] / steps
+                row[f"averages to {delta:g}"] = averages
+                row[f"interval at {delta:g}"] = interval
             rows.append({**row, "seeds": args.seeds})
             print(rows[-1], flush=True)
-    keys = ("method", "replicas")
-    measure.save(NAME, measure.with_earlier(NAME, rows, keys))
+    measure.save(NAME, rows, ("method", "replicas"))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("methods", nargs="*", help=f"of {METHODS}")
-    parser.add_argument("--seeds", type=int, default=3)
-    main(parser.parse_args())
+    main()

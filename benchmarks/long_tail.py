@@ -1,29 +1,26 @@
 """Losses for long tails, compared on EU law.
 
     python -m benchmarks.long_tail [DATA] [--seeds 3]
-    python -m benchmarks.long_tail --figures
 
 The same model, optimizer and epochs for each loss; of each job P@k, PSP@k and
 macro-F1 by how many training rows a class has. What has a result in
 benchmarks/cache is not trained again. A distilled model learns from the plain
-one of its seed, which comes first. `--figures` draws the results file.
+one of its seed, which comes first.
 """
 
-import argparse
 import functools
 import os
 import statistics
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfxclass
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.comparison import sets
-from benchmarks.comparison.model import make_model
 from benchmarks.comparison.train import batches
+from benchmarks.comparison.train import make_model
 from benchmarks.hierarchical.data import class_counts
 from tfxclass.losses import LossOptions
 from tfxclass.losses import with_teacher
@@ -88,16 +85,6 @@ def make_head(loss, seed, data, propensities):
     return tfxclass.layers.FullSoftmax(data.num_classes, **options)
 
 
-def train(model, data, size, seed):
-    """Trains the epochs; seconds of the CPU."""
-    source = batches(data, size, seed)
-    step = tf.function(lambda x, y: model.train_step((x, y)))
-    with measure.Stopwatch() as clock:
-        for _ in range(EPOCHS * (data.train.num_rows // size)):
-            step(*next(source))
-    return clock.cpu
-
-
 def best(model, part, data):
     """Ids and probabilities of the best classes of all rows."""
     answer = tfxclass.top_k(model, k=min(BEST, data.num_classes))
@@ -106,10 +93,7 @@ def best(model, part, data):
 
 
 def scores(ids, labels, counts, propensities, ks=KS, bands=BANDS):
-    """P@k, PSP@k, and macro-F1 of all classes and of each band.
-
-    Macro-F1 is of the classes that test rows have.
-    """
+    """P@k, PSP@k, and macro-F1 of the classes of test rows and of each band."""
     found = tfxclass.metrics.ranking_scores(ids, labels, ks, propensities)
     result = {f"P@{k}": found[f"precision_at_{k}"] for k in ks}
     result |= {f"PSP@{k}": found[f"psp_at_{k}"] for k in ks}
@@ -137,7 +121,9 @@ def run(loss, seed, data, set_up):
         with np.load(teacher) as answers:
             labels = with_teacher(data.train.labels, *answers.values())
         shown = data._replace(train=data.train._replace(labels=labels))
-    seconds = train(model, shown, set_up.batch_size, seed)
+    size = set_up.batch_size
+    steps = EPOCHS * (data.train.num_rows // size)
+    seconds = measure.train(model, batches(shown, size, seed), steps)
     if loss == "plain":
         os.makedirs(CACHE, exist_ok=True)
         np.savez(teacher, *best(model, data.train, data))
@@ -193,19 +179,16 @@ def draw(rows):
 
 def main(argv=None):
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", nargs="?", default="../shared/data")
-    parser.add_argument("--seeds", type=int, default=1, help="how many")
-    parser.add_argument("--figures", action="store_true", help="run nothing")
-    args = parser.parse_args(argv)
-    if not args.figures:
-        ask = functools.partial(measure.ask, args.data)
-        how = {"seeds": range(args.seeds), "run": ask}
-        rows = [
-            row_of(loss, measure.of_all_seeds("long_tail", loss, **how))
-            for loss in LOSSES
-        ]
-        measure.save(NAME, rows)
+    args = measure.arguments(
+        __doc__, argv, first=["data"], data="../shared/data", seeds=1
+    )
+    ask = functools.partial(measure.ask, args.data)
+    how = {"seeds": range(args.seeds), "run": ask}
+    rows = [
+        row_of(loss, measure.of_all_seeds("long_tail", loss, **how))
+        for loss in LOSSES
+    ]
+    measure.save(NAME, rows)
     draw(measure.finished(NAME))
 
 

@@ -149,8 +149,7 @@ def probabilities():
 
 def main():
     cases = [{"classes": n} for n in measure.numbers(20_000, 100_000, 670_091)]
-    *_, rows = measure.rows_of(cases)
-    measure.save("lsh", rows)
+    rows = measure.compare("lsh", child, cases)
     lines = []
     for rule, label in DRAWN.items():
         own = [row for row in rows if row["rule"] == rule]
@@ -166,7 +165,6 @@ def main():
 
 
 if __name__ == "__main__":
-    measure.run_child(child)
     if sys.argv[1:] == ["--probability"]:
         probabilities()
     else:

@@ -1,5 +1,6 @@
-"""What the benchmarks share: fresh processes, medians, tables, plots."""
+"""What scripts share: arguments, fresh processes, jobs, medians, tables."""
 
+import argparse
 import json
 import math
 import os
@@ -18,6 +19,31 @@ RESULTS = os.path.join(FOLDER, "results")
 CACHE = os.path.join(FOLDER, "cache")
 # Not the path of an address, and no division.
 _PATH = re.compile(r"(?<![\w./:])/[\w.+-]+(?:/[\w.+-]*)*")
+
+
+def arguments(doc, argv=None, first=(), choices=None, **defaults):
+    """What a script was called with: one option for each default.
+
+    An option has the type of its default. A list takes several values, False
+    is a switch, and None takes a text. The names in `first` stand without
+    dashes, and must be given where they have no default.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    for name in dict.fromkeys([*first, *defaults]):
+        default = defaults.get(name)
+        how = {"default": default, "choices": (choices or {}).get(name)}
+        several = isinstance(default, (list, tuple, range))
+        of_type = type(default[0] if several and default else default)
+        if of_type in (int, float):
+            how["type"] = of_type
+        if name in first and name in defaults:
+            how["nargs"] = "*" if several else "?"
+        elif several:
+            how["nargs"] = "+"
+        if default is False:
+            how = {"action": "store_true"}
+        parser.add_argument(name if name in first else f"--{name}", **how)
+    return parser.parse_args(argv)
 
 
 def use_one_thread():
@@ -48,6 +74,19 @@ class Stopwatch:
         self.cpu += time.process_time() - cpu
 
 
+def train(model, batches, steps):
+    """CPU seconds of `model.train_step` on so many of the batches."""
+    import tensorflow as tf
+
+    step = tf.function(lambda x, y: model.train_step((x, y)))
+    clock = Stopwatch()
+    for _ in range(steps):
+        x, y = next(batches)
+        with clock:
+            step(x, y)
+    return clock.cpu
+
+
 def median_ms(step, repeats, warmup=2):
     """Median, least and greatest time of `step()` in milliseconds."""
     for _ in range(warmup):
@@ -67,12 +106,8 @@ def median_ms(step, repeats, warmup=2):
 def in_fresh_process(script, *args, python=sys.executable):
     """Runs `script args...`, whose last line of output is JSON.
 
-    Args:
-        script, args: str and what becomes a str.
-        python: path of the Python, of another environment for peers.
-
-    Returns:
-        What the line says, or `{"error": last line of the error output}`.
+    A failure gives `{"error": last line of the error output}`. Peers have a
+    Python of another environment.
     """
     environment = {
         **os.environ,
@@ -125,12 +160,8 @@ def once(name, *job, run):
     """The result of a job, JSON, which runs if there is none yet.
 
     It is kept in benchmarks/cache/<name>, a file for each job. An error is
-    not, and is tried again the next time.
-
-    Args:
-        name: str, of the results.
-        job: what tells the job from others.
-        run: function of the job, mostly `ask`; None runs nothing.
+    not, and is tried again the next time. `run` is a function of the job,
+    mostly `ask`; None runs nothing.
     """
     path = os.path.join(CACHE, name, ",".join(map(str, job)) + ".json")
     if not os.path.exists(path) and run is not None:
@@ -167,12 +198,8 @@ def of_all_seeds(name, *job, seeds, run):
 def best_rate(rates, score_of, factor=None, most=math.inf):
     """`(best, tried)`: the rate with the greatest score, and all scores.
 
-    Args:
-        rates: floats, which are tried first.
-        score_of: function of a rate; None is no score.
-        factor: float. While the best rate is the least or the greatest, one
-            beyond it by this factor is tried, too. None tries no more.
-        most: int, of rates.
+    While the best rate is the least or the greatest, one beyond it by `factor`
+    is tried, too, up to `most` rates. A score of None is left out.
     """
     tried, pending, best = {}, [*rates], None
     while pending:
@@ -233,11 +260,8 @@ def _circumstances():
 def save(name, rows, keys=(), **circumstances):
     """Writes results/<name>.json and prints a table of `rows` (dicts).
 
-    Args:
-        name: str.
-        rows: list of dicts.
-        keys: columns; earlier rows that differ in one of them stay.
-        **circumstances: `machine` for example, in place of this machine's.
+    Earlier rows that differ in one of the columns `keys` stay.
+    `circumstances` replace the date, the machine or the command.
     """
     if keys:
         rows = with_earlier(name, rows, keys)
@@ -266,10 +290,7 @@ def with_earlier(name, rows, keys):
 
 
 def of_seeds(lines):
-    """One dict of those of several seeds: means, and their deviations.
-
-    Seconds and rates have no deviation.
-    """
+    """One dict of those of several seeds: means, and their deviations."""
     if len(lines) == 1:
         return lines[0]
     found = {**lines[0], "seeds": len(lines)}
@@ -284,26 +305,20 @@ def of_seeds(lines):
     return found
 
 
-def rows_of(cases):
-    """Asks the script's `child` for each case; yields the rows so far.
+def compare(name, child, cases, keys=()):
+    """Asks `child` for each case, saves the rows so far, and returns all.
 
-    Args:
-        cases: list of dicts: the arguments of `child`, and the first columns of
-            the row, or of each row, that it returns.
+    A case has the arguments of `child`, the first columns of its row or rows.
+    `keys` are those of `save`.
     """
+    run_child(child)
     rows = []
     for case in cases:
         found = ask(*case.values())
         found = found if isinstance(found, list) else [found]
         rows += [{**case, **row} for row in found]
-        yield rows
-
-
-def compare(name, child, cases):
-    """Saves the rows of `rows_of` after each case."""
-    run_child(child)
-    for rows in rows_of(cases):
-        save(name, rows)
+        save(name, rows, keys)
+    return rows
 
 
 def numbers(*defaults):

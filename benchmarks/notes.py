@@ -24,15 +24,7 @@ FIGURE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 
 
 def note(name, rows):
-    """The text of results/<name>.md with its figures, or None.
-
-    Args:
-        name: str, of the results.
-        rows: list of dicts, of their table.
-
-    Raises:
-        ValueError: a figure that names no cell, or several.
-    """
+    """The text of results/<name>.md with its figures, or None."""
     path = os.path.join(measure.RESULTS, name + ".md")
     if not os.path.exists(path):
         return None
@@ -69,11 +61,7 @@ def figure(expression, rows):
 
 
 def results(name):
-    """Rows of results/<name>.json, which must name its command and machine.
-
-    Raises:
-        ValueError: there is no such file, or it does not name them.
-    """
+    """Rows of results/<name>.json, which must name its command and machine."""
     path = os.path.join(measure.RESULTS, name + ".json")
     if (record := measure.read(path)) is None:
         raise ValueError(f"No results file for {name!r}: {path}")
@@ -104,11 +92,7 @@ def filled_from_files(text):
 
 
 def number(expression, rows):
-    """The cell that `expression` names, or the ratio of two.
-
-    Raises:
-        ValueError: it names no cell, or several.
-    """
+    """The cell that `expression` names, or the ratio of two."""
     expression = " ".join(expression.split())
     first, slash, second = expression.partition(" / ")
     column, value = _cell(first, None, rows)

@@ -150,12 +150,7 @@ def paper_text(entry):
 
 
 def check(text, entry):
-    """What is wrong with a page or a source, a list of sentences.
-
-    Args:
-        text: str, the page.
-        entry: dict, its part of docs/numbers.json.
-    """
+    """What is wrong with a page or a source, a list of sentences."""
     wrong, exempt, of_paper = _covered(text, entry)
     if (paper := paper_text(entry)) is not None:
         printed = printed_numbers(paper)

@@ -309,8 +309,7 @@ def main(sizes):
             for name, step in zip(names, steps, strict=True):
                 plan = planned(name, machines, machine)
                 rows.append({"row": name, "machines": machines, **step, **plan})
-    rows = measure.with_earlier(NAME, rows, ("row", "machines"))
-    measure.save(NAME, rows)
+    measure.save(NAME, rows, ("row", "machines"))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,10 @@ slots (`second_moment="row"`, `slot_dtype="bfloat16"`), and both. The batches,
 the first weights and the samples are the same in all four.
 """
 
-import sys
-
 import keras
-import tensorflow as tf
 
 import tfxclass
 from benchmarks import measure
-from benchmarks.comparison import model
 from benchmarks.comparison import sets
 from benchmarks.comparison import train
 
@@ -37,7 +33,7 @@ def make_model(data, set_up, kind):
         data.num_classes, sampled, "uniform", seed=0, **options
     )
     rate = set_up.learning_rate
-    return model.make_model(data, set_up, head, rate, **small)
+    return train.make_model(data, set_up, head, rate, **small)
 
 
 def child(name, kind, folder):
@@ -46,29 +42,24 @@ def child(name, kind, folder):
     data, set_up = sets.load(name, folder), sets.SETS[name]
     model = make_model(data, set_up, kind)
     source = train.batches(data, set_up.batch_size, 0)
-    step = tf.function(lambda x, y: model.train_step((x, y)))
     epochs = EPOCHS.get(name, 1.0)
     steps = round(epochs * data.train.num_rows / set_up.batch_size)
-    clock = measure.Stopwatch()
-    for _ in range(steps):
-        x, y = next(source)
-        with clock:
-            step(x, y)
+    seconds = measure.train(model, source, steps)
     search = train.make_search(model, data.num_classes)
     found = train.precisions(search, data)
     names = ("precision@1", "precision@5", "accuracy@10")
     figures = {name: found[name] for name in names}
-    return {"epochs": epochs, **figures, "cpu_s": clock.cpu}
+    return {"epochs": epochs, **figures, "cpu_s": seconds}
 
 
 def main():
     """Saves a row for each set and kind."""
     measure.run_child(child)
-    folder, *sets = sys.argv[1:]
+    args = measure.arguments(__doc__, first=["data", "sets"], sets=list(EPOCHS))
     rows = []
-    for name in sets or EPOCHS:
+    for name in args.sets:
         for kind in KINDS:
-            found = measure.ask(name, kind, folder)
+            found = measure.ask(name, kind, args.data)
             rows.append({"set": name, "rows and slots": kind, **found})
             measure.save("small_rows", rows)
 

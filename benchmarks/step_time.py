@@ -29,7 +29,6 @@ before the head was made.
 
 import os
 import sys
-import time
 
 import figure_style
 import keras
@@ -41,8 +40,11 @@ import tfxclass
 from tfxclass import layers
 
 BATCH, DIM = 256, 128
-WITH_INDEX = ("selective_lazy_adam", "lsh_simhash_lazy_adam")
-WITH_INDEX += ("lsh_dwta_lazy_adam",)
+WITH_INDEX = (
+    "selective_lazy_adam",
+    "lsh_simhash_lazy_adam",
+    "lsh_dwta_lazy_adam",
+)
 METHODS = (
     "keras_dense_adam",
     "keras_dense_sgd",
@@ -64,16 +66,12 @@ EXACT = (
 #: Methods of the figure, what it calls them, and their colors.
 GROWTH = {
     "keras_dense_adam": ("Keras Dense, Adam", "dimgray"),
-    "tf_sampled_softmax_adam": (
-        "tf.nn.sampled_softmax_loss, Adam",
-        "tab:red",
-    ),
-    "tf_sampled_softmax_sgd": (
-        "tf.nn.sampled_softmax_loss, SGD",
-        "tab:purple",
-    ),
+    "tf_sampled_softmax_adam": ("tf.nn.sampled_softmax_loss, Adam", "tab:red"),
+    "tf_sampled_softmax_sgd": ("tf.nn.sampled_softmax_loss, SGD", "tab:purple"),
     "sampled_head_adam": ("tfxclass SampledSoftmax, HeadAdam", "tab:orange"),
 }
+WITH_RP = ("RP", "RP + sampled")
+PROJECTED = (100_000, 670_091, 1_000_000)
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 #: The most classes of a method in `growth`, where that is less.
 MOST = {"keras_dense_adam": 1_000_000, "tf_sampled_softmax_adam": 3_000_000}
@@ -187,20 +185,21 @@ def make_step(method, num_classes):
 def of_methods(num_classes, method):
     """The row of a method."""
     step = make_step(method, num_classes)
+    clock = measure.Stopwatch()
     if method in WITH_INDEX:
         step()
         alone = measure.median_ms(step, 20)["median_ms"]
-        start = time.perf_counter()
-        for _ in range(LONG_RUN):
-            step()
-        mean = (time.perf_counter() - start) * 1e3 / LONG_RUN
-        found = {"median_ms": mean, "step_alone_ms": alone}
+        with clock:
+            for _ in range(LONG_RUN):
+                step()
+        found = {"median_ms": 1e3 * clock.wall / LONG_RUN}
+        found["step_alone_ms"] = alone
     else:
         repeats = 7 if num_classes > 300_000 else 15
         step(), step()
-        start = time.process_time()
-        found = measure.median_ms(step, repeats, warmup=0)
-        found["cpu_ms"] = (time.process_time() - start) * 1e3 / repeats
+        with clock:
+            found = measure.median_ms(step, repeats, warmup=0)
+        found["cpu_ms"] = 1e3 * clock.cpu / repeats
     return {**found, "peak_gb": measure.peak_gb()}
 
 
@@ -256,11 +255,11 @@ def on_gpu(num_classes, batch, method):
     head = make_head(method, num_classes, num_classes // 100, dtype)
     model = make_model(head, make_optimizer(method))
     batches = [random_batch(num_classes, batch) for _ in range(4)]
-    found = {}
+    found, clock = {}, measure.Stopwatch()
     if hasattr(head, "rebuild"):
-        start = time.perf_counter()
-        head.sampler.rebuild(head.kernel)
-        found["build_seconds"] = time.perf_counter() - start
+        with clock:
+            head.sampler.rebuild(head.kernel)
+        found["build_seconds"] = clock.wall
 
     @tf.function(jit_compile=method.endswith("xla"))
     def train(x, y):
@@ -321,11 +320,6 @@ def draw_figure():
 
 def cases_of(part):
     """The kind, the name of the results, and the cases of a part."""
-    if part == "projected":
-        sizes = measure.numbers(100_000, 670_091, 1_000_000)
-        methods = ("full", "RP", "RP + sampled")
-        cases = [{"classes": n, "method": m} for n in sizes for m in methods]
-        return "projected", "projected_steps", cases
     if part == "trees":
         sizes = (10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000)
         cases = [
@@ -343,9 +337,10 @@ def cases_of(part):
         ]
         return "gpu", "gpu_steps", cases
     name, sizes, methods = {
-        "exact": ("exact_step", (670_091,), EXACT),
-        "growth": ("growth", SIZES, tuple(GROWTH)),
-    }.get(part, ("step_time_large", (670_091,), METHODS))
+        "exact": ("exact_step", [670_091], EXACT),
+        "growth": ("growth", SIZES, GROWTH),
+        "projected": ("projected_steps", PROJECTED, ("full", *WITH_RP)),
+    }.get(part, ("step_time_large", [670_091], METHODS))
     most = MOST if part == "growth" else {}
     cases = [
         {"classes": size, "method": method}
@@ -353,7 +348,7 @@ def cases_of(part):
         for method in methods
         if size <= most.get(method, size)
     ]
-    return "methods", name, cases
+    return "projected" if part == "projected" else "methods", name, cases
 
 
 def main(part):

@@ -6,9 +6,9 @@ Rows of `ROWS` that are in results/ten_million.json are not run again. Each
 stage has a fresh process: class vectors in bfloat16, one Dense(128) before the
 head, compact optimizer state; labels and features are drawn anew at each step.
 Means over 100 steps, in time and in the time of the cores (`cpu`): before a
-refresh of the index and, with an index, while one is under way; the step that
-begins it is `begin_ms`. `peak_gb` is the process's, TensorFlow's own 0.6 GB
-included; `estimate_gb` is what `tfxclass.estimate` says. "save" trains some
+refresh of the index and, with an index, while one is under way. `peak_gb` is
+the process's, TensorFlow's own 0.6 GB included; `estimate_gb` is what
+`tfxclass.estimate` says. "save" trains some
 steps, saves, and loads in another process, where it takes a step. "recall" has
 class vectors in groups of 100 and queries near to them: the part of the 64
 exact best classes that the forest finds.
@@ -117,14 +117,11 @@ def train(kind, num_classes, path):
     step, head = step_of(model), model.layers[-1]
     with measure.Stopwatch() as clock:
         step()
-    found = {"first_step_s": clock.wall, "first_step_cpu_s": clock.cpu}
-    found["built_peak_gb"] = measure.peak_gb()
-    found |= timed(step, "step")
+    found = {"first_step_s": clock.wall, **timed(step, "step")}
     if kind != "SampledSoftmax":
+        # The step after these begins a refresh.
         head.sampler.step.assign(INTERVAL)
-        with measure.Stopwatch() as clock:
-            step()
-        found["begin_ms"] = clock.wall * 1e3
+        step()
         found |= timed(step, "refreshing")
     found["peak_gb"] = measure.peak_gb()
     found["estimate_gb"] = estimate.total_bytes / 1e9
@@ -136,11 +133,10 @@ def save(kind, num_classes, path):
     step = step_of(model)
     for _ in range(3):
         step()
-    before = measure.peak_gb()
     with measure.Stopwatch() as clock:
         model.save(path)
     found = {"save_s": clock.wall, "saved_gb": os.path.getsize(path) / 1e9}
-    return {**found, "trained_gb": before, "peak_gb": measure.peak_gb()}
+    return {**found, "peak_gb": measure.peak_gb()}
 
 
 def load(kind, num_classes, path):
@@ -162,7 +158,7 @@ def recall(kind, num_classes, path):
     found = {"build_s": clock.wall}
     truth = head.top_k(queries, K)[0].numpy()
     found |= {"trees": trees, "sketch": sketch, "peak_gb": measure.peak_gb()}
-    for candidates in (64, 400, 0):
+    for candidates in (64, 0):
         ids, _ = sampler.index.query(
             head.kernel, queries, K, num_candidates=candidates
         )
@@ -172,10 +168,19 @@ def recall(kind, num_classes, path):
     return found
 
 
-def main(names):
+STAGES = {"train": train, "save": save, "load": load, "recall": recall}
+
+
+def child(stage, *job):
+    """What a stage measures, a dict."""
+    return STAGES[stage](*job)
+
+
+def main():
     """Runs the rows that have no result, stage by stage."""
+    measure.run_child(child)
     done = measure.finished(NAME)
-    for name in names or ROWS:
+    for name in sys.argv[1:] or ROWS:
         if any(line["row"] == name for line in done):
             continue
         kind, classes, stages = ROWS[name]
@@ -190,12 +195,5 @@ def main(names):
         measure.save(NAME, done)
 
 
-def child(stage, *job):
-    """What a stage measures, a dict."""
-    stages = {"train": train, "save": save, "load": load, "recall": recall}
-    return stages[stage](*job)
-
-
 if __name__ == "__main__":
-    measure.run_child(child)
-    main(sys.argv[1:])
+    main()

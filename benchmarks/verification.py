@@ -3,7 +3,7 @@
     python benchmarks/verification.py DATA [row ...] [--seeds 3]
 
 Tables 2 and 4 of the RP paper (Yuan et al., 2020). DATA is the folder of
-verses_data.py. A verse is an identity, a translation a picture of it. Every
+files.verses. A verse is an identity, a translation a picture of it. Every
 27th verse trains, in three translations: 1,151 classes. The features are 2,048
 numbers, as the paper's: the mean of a vector for each word, weighted by rarity,
 scaled to length LENGTH. The test compares the fourth translation of other
@@ -14,13 +14,12 @@ pairs; and whether the nearest verse is the right one. 3,453 verses choose the
 rate of each row by the accuracy (seed 0), and 3,453 others are the test.
 """
 
-import argparse
 import functools
 
+import files
 import keras
 import measure
 import numpy as np
-import verses_data
 
 from tfxclass import layers
 from tfxclass import metrics
@@ -129,12 +128,10 @@ def row_of(data, row, num_seeds):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder")
-    parser.add_argument("rows", nargs="*", default=list(WIDTHS))
-    parser.add_argument("--seeds", type=int, default=3)
-    args = parser.parse_args()
-    data = verses_data.load(args.folder)
+    args = measure.arguments(
+        __doc__, first=["folder", "rows"], rows=list(WIDTHS), seeds=3
+    )
+    data = files.verses(args.folder)
     measure.save(NAME, [row_of(data, row, args.seeds) for row in args.rows])
 
 

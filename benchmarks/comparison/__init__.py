@@ -1,6 +1,4 @@
-"""The papers' comparison: every head and sampler on four data sets.
+"""The papers' comparison: `sets.py`, `methods.py` and jobs in `train.py`.
 
-The data are in `rows.py`, `readers.py` and `sets.py`; the table of methods in
-`methods.py`; a job in `jobs.py`, `model.py` and `train.py`. Other modules are
-scripts, each with its tables.
+Other modules are scripts, each with its tables.
 """

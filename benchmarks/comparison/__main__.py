@@ -7,7 +7,6 @@ benchmarks/cache/comparison, and a job that has one is not run again. Then, for
 each data set, each method at the end: results/comparison/SET_steps.json.
 """
 
-import argparse
 import statistics
 import sys
 
@@ -36,23 +35,8 @@ PARTS = {
 GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
 
 
-def parse_arguments(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.comparison", description=__doc__
-    )
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--sets", nargs="+", choices=sets_lib.SETS, default=SETS)
-    add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    add("--parts", nargs="+", choices=PARTS, default=["curves"])
-    add("--epochs", type=float, required=True, help="of a job")
-    add("--seeds", nargs="+", type=int, default=[0])
-    add("--suffix", help="of the files' names, for a part of the methods")
-    return parser.parse_args(argv)
-
-
 def jobs_of(name, methods, parts, seeds, epochs):
-    """The jobs of the data set `name`; the command has the same arguments."""
+    """The jobs of the data set `name`."""
     # What is varied has its usual value in the curve.
     settings = [(method, {}) for method in methods]
     for part in filter(PARTS.get, parts):
@@ -71,12 +55,7 @@ def jobs_of(name, methods, parts, seeds, epochs):
 
 
 def rows_of(ended, with_settings):
-    """A row for each method and setting: the means of its seeds.
-
-    Args:
-        ended: list of `(job, result)`, as `jobs.ends_of` returns them.
-        with_settings: bool, whether a row says what was varied.
-    """
+    """A row for each method and setting: means over the `(job, result)`."""
     found = {}
     for job, result in ended:
         key = job.method, train.text_of(job.options)
@@ -148,7 +127,18 @@ def seconds_to(precision, results):
 
 def main(argv=None):
     measure.run_child(train.child)
-    args = parse_arguments(argv)
+    args = measure.arguments(
+        __doc__,
+        argv,
+        choices={"sets": sets_lib.SETS, "methods": METHODS, "parts": PARTS},
+        data="../shared/data",
+        sets=SETS,
+        methods=list(METHODS),
+        parts=["curves"],
+        epochs=4.0,
+        seeds=[0],
+        suffix=None,
+    )
     failed = 0
     for name in args.sets:
         sets_lib.load(name, args.data)

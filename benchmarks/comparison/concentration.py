@@ -9,7 +9,6 @@ means over 512 training rows of a model that is trained with uniform samples.
 What has a result in benchmarks/cache/concentration is not run again.
 """
 
-import argparse
 import functools
 import sys
 from collections.abc import Callable
@@ -26,8 +25,8 @@ from benchmarks import measure
 from benchmarks.comparison import groups
 from benchmarks.comparison import methods
 from benchmarks.comparison import sets as sets_lib
-from benchmarks.comparison.model import make_model
 from benchmarks.comparison.train import batches
+from benchmarks.comparison.train import make_model
 from tfxclass import metrics
 
 NAME = "comparison/concentration"
@@ -43,21 +42,13 @@ METHOD, ROWS = "uniform", 512
 
 
 class Subject(NamedTuple):
-    """A model trained with uniform samples, and the rows it is measured on.
+    """A model trained with uniform samples, and the rows it is measured on."""
 
-    Attributes:
-        model: a compiled Keras model; its output is over all classes.
-        batches: endless `(x, y)`.
-        steps: int, of the whole training.
-        rows: function of places in `labels`, int `[n]`: inputs of the model.
-        labels: int64 `[rows, p]`, -1 is padding.
-    """
-
-    model: keras.Model
-    batches: Iterator
-    steps: int
-    rows: Callable
-    labels: np.ndarray
+    model: keras.Model  # compiled, its output is over all classes
+    batches: Iterator  # endless `(x, y)`
+    steps: int  # of the whole training
+    rows: Callable  # of places in `labels`: inputs of the model
+    labels: np.ndarray  # int64 [rows, p], -1 is padding
 
 
 def _text(name, folder, epochs):
@@ -151,12 +142,13 @@ def child(folder, name, epochs):
 
 def main():
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--sets", nargs="+", choices=(*SETS, "generated"), default=SETS)
-    add("--epochs", type=float, default=2.0, help="of texts")
-    args = parser.parse_args()
+    args = measure.arguments(
+        __doc__,
+        choices={"sets": SETS},
+        data="../shared/data",
+        sets=SETS,
+        epochs=2.0,
+    )
     found, ask = {}, functools.partial(measure.ask, args.data)
     for name in args.sets:
         found[name] = measure.once("concentration", name, args.epochs, run=ask)

@@ -13,7 +13,6 @@ are means over the seeds of how the jobs end.
                     functions K, by the papers' rules and by ours
 """
 
-import argparse
 import statistics
 import sys
 from typing import NamedTuple
@@ -49,29 +48,18 @@ NAMES = {**LABELS, "forest": "SelectiveSoftmax", "lsh": "LSHSoftmax"}
 
 
 class GroupsJob(NamedTuple):
-    """A head on a setting.
-
-    Attributes:
-        classes, group: ints, how many classes, and in groups of how many.
-        negatives: int, sampled classes of a step, without the labels.
-        batch, steps: ints.
-        method: str, in `METHODS` or `PAPERS`.
-        seed: int.
-        option, value: str and int, an option of the method's sampler, or "".
-        second_moment: str, of `LazyAdam`. "matrix" is one for all class rows,
-            which is recommended.
-    """
+    """A head on a setting."""
 
     classes: int
-    group: int
-    negatives: int
+    group: int  # classes of a group
+    negatives: int  # sampled classes of a step, without the labels
     batch: int
     steps: int
-    method: str
+    method: str  # in `METHODS` or `PAPERS`
     seed: int = 0
-    option: str = ""
+    option: str = ""  # of the method's sampler
     value: int = 0
-    second_moment: str = "element"
+    second_moment: str = "element"  # "matrix": one for all, recommended
 
 
 class Groups:
@@ -283,11 +271,10 @@ def tabulate(name, seeds):
 
 def main(argv=None):
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tables", nargs="*", metavar="TABLE")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    args = parser.parse_args(argv)
-    failed = [tabulate(name, args.seeds) for name in args.tables or TABLES]
+    args = measure.arguments(
+        __doc__, argv, first=["tables"], tables=list(TABLES), seeds=[0]
+    )
+    failed = [tabulate(name, args.seeds) for name in args.tables]
     return int(any(failed))
 
 

@@ -10,7 +10,6 @@ ranks the classes by their target. "common" is the length of the mean of all
 unit class vectors.
 """
 
-import argparse
 import os
 
 import keras
@@ -22,7 +21,7 @@ from benchmarks import measure
 from benchmarks.comparison import methods
 from benchmarks.comparison import sets
 from benchmarks.comparison import train
-from benchmarks.comparison.model import make_model
+from benchmarks.comparison.train import make_model
 
 SET, SCHEMES = "eurlex57k", ("embedding", "label")
 PARTS = (0.0, 0.1, 0.5, 1.0)  # of the training
@@ -121,17 +120,14 @@ def draw(points):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--rates", type=float, nargs=2, default=[0.003, 0.012])
-    add("--epochs", type=float, default=3.0)
-    args = parser.parse_args()
+    args = measure.arguments(
+        __doc__, data="../shared/data", rates=[0.003, 0.012], epochs=3.0
+    )
     measure.use_one_thread()
     data = sets.load(SET, args.data)
     points = [
         point
-        for scheme, rate in zip(SCHEMES, args.rates)
+        for scheme, rate in zip(SCHEMES, args.rates, strict=True)
         for point in trained(data, scheme, rate, args.epochs)
     ]
     measure.save("comparison/lsh_adapts", [row for row, _ in points])

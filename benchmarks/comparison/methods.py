@@ -17,20 +17,14 @@ from tfxclass.rows import search
 class Method(NamedTuple):
     """A head and, where it takes one, its sampler.
 
-    Attributes:
-        label: str, in tables and figures.
-        head: class in `tfxclass.layers`.
-        sampler: class in `tfxclass.samplers`, or what makes one, or None.
-        options: dict, of the sampler if there is one, else of the head. A
-            value that is a function is called with `(data, set_up)`; `tau_cp`
-            is the threshold of an `AdaptiveAllocation`, `tau_cp_end` its last
-            value where it is raised, `include_labels` its argument.
+    An option that is a function is called with `(data, set_up)`. `tau_cp` is
+    the threshold of an `AdaptiveAllocation`, `tau_cp_end` its last value.
     """
 
-    label: str
+    label: str  # in tables and figures
     head: type
-    sampler: Callable | None = None
-    options: dict = {}
+    sampler: Callable | None = None  # a class, or what makes a sampler
+    options: dict = {}  # of the sampler if there is one, else of the head
 
 
 @keras.saving.register_keras_serializable("benchmarks")
@@ -131,10 +125,7 @@ def _counts(data, set_up):
 
 
 def _blocks(data, set_up):
-    """Rows of the frequent classes read half of the features.
-
-    Each block has a third of the labels.
-    """
+    """Three blocks with as many labels; the first reads half of a feature."""
     dim, sizes = set_up.dim, layers.split_by_frequency(data.counts, 3)
     widths = dim - dim // 4 - dim // 4, dim // 4, dim // 4
     return list(zip(sizes, widths, strict=True))
@@ -156,6 +147,26 @@ def _forest(label, **options):
 
 def _lsh(label, scheme, **options):
     return _sampled(label, lsh_sampler, scheme=scheme, **options)
+
+
+def _dwta_paper(num_hashes, num_tables):
+    return _lsh(
+        f"LSH embedding, DWTA K={num_hashes} L={num_tables}",
+        "embedding",
+        hash_family="dwta",
+        num_hashes=num_hashes,
+        num_tables=num_tables,
+        **_LSH_PAPER,
+    )
+
+
+def _over_all(label, factor=1):
+    """M includes the labels of the batch, so a row has far fewer classes."""
+    return _sampled(
+        f"random, uniform over all classes{label}",
+        RandomOverAllSampler,
+        num_sampled=_more_sampled(factor),
+    )
 
 
 # The softmax restricted to the classes that were chosen, not an estimate of
@@ -245,42 +256,17 @@ METHODS = {
     "lsh_label_paper": _lsh(
         "LSH label, SimHash K=9 L=50", "label", **_SIMHASH_PAPER
     ),
-    "lsh_dwta_6_paper": _lsh(
-        "LSH embedding, DWTA K=6 L=400",
-        "embedding",
-        hash_family="dwta",
-        num_hashes=6,
-        num_tables=400,
-        **_LSH_PAPER,
-    ),
-    "lsh_dwta_5_paper": _lsh(
-        "LSH embedding, DWTA K=5 L=350",
-        "embedding",
-        hash_family="dwta",
-        num_hashes=5,
-        num_tables=350,
-        **_LSH_PAPER,
-    ),
+    "lsh_dwta_6_paper": _dwta_paper(6, 400),
+    "lsh_dwta_5_paper": _dwta_paper(5, 350),
     "lsh_and_labels": _sampled(
         "LSH embedding, SimHash K=9 L=50, and the batch's labels",
         functools.partial(lsh_sampler, kind=LSHAndLabelsSampler),
         scheme="embedding",
         **_SIMHASH_PAPER,
     ),
-    "random_over_all": _sampled(
-        "random, uniform over all classes", RandomOverAllSampler
-    ),
-    # M includes the labels of the batch, so a row has far fewer classes.
-    "random_over_all_more": _sampled(
-        "random, uniform over all classes, 1.5 M",
-        RandomOverAllSampler,
-        num_sampled=_more_sampled(1.5),
-    ),
-    "random_over_all_most": _sampled(
-        "random, uniform over all classes, 2.5 M",
-        RandomOverAllSampler,
-        num_sampled=_more_sampled(2.5),
-    ),
+    "random_over_all": _over_all(""),
+    "random_over_all_more": _over_all(", 1.5 M", 1.5),
+    "random_over_all_most": _over_all(", 2.5 M", 2.5),
     # Of the selective softmax paper: M with the labels, and groups of labels
     # without a correction.
     "forest_adaptive_labels_in_m": _forest(
@@ -300,13 +286,7 @@ METHODS = {
 def make_head(method, options, data, set_up, seed, steps=1000):
     """The head of a job.
 
-    Args:
-        method: str, name in `METHODS`.
-        options: dict, instead of the method's own where they share a name.
-        data: `DataSet`.
-        set_up: `SetUp`.
-        seed: int.
-        steps: int, of the training; those of HF-A grow over it.
+    `options` replace the method's own. HF-A grows over the `steps`.
     """
     chosen = METHODS[method]
     options = {
@@ -346,10 +326,7 @@ SHORT = {
 
 
 def cosine_head(method, num_classes, num_sampled, scale, seed, **options):
-    """A head of `groups.py` or `glyphs.py`, of a name in `METHODS` or `SHORT`.
-
-    `options` are the sampler's.
-    """
+    """A head of `groups.py` or `glyphs.py`; `options` are the sampler's."""
     name, own = SHORT.get(method, (method, {}))
     data = types.SimpleNamespace(num_classes=num_classes)
     set_up = types.SimpleNamespace(num_sampled=num_sampled, scale=scale)

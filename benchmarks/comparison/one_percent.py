@@ -8,7 +8,6 @@ by fewer rows, at half the rate: by the root of the ratio. What has a result in
 benchmarks/cache/comparison is not run again.
 """
 
-import argparse
 import statistics
 import sys
 
@@ -53,12 +52,7 @@ def jobs_of(batch, methods, seeds):
 
 
 def rows_of(name, ended):
-    """Rows of a try: means, and the distance to the full softmax.
-
-    Args:
-        name: str, in `TRIES`.
-        ended: list of `(job, result)`.
-    """
+    """Rows of a try: means, and the distance to the full softmax."""
     ends = {}
     for job, result in ended:
         key = job.method, job.options.get("num_sampled")
@@ -79,10 +73,9 @@ def rows_of(name, ended):
 
 def main(argv=None):
     measure.run_child(train.child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default="../shared/data")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    args = parser.parse_args(argv)
+    args = measure.arguments(
+        __doc__, argv, data="../shared/data", seeds=[0, 1, 2]
+    )
     sets_lib.load(SET, args.data)
     rows = []
     for name, (batch, methods) in TRIES.items():

@@ -6,11 +6,9 @@ A verse is an identity, a translation a picture of it. Every ninth verse trains,
 in three translations. The features of all other verses are compared by cosine,
 the fourth translation with the first. Half of these verses choose the rate of
 each method (seed 0), with more rates where the best one is at an edge. The
-other half is the test. What has a result in benchmarks/cache/open_set is not
-run again.
+other half is the test.
 """
 
-import argparse
 import statistics
 import sys
 
@@ -23,7 +21,7 @@ from benchmarks.comparison import rates
 from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison import train
 from benchmarks.comparison.methods import METHODS
-from benchmarks.comparison.model import make_model
+from benchmarks.comparison.train import make_model
 from tfxclass import metrics
 
 SET, STEP, EPOCHS = "verses_ninth", 9, 4.0
@@ -120,9 +118,7 @@ def row_of(method, folder):
 
 def main(argv=None):
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", default="../shared/data")
-    args = parser.parse_args(argv)
+    args = measure.arguments(__doc__, argv, data="../shared/data")
     rows = [untrained(args.data)]
     for method in COMPARED:
         row, result = row_of(method, args.data)

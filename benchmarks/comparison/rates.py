@@ -6,10 +6,10 @@ The set's rate and twice the rate are tried, with seed 0, on nine training rows
 in ten; where the best of them is at an edge, more. The rate with the best P@1
 on the tenth row trains on all rows, with three seeds. Both take `--epochs`, in
 which the rate falls to nothing, for other budgets may have other best rates.
-What has a result in benchmarks/cache/comparison is not run again.
+What has a result in benchmarks/cache/comparison is not run again. `--curves`
+draws SET_SUFFIX.png as well.
 """
 
-import argparse
 import os
 import statistics
 import sys
@@ -47,7 +47,7 @@ def row_of(tried, ends, rates):
 
     Args:
         tried: dict of rates to P@1 on validation rows.
-        ends: list of `(job, result)` on the test, a seed each.
+        ends: list of `(job, result)`, a seed each.
         rates: floats, every rate that some method tried.
     """
     results = [result for _, result in ends]
@@ -68,16 +68,18 @@ def row_of(tried, ends, rates):
 
 def main(argv=None):
     measure.run_child(train.child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--set", default="eurlex57k", choices=sets_lib.SETS)
-    add("--methods", nargs="+", choices=METHODS, default=list(CHOSEN))
-    add("--epochs", type=float, default=3.0)
-    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    add("--curves", action="store_true", help="draw SET_SUFFIX.png as well")
-    add("--suffix", default="rates", help="of the files' names")
-    args = parser.parse_args(argv)
+    args = measure.arguments(
+        __doc__,
+        argv,
+        choices={"set": sets_lib.SETS, "methods": METHODS},
+        data="../shared/data",
+        set="eurlex57k",
+        methods=CHOSEN,
+        epochs=3.0,
+        seeds=[0, 1, 2],
+        curves=False,
+        suffix="rates",
+    )
     sets_lib.load(args.set, args.data)
     found, failed = [], False
     for method in args.methods:

@@ -8,21 +8,13 @@ TEST_ROWS = 4000
 
 
 class Rows(NamedTuple):
-    """Rows of words, in compressed form, and their labels.
+    """Rows of words, in compressed form, and their labels."""
 
-    Attributes:
-        starts: int64 `[n + 1]`; row i has words `starts[i]:starts[i + 1]`.
-        ids: int32, the words.
-        values: float32, weight of each word.
-        keep: float32, how often each word is shown in training.
-        labels: int64 `[n, p]`, -1 is padding.
-    """
-
-    starts: np.ndarray
-    ids: np.ndarray
-    values: np.ndarray
-    keep: np.ndarray
-    labels: np.ndarray
+    starts: np.ndarray  # int64; row i has words starts[i]:starts[i + 1]
+    ids: np.ndarray  # int32, the words
+    values: np.ndarray  # float32, weight of each word
+    keep: np.ndarray  # float32, how often each word is shown in training
+    labels: np.ndarray  # int64 [n, p], -1 is padding
 
     @property
     def num_rows(self):
@@ -65,19 +57,11 @@ class Rows(NamedTuple):
 
 
 class DataSet(NamedTuple):
-    """What a job trains on.
-
-    Attributes:
-        num_words: int, size of the vocabulary.
-        length: int, most words of a row in a batch.
-        counts: int64 `[num_classes]`, rows of each class, falling: classes
-            are numbered by frequency.
-        train, test: `Rows`.
-    """
+    """What a job trains on. Classes are numbered by frequency."""
 
     num_words: int
-    length: int
-    counts: np.ndarray
+    length: int  # most words of a row in a batch
+    counts: np.ndarray  # int64, rows of each class, falling
     train: Rows
     test: Rows
 

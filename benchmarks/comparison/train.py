@@ -4,6 +4,7 @@ Each job has a process of its own. The learning rate falls to nothing with the
 steps, so that a curve is flat at its end.
 """
 
+import functools
 import math
 import time
 from typing import NamedTuple
@@ -17,8 +18,7 @@ from benchmarks import measure
 from benchmarks.comparison import methods
 from benchmarks.comparison import rows
 from benchmarks.comparison import sets
-from benchmarks.comparison.model import SampleWatch
-from benchmarks.comparison.model import make_model
+from tfxclass.rows import search
 
 EVALUATED = 512  # rows a batch of the test
 K = 10
@@ -26,29 +26,17 @@ ONE_IN = 10  # training rows, for validation
 
 
 class Job(NamedTuple):
-    """A model to train.
+    """A model to train."""
 
-    Attributes:
-        set: str, name in `SETS`.
-        method: str, name in `METHODS`.
-        options: dict, what is varied.
-        seed: int.
-        epochs: float, the budget.
-        rate: float, of the first step; None is the set's.
-        batch_size: int, or None for the set's.
-        points: int, of the curve; 1 is the end alone.
-        validation: bool, whether a training row in ten is the test.
-    """
-
-    set: str
-    method: str
-    options: dict = {}
+    set: str  # in `SETS`
+    method: str  # in `METHODS`
+    options: dict = {}  # what is varied
     seed: int = 0
     epochs: float = 1.0
-    rate: float | None = None
-    batch_size: int | None = None
-    points: int = 8
-    validation: bool = False
+    rate: float | None = None  # of the first step; None is the set's
+    batch_size: int | None = None  # None is the set's
+    points: int = 8  # of the curve; 1 is the end alone
+    validation: bool = False  # whether a training row in ten is the test
 
     @property
     def name(self):
@@ -65,29 +53,103 @@ def text_of(options):
 
 
 def ends_of(jobs, folder, name="comparison"):
-    """Runs the jobs without a result, and reads all results.
+    """`(job, result)` of the jobs; those without a result are run first.
 
-    A job that fails is told of and leaves no result, so that the next run
-    tries it again.
-
-    Args:
-        jobs: list of `Job`.
-        folder: of the shared data.
-        name: str, of the folder of results in the cache.
-
-    Returns:
-        list of `(job, result)`, without those that failed.
+    A job that fails is told of and left out, and the next run tries it again.
     """
     found = []
     for job in jobs:
-
-        def run(_, job=job):
-            return measure.ask(folder, *job)
-
-        result = measure.once(name, job.name, run=run)
+        ask = functools.partial(measure.ask, folder, *job)
+        result = measure.once(name, job.name, run=lambda _, ask=ask: ask())
         if "error" not in result:
             found.append((job, result))
     return found
+
+
+def make_model(data, set_up, head, learning_rate, **options):
+    """A compiled model: sum of weighted word embeddings -> `head`.
+
+    With an activation it is the hidden layer of a network on sparse inputs. A
+    cosine needs no mean. The options are those of `LazyAdam`.
+    """
+    inputs = {
+        "ids": keras.Input((data.length,), dtype="int32", name="ids"),
+        "values": keras.Input((data.length,), name="values"),
+    }
+    features = tfxclass.layers.SparseDense(
+        data.num_words,
+        set_up.dim,
+        activation=set_up.activation,
+        use_bias=set_up.activation is not None,
+        kernel_initializer=keras.initializers.RandomNormal(
+            stddev=set_up.dim**-0.5, seed=0
+        ),
+    )(inputs["ids"], inputs["values"])
+    if set_up.scale and not isinstance(head, tfxclass.layers.ClassHead):
+        # A head of dot products alone gets features of the same length.
+        features = set_up.scale * keras.layers.UnitNormalization()(features)
+    model = keras.Model(inputs, head(features))
+    optimizer = tfxclass.optimizers.LazyAdam(learning_rate, **options)
+    model.compile(optimizer, loss=head.loss)
+    optimizer.build(model.trainable_variables)
+    return model
+
+
+class SampleWatch:
+    """Keeps the last choice of a head's sampler, if it has one."""
+
+    def __init__(self, head):
+        self.head = head
+        self.sampler = getattr(head, "sampler", None)
+        if self.sampler is None:
+            return
+        self._ids = _any_length(tf.int64)
+        self._targets = _any_length(tf.int64)
+        self._queries = _any_length(tf.float32, 2)
+        self._per_row = tf.Variable(0.0)
+        self._sample, self.sampler.sample = self.sampler.sample, self._watched
+
+    def _watched(self, queries, target_ids, kernel):
+        sample = self._sample(queries, target_ids, kernel)
+        self._ids.assign(sample.ids)
+        self._targets.assign(tf.reshape(target_ids, [-1]))
+        self._queries.assign(queries)
+        self._per_row.assign(_classes_per_row(sample))
+        return sample
+
+    def classes_per_row(self):
+        """Mean size of a row's softmax in the last step, or None."""
+        return self.sampler and float(self._per_row)
+
+    def overlap(self):
+        """Share of the optimal selection that the last step chose, or None.
+
+        Optimal are, for each row of the batch, the classes with the greatest
+        logits: as many as fill the step's places; labels are not counted.
+        """
+        if self.sampler is None:
+            return None
+        ids, queries = self._ids.numpy(), self._queries.numpy()
+        best, _ = search.top_k(
+            tf.constant(queries),
+            self.head.class_matrix.values(),
+            max(len(ids) // len(queries), 1),
+            normalize=self.head.similarity == "cosine",
+        )
+        best = np.setdiff1d(best.numpy(), self._targets.numpy())
+        return float(np.isin(best, ids).mean()) if len(best) else None
+
+
+def _classes_per_row(sample):
+    if sample.mask is None:
+        return tf.cast(tf.size(sample.ids), tf.float32)
+    counts = tf.math.count_nonzero(sample.mask, axis=1, dtype=tf.float32)
+    return tf.reduce_mean(counts)
+
+
+def _any_length(dtype, rank=1):
+    shape = [None] * rank
+    return tf.Variable(tf.zeros([0] * rank, dtype), shape=shape)
 
 
 def falling(used):
@@ -177,12 +239,7 @@ def steps_of(job, data, set_up):
 
 
 def trained(job, data):
-    """The model of a job and its result, a dict.
-
-    Args:
-        job: `Job`.
-        data: `DataSet`.
-    """
+    """The model of a `Job` and its result, a dict."""
     keras.utils.set_random_seed(job.seed)
     set_up = sets.SETS[job.set]
     set_up = set_up._replace(batch_size=job.batch_size or set_up.batch_size)

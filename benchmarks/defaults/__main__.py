@@ -10,7 +10,6 @@ not repeated, nor a part of a cell that is in the cache. `--report` writes the
 tables and the figure from these results alone.
 """
 
-import argparse
 import functools
 import json
 import math
@@ -31,15 +30,7 @@ SAMPLERS = ("uniform", "log_uniform", "auto", "forest", "lsh", "full")
 
 
 class CellRun:
-    """Runs of one cell.
-
-    Args:
-        folder: of the shared data.
-        cell: `Cell`.
-
-    Attributes:
-        rows: list of dicts, the committed results and then the new ones.
-    """
+    """Runs of one cell: `rows`, the committed results and then the new ones."""
 
     def __init__(self, folder, cell):
         self.cell = cell
@@ -135,13 +126,15 @@ def child(folder, number, part):
 
 def main():
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    add = parser.add_argument
-    add("data", nargs="?", help="folder of the shared data")
-    add("--cells", type=int, nargs="*", default=range(len(CELLS)))
-    add("--parts", nargs="+", choices=PARTS, default=PARTS)
-    add("--report", action="store_true")
-    args = parser.parse_args()
+    args = measure.arguments(
+        __doc__,
+        first=["data"],
+        choices={"parts": PARTS},
+        data="../shared/data",
+        cells=range(len(CELLS)),
+        parts=list(PARTS),
+        report=False,
+    )
     rows, ask = report.finished(), functools.partial(measure.ask, args.data)
     for part in [] if args.report else args.parts:
         for number in args.cells:

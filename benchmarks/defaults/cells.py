@@ -4,28 +4,16 @@ from typing import NamedTuple
 
 
 class Cell(NamedTuple):
-    """What is the same for all optimizers and samplers of a cell.
+    """What is the same for all optimizers and samplers of a cell."""
 
-    Attributes:
-        task: str, in `tasks.TASKS`.
-        encoder: str, in `model.ENCODERS`.
-        scale: float of a cosine, or None for dot products.
-        batch: int, rows of a step.
-        percent: float, negatives of a step in percent of the classes.
-        steps: int.
-        falls: bool, whether the rate falls to 0 as half a cosine, or stays.
-        is_kept_back: bool, whether the cell was looked at only when the default
-            was final.
-    """
-
-    task: str
-    encoder: str
-    scale: float | None
+    task: str  # in `tasks.TASKS`
+    encoder: str  # in `model.ENCODERS`
+    scale: float | None  # of a cosine; None for dot products
     batch: int
-    percent: float
+    percent: float  # negatives of a step, of the classes
     steps: int
-    falls: bool = True
-    is_kept_back: bool = False
+    falls: bool = True  # the rate to 0, as half a cosine
+    is_kept_back: bool = False  # looked at when the default was final
 
     @property
     def name(self):

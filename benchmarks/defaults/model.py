@@ -125,13 +125,9 @@ def make_head(cell, task, sampler, embedding, seed):
 class Trainer:
     """A model of a cell, which is trained several times from one start.
 
-    Args:
-        cell: `Cell`.
-        task: `Task`.
-        optimizer: str in `OPTIMIZERS` for the class vectors, with Adam for the
-            encoder; or "HeadAdam" for all.
-        sampler: str, of `SampledSoftmax`; or "full", "forest", "lsh".
-        seed: int.
+    `optimizer` is in `OPTIMIZERS`, of class vectors with Adam for the encoder,
+    or "HeadAdam" for all. `sampler` is of `SampledSoftmax`, or "full",
+    "forest", "lsh".
     """
 
     def __init__(self, cell, task, optimizer, sampler="uniform", seed=0):
@@ -197,11 +193,8 @@ class Trainer:
     def train(self, rate, encoder_rate, batches, seed=0):
         """Trains from the start; the last loss, float.
 
-        Args:
-            rate, encoder_rate: floats.
-            batches: of `batches_of`.
-            seed: int; another seed permutes the first values of each weight,
-                which are drawn independently.
+        Another `seed` permutes the first values of each weight, which are drawn
+        independently.
         """
         random = np.random.default_rng(seed)
         for variable, value in zip(self._variables(), self._start):

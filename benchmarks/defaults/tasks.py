@@ -27,22 +27,17 @@ _CHARACTERS = 5_000  # those with the most drawings
 class Task(NamedTuple):
     """A classification task.
 
-    Attributes:
-        train, validation, test: pairs `(inputs, labels)`. Inputs are a tuple
-            with float32 `[n, features]`, or with int32 ids `[n, length]` and
-            float32 weights of them; padding has id 0 and weight 0. Labels are
-            int64 `[n, p]`, padded with -1.
-        num_classes: int.
-        num_ids: int, number of input ids with padding; 0 for features.
-        k: int, a row counts as right if a label is among its `k` best.
+    Rows are pairs `(inputs, labels)`. Inputs are a tuple with float32 features
+    `[n, dim]`, or with int32 ids `[n, length]` and their float32 weights, 0 at
+    padding. Labels are int64 `[n, p]`, padded with -1.
     """
 
     train: tuple
     validation: tuple
     test: tuple
     num_classes: int
-    num_ids: int = 0
-    k: int = 1
+    num_ids: int = 0  # input ids with padding; 0 for features
+    k: int = 1  # a row is right with a label among its `k` best
 
 
 def load(name, folder):

@@ -7,10 +7,9 @@
 Umaashankar, 2018 (`data.py`), for the n most frequent labels of EURLEX57K. Each
 method's learning rate is chosen on validation rows, then it is trained once
 more and tested. A job whose result is in benchmarks/cache/hierarchical is not
-run again. `--figures` draws the rows of the results file, and runs nothing.
+run again.
 """
 
-import argparse
 import os
 
 from benchmarks import figure_style
@@ -62,17 +61,16 @@ def draw(rows):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--fasttext", help="a Python with fastText; see fasttext_peer.py")
-    add("--sizes", nargs="+", type=int, default=list(SIZES))
-    add("--methods", nargs="+", choices=jobs.METHODS, default=jobs.METHODS)
-    add("--epochs", type=int, default=10)
-    add("--figures", action="store_true", help="draw the committed rows")
-    args = parser.parse_args(argv)
-    if args.figures:
-        return draw(measure.finished(NAME))
+    args = measure.arguments(
+        __doc__,
+        argv,
+        choices={"methods": jobs.METHODS},
+        data="../shared/data",
+        fasttext=None,
+        sizes=SIZES,
+        methods=jobs.METHODS,
+        epochs=10,
+    )
     rows = []
     for size in args.sizes:
         data = data_lib.load(SET, args.data, size)

@@ -149,12 +149,7 @@ def macro_scores(labels, predicted, num_classes):
 
 
 def class_counts(labels, predicted, num_classes):
-    """Of each class: right predictions, predictions, labels.
-
-    Args:
-        labels: int64 `[rows, p]`, -1 padded.
-        predicted: int64 `[rows, k]`, -1 padded.
-    """
+    """Of each class: right predictions, predictions, labels; -1 is padding."""
     rows = np.arange(len(labels))[:, None]
     # A cell of [rows, classes] as a number.
     wanted, found = (

@@ -101,27 +101,16 @@ def make_model(method, data, rate, epochs, dim):
 
 
 class Group(NamedTuple):
-    """The jobs of a data set.
+    """The jobs of a data set."""
 
-    Attributes:
-        folder: str, of the results, in the cache.
-        data: `data.Set`.
-        epochs: int.
-        trained: names of methods; of others there is what was kept.
-        fasttext: path of a Python with fastText; None trains none of it.
-        dim: int, numbers of a word.
-        evaluate_every: int, epochs between two scores of our models.
-        seed: int, of fastText.
-    """
-
-    folder: str
+    folder: str  # of the results, in the cache
     data: data_lib.Set
     epochs: int
-    trained: tuple
-    fasttext: str | None = None
-    dim: int = 100
-    evaluate_every: int = 1
-    seed: int = 0
+    trained: tuple  # methods; of others there is what was kept
+    fasttext: str | None = None  # a Python with fastText
+    dim: int = 100  # numbers of a word
+    evaluate_every: int = 1  # epochs between two scores of our models
+    seed: int = 0  # of fastText
 
     def best_rate(self, method):
         """The one with the best macro-F1 on validation rows; all are tried."""

@@ -1,7 +1,7 @@
 """The settings of the paper's Table I: dim 200, 100 epochs, rate 0.25.
 
     python -m benchmarks.hierarchical.paper_settings --data ../shared/data \
-        --fasttext FOLDER/bin/python [--jobs ...] [--tables]
+        --fasttext FOLDER/bin/python [--jobs ...]
 
 Our heads have another optimizer, and the rate of EU law at the nearest n.
 fastText's softmax costs n times the width for each label, so sets with
@@ -11,7 +11,6 @@ predicted (Table II). What has a result in the cache is not run again. Rows of
 other jobs than `--jobs` stay as they are.
 """
 
-import argparse
 import math
 from typing import NamedTuple
 
@@ -72,7 +71,7 @@ def rows_of(args, name):
             f"hierarchical/paper-{name}" + f"-{seed}" * (seed > 0),
             data,
             job.epochs,
-            () if args.tables else args.methods,
+            args.methods,
             args.fasttext,
             dim=DIM,
             evaluate_every=10,
@@ -110,14 +109,15 @@ def labels_of(data):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("--data", default="../shared/data", help="folder of the data sets")
-    add("--fasttext", help="a Python with fastText; see fasttext_peer.py")
-    add("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
-    add("--methods", nargs="+", default=[*FASTTEXT, *OURS])
-    add("--tables", action="store_true", help="run nothing, only the table")
-    args = parser.parse_args(argv)
+    args = measure.arguments(
+        __doc__,
+        argv,
+        choices={"jobs": JOBS},
+        data="../shared/data",
+        fasttext=None,
+        jobs=list(JOBS),
+        methods=[*FASTTEXT, *OURS],
+    )
     rows = [row for name in args.jobs for row in rows_of(args, name)]
     rows = measure.with_earlier(NAME, rows, ("set", "n", "method", "epoch"))
     order = [(job.name, job.size, job.epochs) for job in JOBS.values()]

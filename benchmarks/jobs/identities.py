@@ -96,18 +96,15 @@ def main():
     rows = []
     for method in HEADS:
 
-        def result(rate, seed, method=method):
-            return measure.once(
-                "identities", method, rate, seed, run=measure.ask
-            )
+        def results(rate, seeds, method=method):
+            job = "identities", method, rate
+            return measure.of_all_seeds(*job, seeds=seeds, run=measure.ask)
 
-        best, tried = measure.best_rate(
-            RATES, lambda rate: result(rate, 0).get("validation")
+        best, _ = measure.best_rate(
+            RATES, lambda rate: results(rate, [0])[0]["validation"]
         )
-        if tried:
-            results = [result(best, seed) for seed in range(SEEDS)]
-            rows.append(row_of(method, best, results))
-            measure.save("jobs/identities", rows)
+        rows.append(row_of(method, best, results(best, range(SEEDS))))
+        measure.save("jobs/identities", rows)
 
 
 if __name__ == "__main__":

@@ -98,16 +98,13 @@ def child(data, method):
 
 
 def main():
-    measure.run_child(child)
     cases = [
         {"data": name, "method": method}
         for name in SESSIONS
         for method in (*COUNTS, *OURS)
     ]
-    for rows in measure.rows_of(cases):
-        # What has no script any more stays.
-        keys = "data", "method"
-        measure.save(NAME, measure.with_earlier(NAME, rows, keys))
+    # What has no script any more stays.
+    measure.compare(NAME, child, cases, ("data", "method"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Dictionary Research and Development Group. PYTHON is a Python that has Omikuji
 (peers/omikuji_trees.py); without it, our taggers run alone.
 """
 
-import argparse
 import collections
 import itertools
 import os
@@ -38,20 +37,15 @@ NUM_BETWEEN, NUM_TEST = 60_000, 4_000
 class Job(NamedTuple):
     """What is read, and how answers are judged.
 
-    Attributes:
-        read: function of a folder. It returns `((texts, tags), (texts, tags))`,
-            training and test rows; texts are a list or a dict of columns.
-        ks: ints, answers that count.
-        by_hit: whether rows have one tag: the share of rows that find it.
-        terms: dict, arguments of `TfidfVectorizer` for Omikuji.
-        train: str, the file of training rows, where it says what is read.
+    `read` returns `((texts, tags), (texts, tags))`, training and test rows of a
+    folder. Texts are a list or a dict of columns.
     """
 
     read: Callable
-    ks: tuple
-    by_hit: bool
-    terms: dict
-    train: str = ""
+    ks: tuple  # answers that count
+    by_hit: bool  # rows have one tag: the share of rows that find it
+    terms: dict  # arguments of `TfidfVectorizer` for Omikuji
+    train: str = ""  # the file of training rows, where it says what is read
 
 
 def _reader(train, test, columns, tags):
@@ -127,14 +121,8 @@ JOBS = {
 def scores(best, expected, train_tags, ks, by_hit):
     """P@k and PSP@k, precision where rare tags count more, or hit@k.
 
-    Args:
-        best: list of lists of tags, best first.
-        expected: list of sets of tags.
-        train_tags: list of lists of tags, of the training rows.
-        ks, by_hit: as in `Job`.
-
-    References:
-        Jain, Prabhu and Varma, KDD 2016, with A = 0.55 and B = 1.5.
+    Jain, Prabhu and Varma, KDD 2016, with A = 0.55 and B = 1.5. `best` are
+    lists of tags, best first, and `expected` sets of tags.
     """
     counts = collections.Counter(itertools.chain.from_iterable(train_tags))
     # Tags that were not learned count, too.
@@ -241,11 +229,9 @@ def child(name, method, folder, python):
 def main():
     """Runs the methods of a job and saves their rows."""
     measure.run_child(child)
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("job", choices=JOBS)
-    parser.add_argument("folder")
-    parser.add_argument("--omikuji", help="Python of its environment")
-    args = parser.parse_args()
+    args = measure.arguments(
+        __doc__, first=["job", "folder"], choices={"job": JOBS}, omikuji=None
+    )
     rows = []
     for method in [*OURS, *(OMIKUJI if args.omikuji else ())]:
         found = measure.ask(args.job, method, args.folder, args.omikuji)

@@ -10,15 +10,14 @@ from benchmarks import measure
 from benchmarks.comparison import __main__ as comparison
 from benchmarks.comparison import concentration
 from benchmarks.comparison import methods
-from benchmarks.comparison import model as model_lib
 from benchmarks.comparison import one_percent
 from benchmarks.comparison import open_set
-from benchmarks.comparison import readers
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
 from benchmarks.comparison import train
 from benchmarks.comparison.rows import Rows
 from benchmarks.comparison.train import Job
+from tests.support.benchmark_sets import generated_rows
 from tests.support.cases import quick
 
 
@@ -35,7 +34,7 @@ def make_rows(words, labels, keep=1.0):
 
 @pytest.fixture(scope="module")
 def generated():
-    return readers.read_generated()
+    return generated_rows()
 
 
 class TestRows:
@@ -102,7 +101,7 @@ class TestSets:
         lines = ["verse_id\ttext", "1\tthe sea end"]
         lines += ["2\tIn the beginning; the the end"] * 2
         write_xz(tmp_path / "verses" / "kjv.tsv.xz", "\n".join(lines))
-        data = readers.read_word2vec(tmp_path)
+        data = sets.read_word2vec(tmp_path)
         words = ["beginning", "end", "in", "the"]  # "sea" is in the test alone
         classes = ["beginning", "the", "end", "in"]  # by frequency
         assert data.counts.tolist() == [8, 6, 4, 4]
@@ -126,7 +125,7 @@ class TestSets:
     def test_xc_files(self, tmp_path):
         path = tmp_path / "xc" / "a.txt.xz"
         write_xz(path, "2 9 5\n3,0 1:2 8:0.5\n 4:1\n")
-        rows, num_words, num_classes = readers.read_xc(path)
+        rows, num_words, num_classes = sets.read_xc(path)
         assert (num_words, num_classes) == (9, 5)
         assert rows.starts.tolist() == [0, 2, 3]
         assert rows.ids.tolist() == [1, 8, 4]
@@ -181,10 +180,10 @@ class TestMasks:
     def sample(self, method, generated, **options):
         set_up = sets.SETS["generated"]
         head = methods.make_head(method, options, generated, set_up, 0)
-        model_lib.make_model(generated, set_up, head, 1e-2)
+        train.make_model(generated, set_up, head, 1e-2)
         targets = tf.constant([[3, -1], [9, 5]], tf.int64)
         queries = tf.random.normal([2, set_up.dim])
-        watch = model_lib.SampleWatch(head)
+        watch = train.SampleWatch(head)
         sample = tf.function(
             lambda: head.sampler.sample(queries, targets, head.kernel)
         )
@@ -247,7 +246,7 @@ class TestOverlap:
     def test_of_the_best_and_of_others(self, generated):
         set_up = sets.SETS["generated"]
         head = methods.make_head("uniform", {}, generated, set_up, 0)
-        model_lib.make_model(generated, set_up, head, 1e-2)
+        train.make_model(generated, set_up, head, 1e-2)
         random = np.random.default_rng(0)
         head.kernel.assign(random.normal(size=head.kernel.shape))
         targets = np.array([[2], [5], [5]])
@@ -266,14 +265,14 @@ class TestOverlap:
             head.sampler.sample = lambda q, t, k, chosen=chosen: head_sample(
                 np.concatenate([[2, 5], chosen])
             )
-            watch = model_lib.SampleWatch(head)
+            watch = train.SampleWatch(head)
             head.sampler.sample(queries, tf.constant(targets), head.kernel)
             assert watch.overlap() == expected
 
     def test_a_head_without_a_sampler(self, generated):
         set_up = sets.SETS["generated"]
         head = methods.make_head("full", {}, generated, set_up, 0)
-        watch = model_lib.SampleWatch(head)
+        watch = train.SampleWatch(head)
         assert watch.overlap() is None and watch.classes_per_row() is None
 
 
@@ -287,7 +286,7 @@ class TestTraining:
     def test_precisions(self, generated):
         set_up = sets.SETS["generated"]
         head = methods.make_head("full", {}, generated, set_up, 0)
-        model = model_lib.make_model(generated, set_up, head, 1e-2)
+        model = train.make_model(generated, set_up, head, 1e-2)
         labels = np.full((300, 2), -1)
         labels[:, 0] = generated.test.labels[:, 0]
         labels[::3, 1] = 7
@@ -496,7 +495,7 @@ def test_concentration_is_an_exact_mean(generated):
     x, y = generated.test.batch(np.arange(40), 8), generated.test.labels[:40]
     set_up = sets.SETS["generated"]
     head = methods.make_head("uniform", {}, generated, set_up, seed=0)
-    model = model_lib.make_model(generated, set_up, head, 1e-2)
+    model = train.make_model(generated, set_up, head, 1e-2)
     found = concentration.point(
         concentration.Subject(
             model, None, 0, lambda at: {k: v[at] for k, v in x.items()}, y

@@ -10,8 +10,8 @@ from benchmarks import dropmax
 from benchmarks import dropmax_data
 from benchmarks import dropmax_methods
 from benchmarks import dropmax_retained
-from benchmarks import dropmax_train
 from benchmarks import measure
+from tests.support.benchmark_sets import generated_pictures
 from tests.support.contract import BATCH
 from tests.support.contract import built
 from tests.support.contract import data
@@ -49,11 +49,11 @@ class TestCommand:
 
     @pytest.mark.slow
     def test_a_method_learns(self):
-        made = dropmax_data.generated(0)
+        made = generated_pictures(None, 0)
         setting = dropmax.Setting(1e-4)
-        result, model = dropmax_train.train("posterior", setting, made, 0, 96)
+        result, model = dropmax_methods.train("posterior", setting, made, 0, 96)
         losses = [point["test"] for point in result["curve"]]
-        assert len(losses) == dropmax_train.POINTS and losses[-1] < losses[0]
+        assert len(losses) == dropmax_methods.POINTS and losses[-1] < losses[0]
         assert {*result["scores"]} == {
             f"{part} {n}" for part in ("validation", "test") for n in (17, 18)
         }
@@ -61,19 +61,19 @@ class TestCommand:
 
     @pytest.mark.slow
     def test_steps_are_those_of_fit(self):
-        made = dropmax_data.generated(0)
+        made = generated_pictures(None, 0)
         setting = dropmax.Setting(1e-4)
         x, y = made.train
         order = np.random.default_rng(0).permutation(len(y)).reshape(4, 50)
         found = []
         for is_fit in (False, True):
-            model = dropmax_train.make_model("base", setting, made, 0, 9)
+            model = dropmax_methods.make_model("base", setting, made, 0, 9)
             start = [v.numpy() for v in model.trainable_variables]
             if is_fit:
                 rows = order.ravel()
                 model.fit(x[rows], y[rows], 50, shuffle=False, verbose=0)
             else:
-                dropmax_train.steps_on(model, x, y)(tf.constant(order))
+                dropmax_methods.steps_on(model, x, y)(tf.constant(order))
             found.append([v.numpy() for v in model.trainable_variables])
         for ours, theirs, first in zip(*found, start):
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
@@ -82,22 +82,14 @@ class TestCommand:
 
 def test_a_recipe_of_its_own():
     """The paper's: dropout of the hidden layer, and a rate that stays."""
-    made = dropmax_data.generated(0)
+    made = generated_pictures(None, 0)
     recipe = dropmax.SETS["mnist_1k_paper"].recipe
     setting = dropmax.Setting(1e-4)
-    model = dropmax_train.make_model("base", setting, made, 0, 9, recipe)
+    model = dropmax_methods.make_model("base", setting, made, 0, 9, recipe)
     dropped = np.mean(model.layers[-2](tf.ones([20, 500]), training=True) == 0)
     assert dropped == pytest.approx(0.5, abs=0.05)
     model.optimizer.iterations.assign(8)
     assert float(model.optimizer.learning_rate) == pytest.approx(1e-4)
-
-
-def test_rows_of_an_earlier_table_stay():
-    """No method that has gone stops the table, or drops a row."""
-    rows = measure.finished("dropmax")
-    found = dropmax.with_earlier([])
-    assert len(found) == len(rows) > 100
-    assert all(any(row.items() <= f.items() for f in found) for row in rows)
 
 
 class TestChoice:
@@ -120,16 +112,13 @@ class TestChoice:
             done.append((setting.l2, setting.entropy_weight, seed))
             return {"scores": scores, "seed": seed}
 
-        dropmax.results_of(args, "eurlex", "posterior", train)
-        return done
-
-    def loaded(self, args):
-        found = dropmax.results_of(args, "eurlex", "posterior")
-        return [(*s, n, [r["seed"] for r in rows]) for s, n, rows in found]
+        found = dropmax.results_of(args, "eurlex", "posterior", train)
+        found = [(*s, n, [r["seed"] for r in rows]) for s, n, rows in found]
+        return done, found
 
     def test_settings_by_validation_then_seeds(self, args):
         """Lambda, then l2 beside the best; the best with all seeds."""
-        done = self.all_jobs(
+        done, found = self.all_jobs(
             args, lambda s: (s.entropy_weight != 5) + 100 * s.l2
         )
         seeds = [4, 5, 6]
@@ -139,22 +128,20 @@ class TestChoice:
             *((l2, 5.0, 4) for l2 in (0.0, 1e-5, 1e-3)),
             *((0.0, 5.0, seed) for seed in seeds[1:]),
         ]
-        assert self.loaded(args) == [
-            (1e-4, None, 1, seeds),
-            (0.0, 5.0, 6, seeds),
-        ]
+        assert found == [(1e-4, None, 1, seeds), (0.0, 5.0, 6, seeds)]
 
     def test_the_usual_setting_may_be_the_best(self, args):
-        done = self.all_jobs(
+        done, found = self.all_jobs(
             args, lambda s: (s.entropy_weight is not None) + (s.l2 != 1e-4)
         )
         assert len(done) == 3 + 2 + 3
-        assert self.loaded(args) == [(1e-4, None, 6, [4, 5, 6])]
+        assert found == [(1e-4, None, 6, [4, 5, 6])]
 
     def test_usual_settings_alone(self, args):
         args.usual = True
-        assert len(self.all_jobs(args, lambda s: s.l2)) == 3
-        assert self.loaded(args) == [(1e-4, None, 1, [4, 5, 6])]
+        done, found = self.all_jobs(args, lambda s: s.l2)
+        assert len(done) == 3
+        assert found == [(1e-4, None, 1, [4, 5, 6])]
 
     @pytest.mark.parametrize("method", dropmax_methods.METHODS)
     def test_every_weight_is_a_head(self, method):
@@ -195,7 +182,7 @@ def test_a_row_of_several_seeds():
 
 def test_scores():
     p = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.58, 0.42]])
-    found = dropmax_train.scores(p, np.array([0, 0, 0, 1]))
+    found = dropmax_methods.scores(p, np.array([0, 0, 0, 1]))
     assert found["error"] == 50.0
     assert np.exp(-4 * found["loss"]) == pytest.approx(0.8 * 0.3 * 0.6 * 0.42)
     # Bins of a fifteenth: 0.58 is in that of 0.53 to 0.6, 0.6 is not.
@@ -257,32 +244,6 @@ class TestReaders:
         other = dropmax_data.mnist(tmp_path, 50, seed=1)
         assert not np.array_equal(found.train[0], other.train[0])
         assert len(dropmax_data.mnist(tmp_path, 1000, 0).train[1]) == 1000
-
-    def write_cifar(self, path, rows):
-        random = np.random.default_rng(rows)
-        x = random.integers(0, 256, (rows, 3, 32, 32), np.uint8)
-        y = random.integers(0, 100, (rows, 2), np.uint8)
-        data = np.concatenate([y, x.reshape(rows, -1)], axis=1)
-        path.write_bytes(data.tobytes())
-        return x, y[:, 1]
-
-    def test_cifar100(self, tmp_path):
-        x, y = self.write_cifar(tmp_path / "train.bin", 40)
-        test_x, test_y = self.write_cifar(tmp_path / "test.bin", 10)
-        read_x, read_y = dropmax_data.read_cifar100(tmp_path / "train.bin")
-        np.testing.assert_array_equal(read_y, y)
-        assert read_x.shape == (40, 32, 32, 3)
-        np.testing.assert_allclose(read_x[7, 3, 5, 2], x[7, 2, 3, 5] / 255)
-        found = dropmax_data.cifar100(tmp_path, seed=0)
-        assert [len(part[1]) for part in found[:3]] == [36, 4, 10]
-        np.testing.assert_array_equal(found.test[1], test_y)
-        both = np.concatenate([found.train[1], found.validation[1]])
-        np.testing.assert_array_equal(np.sort(both), np.sort(y))
-
-    def test_not_cifar100(self, tmp_path):
-        (tmp_path / "train.bin").write_bytes(b"x" * 100)
-        with pytest.raises(ValueError, match="3,074 bytes an image.*100 byte"):
-            dropmax_data.read_cifar100(tmp_path / "train.bin")
 
     @pytest.mark.slow
     def test_omniglot(self, shared_data):

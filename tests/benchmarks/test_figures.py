@@ -1,8 +1,5 @@
 """Figures are drawn from committed rows, and their titles fit."""
 
-import importlib
-import sys
-
 import numpy as np
 import pytest
 
@@ -41,35 +38,6 @@ def test_lines_of_a_title_are_of_like_length(words):
     assert max(map(len, lines)) <= 59
     assert not any(line.startswith("%") for line in lines)
     assert max(map(len, lines)) - min(map(len, lines)) < 16
-
-
-SCRIPTS = {
-    "local_sgd_accuracy": ("draw", "where they have their own classes"),
-}
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_scripts(name, tmp_path, monkeypatch):
-    """Scripts import their neighbours, so `measure` is another module."""
-    monkeypatch.syspath_prepend(measure.FOLDER)
-    before = set(sys.modules)
-    try:
-        module = importlib.import_module(name)
-        rows, titles = module.measure.finished(name), []
-        monkeypatch.setattr(module.measure, "RESULTS", str(tmp_path))
-        save = module.figure_style.save
-        monkeypatch.setattr(
-            module.figure_style,
-            "save",
-            lambda *args: titles.append(args[-1]) or save(*args),
-        )
-        function, conclusion = SCRIPTS[name]
-        getattr(module, function)(rows)
-    finally:
-        for added in {name, "measure", "figure_style"} - before:
-            sys.modules.pop(added, None)
-    assert conclusion in titles[0]
-    assert next(tmp_path.glob("*.png")).stat().st_size > 1000
 
 
 def test_retained_classes(tmp_path, titles):

@@ -142,7 +142,7 @@ def test_rows_of_the_table(tmp_path, monkeypatch):
     for name in ("CACHE", "RESULTS"):
         monkeypatch.setattr(measure, name, str(tmp_path))
     measure.save(paper_settings.NAME, [old])
-    paper_settings.main(["--tables", "--jobs", "a"])
+    paper_settings.main(["--methods", "fastText hs", "--jobs", "a"])
     kept, new = measure.finished(paper_settings.NAME)
     assert kept == old and new["method"] == "fastText hs"
     assert (new["seeds"], new["f1"]) == (2, pytest.approx(0.6))

@@ -1,4 +1,4 @@
-"""Segments of a language model's text, and how a run goes on."""
+"""Segments of a language model's text, and the rows of a run."""
 
 import importlib
 import pathlib
@@ -13,7 +13,7 @@ FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
-    names = ("measure", "verses_data", "language_model")
+    names = ("measure", "language_model")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module(names[-1])
@@ -39,7 +39,7 @@ def test_unseen_words_are_inputs_but_no_targets(benchmark):
     assert x.tolist() == [[5, 0], [6, 7]] and y.tolist() == [[-1, 6], [7, 8]]
 
 
-def test_rows_go_on_where_they_were_stopped(benchmark, monkeypatch, tmp_path):
+def test_rows_are_trained_once(benchmark, monkeypatch, tmp_path):
     text = " ".join(f"a b c{i % 7}" for i in range(200))
     for part in benchmark.PARTS:
         (tmp_path / f"ptb.{part}.txt").write_text(text)
@@ -47,7 +47,9 @@ def test_rows_go_on_where_they_were_stopped(benchmark, monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark.measure, "CACHE", cache)
     saved = {}
     monkeypatch.setattr(
-        benchmark.measure, "save", lambda name, rows: saved.update({name: rows})
+        benchmark.measure,
+        "save",
+        lambda name, rows, keys: saved.update({name: rows}),
     )
     size = benchmark.Size(6, 5, 0.0, 0.1, 5.0, 4, 2.0, 4)
     monkeypatch.setattr(benchmark, "SIZES", {"small": size})
@@ -59,14 +61,15 @@ def test_rows_go_on_where_they_were_stopped(benchmark, monkeypatch, tmp_path):
         return train(model, data, size, epoch)
 
     monkeypatch.setattr(benchmark, "train", counted)
-    for epochs, expected in ((1, [1]), (2, [2]), (2, [])):
+    # The lift begins with two epochs of RP.
+    for rows, expected in ("RP", [1, 2, 3]), ("RP lift", [1, 2, 3]):
         trained.clear()
-        options = f"--data {tmp_path} --epochs {epochs} --slim_epochs 2"
-        rows = ["RP", "lift"][:epochs]
-        benchmark.main([*rows, *options.split()])
+        options = f"--data {tmp_path} {rows} --epochs 3 --slim_epochs 2"
+        benchmark.main(options.split())
         assert trained == expected
     rows = saved["penn_treebank"]
     found = {(row["row"], row["epoch"]): row["test"] for row in rows}
-    assert [*found] == [("RP", 1), ("RP", 2), ("lift", 2)]
+    names = [("RP", epoch) for epoch in (1, 2, 3)]
+    assert [*found] == [*names, ("lift", 2), ("lift", 3)]
     # The lift has RP's answers.
     assert found["lift", 2] == pytest.approx(found["RP", 2], rel=1e-4)

@@ -5,14 +5,14 @@ import pytest
 
 from benchmarks import long_tail
 from benchmarks import measure
-from benchmarks.comparison import readers
 from benchmarks.comparison import sets
+from tests.support.benchmark_sets import generated_rows
 from tfxclass.metrics import propensities
 
 
 @pytest.fixture(scope="module")
 def data():
-    return readers.read_generated(num_classes=40)
+    return generated_rows(num_classes=40)
 
 
 def test_the_table_has_means_over_seeds(tmp_path, monkeypatch, capsys):

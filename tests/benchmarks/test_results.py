@@ -232,7 +232,10 @@ class TestPaths:
             "raise RuntimeError('no child')\n"
         )
         monkeypatch.setattr(sys, "argv", [str(script)])
-        (*_, rows) = measure.rows_of([{"a": 1, "b": 2}, {"a": 3, "b": 4.5}])
+        monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
+        cases = [{"a": 1, "b": 2}, {"a": 3, "b": 4.5}]
+        rows = measure.compare("x", None, cases)
+        assert rows == measure.finished("x")
         assert rows == [
             {"a": 1, "b": 2, "sum": 3},
             {"a": 3, "b": 4.5, "sum": 7.5},

@@ -6,7 +6,7 @@ falls, lower its bound here.
 
 import pytest
 
-from benchmarks import structure
+from tests.support import structure
 
 BOUNDS = {
     "lines of heads": 33_155,
