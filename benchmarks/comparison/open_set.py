@@ -6,7 +6,8 @@ A verse is an identity, a translation a picture of it. Every ninth verse trains,
 in three translations. The features of all other verses are compared by cosine,
 the fourth translation with the first. Half of these verses choose the rate of
 each method (seed 0), with more rates where the best one is at an edge. The
-other half is the test.
+other half is the test. What has a result in benchmarks/cache/open_set is not
+run again.
 """
 
 import statistics

@@ -6,7 +6,7 @@ falls, lower its bound here.
 
 import pytest
 
-from tests.support import structure
+from benchmarks import structure
 
 BOUNDS = {
     "lines of heads": 33_155,

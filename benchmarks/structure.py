@@ -1,7 +1,7 @@
 """How much of the package a reader needs at once, in numbers.
 
-    python -m tests.support.structure          # the table
-    python -m tests.support.structure --files  # what the default step enters
+    python -m benchmarks.structure          # the table
+    python -m benchmarks.structure --files  # what the default step enters
 
 Each number is of the worst member: all heads, samplers and optimizers are
 looked at. tests/project/test_structure.py keeps most of the numbers from
@@ -18,7 +18,7 @@ from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass import samplers
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[1]
 # Makers of objects that outlive a call and belong to no object of the user.
 _REGISTRIES = {
     "ContextVar",
