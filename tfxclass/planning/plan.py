@@ -205,8 +205,8 @@ def plan(
         strategies += [_servers, _host]
         costs, count = machine.sampled, f"{num_sampled:,}"
     job = _Job(
-        num_classes, num_sampled, dim, batch, part, machines, servers, link,
-        machine, costs, kernel_dtype, optimizer,
+        num_classes, num_sampled, num_sampled or num_classes, dim, batch, part,
+        machines, servers, link, machine, costs, kernel_dtype, optimizer,
     )  # fmt: skip
     title = (
         f"{num_classes:,} classes, {count} in a step, {dim} dimensions in "
@@ -220,6 +220,7 @@ class _Job(NamedTuple):
 
     num_classes: int
     num_sampled: int | None
+    classes: int  # Those in a step.
     dim: int
     batch: int
     part: int  # Examples of a machine.
@@ -238,14 +239,12 @@ class _Job(NamedTuple):
 
     def of_head(self, batch, replicas=1):
         """`Estimate` of a head with all classes."""
-        head: Any = layers.FullSoftmax(
-            self.num_classes, kernel_dtype=self.kernel_dtype
-        )
-        if self.num_sampled is not None:
-            head = layers.SampledSoftmax(
-                self.num_classes, self.num_sampled, "uniform",
-                kernel_dtype=self.kernel_dtype,
-            )  # fmt: skip
+        classes, options = self.num_classes, {"kernel_dtype": self.kernel_dtype}
+        if self.num_sampled is None:
+            head = layers.FullSoftmax(classes, **options)
+        else:
+            sampled = self.num_sampled, "uniform"
+            head = layers.SampledSoftmax(classes, *sampled, **options)
         return estimate(head, self.dim, batch, self.optimizer, replicas)
 
     def of_shard(self, count, batch):
@@ -280,13 +279,12 @@ class _Job(NamedTuple):
 def _mirrored(job):
     """All class vectors on each machine. Gradients of class vectors cross."""
     dim, others = job.dim, job.machines - 1
+    compute_s = job.costs.seconds(job.part, job.classes, dim)
     if job.num_sampled is None:
         sent, collectives = job.all_reduced(job.num_classes), _OF_EXACT
-        compute_s = job.costs.seconds(job.part, job.num_classes, dim)
     else:
         sent = others * (job.part + job.num_sampled) * (_FLOAT * dim + _ID)
         collectives = _OF_SAMPLED
-        compute_s = job.costs.seconds(job.part, job.num_sampled, dim)
         # Each machine applies the gradients of all machines.
         compute_s += job.costs.number_s * others * job.num_sampled * dim
     link_s = job.link.seconds(sent, collectives * others)
@@ -300,7 +298,7 @@ def _sharded(job):
     of_example = _FLOAT * job.dim + _ID + _FLOAT
     sent = others * (job.part * of_example + job.batch * _STATS)
     sent += job.all_reduced(job.batch)
-    classes = -(-(job.num_sampled or job.num_classes) // job.machines)
+    classes = -(-job.classes // job.machines)
     compute_s = job.costs.seconds(job.batch, classes, job.dim)
     link_s = job.link.seconds(sent, _OF_SHARDS * others)
     step = job.of_shard(job.machines, job.batch)
