@@ -156,7 +156,7 @@ GROUPS = {
     },
     "calibration": {
         "Calibration": ["calibrate", "Calibration"],
-        "Reliability": ["reliability_of", "reliability", "Reliability"],
+        "Reliability": ["reliability_of", "Reliability"],
     },
     "trees": {
         "Trees": ["clustered", "huffman", "balanced", "hierarchy", "Tree"],

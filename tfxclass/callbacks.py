@@ -164,11 +164,8 @@ class SamplerLog(keras.callbacks.Callback):
     ) -> None:
         if logs is None:
             return
-        heads = [
-            layer
-            for layer in keras_internals.flat_layers(self.model)
-            if getattr(layer, "sampler", None) is not None
-        ]
+        layers = keras_internals.flat_layers(self.model)
+        heads = [x for x in layers if getattr(x, "sampler", None) is not None]
         for head in heads:
             prefix = f"{head.name}/" if len(heads) > 1 else ""
             for name, value in head.measured.items():
@@ -197,9 +194,8 @@ class AtomicModelCheckpoint(keras.callbacks.ModelCheckpoint):
     """
 
     def __init__(self, filepath: Path, **options: Any) -> None:
-        wanted = (
-            saving.WEIGHTS if options.get("save_weights_only") else saving.MODEL
-        )
+        only_weights = options.get("save_weights_only")
+        wanted = saving.WEIGHTS if only_weights else saving.MODEL
         filepath = local_path(filepath, "filepath")
         saving.check_ending("filepath", filepath, wanted)
         super().__init__(filepath, **options)

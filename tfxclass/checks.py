@@ -231,18 +231,14 @@ def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except ValueError as e:
-        known = {
-            name
-            for base in kind.__mro__
-            for name in inspect.signature(
-                vars(base).get("__init__", object)
-            ).parameters
-        }
-        meant = [
-            f"`{name}`"
-            for wrong in sorted(set(given) - known)
-            for name in difflib.get_close_matches(wrong, known, n=1, cutoff=0.7)
-        ]
+        known: set[str] = set()
+        for base in kind.__mro__:
+            make = vars(base).get("__init__", object)
+            known.update(inspect.signature(make).parameters)
+        meant = []
+        for wrong in sorted(set(given) - known):
+            close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.7)
+            meant += [f"`{name}`" for name in close]
         if not meant:
             raise
         raise ValueError(f"{e}. Did you mean {' and '.join(meant)}?") from None

@@ -164,12 +164,8 @@ class InBlocks(keras.initializers.Initializer):
 
 def _fans(shape, mode):
     """The divisor of `VarianceScaling` for a matrix."""
-    fans = {
-        "fan_in": shape[0],
-        "fan_out": shape[1],
-        "fan_avg": (shape[0] + shape[1]) / 2,
-    }
-    return max(1.0, fans[mode])
+    fans = {"fan_in": shape[0], "fan_out": shape[1]}
+    return max(1.0, fans.get(mode, (shape[0] + shape[1]) / 2))
 
 
 def rms_of(initializer: Initializer, shape: Sequence[int]) -> float | None:
@@ -188,9 +184,7 @@ def rms_of(initializer: Initializer, shape: Sequence[int]) -> float | None:
     if isinstance(initializer, str):
         initializer = kinds.get(initializer)
     if isinstance(initializer, kinds.VarianceScaling):
-        fans = {"fan_in": shape[0], "fan_out": shape[1]}
-        fan = fans.get(initializer.mode, (shape[0] + shape[1]) / 2)
-        return math.sqrt(initializer.scale / max(1.0, fan))
+        return math.sqrt(initializer.scale / _fans(shape, initializer.mode))
     if isinstance(initializer, kinds.RandomNormal | kinds.TruncatedNormal):
         return math.hypot(initializer.mean, initializer.stddev)
     if isinstance(initializer, kinds.RandomUniform):

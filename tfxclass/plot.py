@@ -1,7 +1,4 @@
-"""Figures of probabilities and approximate searches.
-
-They need matplotlib: `pip install matplotlib`.
-"""
+"""Figures of probabilities and approximate searches, by matplotlib."""
 
 from typing import Any
 from typing import NamedTuple
@@ -38,13 +35,10 @@ def plot_reliability(
 ) -> Reliability:
     """Draws a reliability diagram of a model on held-out examples.
 
-    For a softmax, it takes the best class of each example. For independent
-    labels, it takes the 20 best classes of each example. It needs matplotlib.
+    It needs matplotlib.
 
     Args:
-        model: as in `tfxclass.calibrate`.
-        data: held-out examples, as in `tfxclass.calibrate`.
-        num_bins: int, number of bins.
+        model, data, num_bins: as in `tfxclass.calibration.reliability_of`.
         ax: matplotlib axes. Defaults to a new figure.
 
     Returns:
@@ -65,12 +59,12 @@ def plot_reliability(
     """
     ax = _axes(ax)
     found = reliability_of(model, data, num_bins)
-    width = found.edges[1]
     used = found.counts > 0
-    left = found.edges[:-1][used]
-    ax.bar(left, found.accuracy[used], width, align="edge", edgecolor="white")
+    confidence, accuracies = found.confidence[used], found.accuracy[used]
+    left, width = found.edges[:-1][used], found.edges[1]
+    ax.bar(left, accuracies, width, align="edge", edgecolor="white")
     ax.plot([0, 1], [0, 1], "--", color="gray", label="calibrated")
-    ax.plot(found.confidence[used], found.accuracy[used], "o", color="black")
+    ax.plot(confidence, accuracies, "o", color="black")
     ax.set(
         xlim=(0, 1),
         ylim=(0, 1),
@@ -129,9 +123,19 @@ def plot_recall(
     ax = _axes(ax)
     inputs, features, head = encoder_of(model)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
-    search = search or InvertedLists()
-    curve = _recalls(search, head, k, encoder(x, training=False))
-    ax.plot(curve.probes, curve.recall, "o-", label=f"{curve.num_lists} lists")
+    lists, queries, best = (search or InvertedLists()).prepared(
+        head, k, encoder(x, training=False)
+    )
+    least, most = lists.min_probes(k), lists.num_lists
+    doubled = [2**i for i in range(most.bit_length()) if 2**i < most]
+    probes = [p for p in doubled if p >= least] + [most]
+    recall = []
+    for lists.num_probes in progress.progress_iter(
+        probes, "Measuring the recall of the lists", len(probes)
+    ):
+        found, _ = lists.top_k_of(queries, k)
+        recall.append(accuracy.recall(found.numpy(), best.ids.numpy()))
+    ax.plot(probes, recall, "o-", label=f"{most} lists")
     ax.set(
         xlabel="lists read for a question",
         ylabel=f"share of the {k} best found",
@@ -139,21 +143,6 @@ def plot_recall(
     )
     ax.grid(alpha=0.3)
     ax.legend()
-    return curve
-
-
-def _recalls(lists, head, k, features):
-    search, queries, best = lists.prepared(head, k, features)
-    expected = best.ids.numpy()
-    least, most = search.min_probes(k), search.num_lists
-    doubled = [2**i for i in range(most.bit_length()) if 2**i < most]
-    probes = [p for p in doubled if p >= least] + [most]
-    recall = []
-    for search.num_probes in progress.progress_iter(
-        probes, "Measuring the recall of the lists", len(probes)
-    ):
-        found, _ = search.top_k_of(queries, k)
-        recall.append(accuracy.recall(found.numpy(), expected))
     return RecallCurve(np.array(probes), np.array(recall), most)
 
 

@@ -45,15 +45,8 @@ def save_model(model: keras.Model, path: Path) -> None:
 def save_weights(model: keras.Model, path: Path) -> None:
     """Saves weights to a `.weights.h5` file, completely or not at all.
 
-    See `save_model` for the reason.
-
-    Args:
-        model: `keras.Model`.
-        path: str, ends in `.weights.h5`. Missing folders are made.
-
-    Raises:
-        ValueError: if `path` has another ending.
-        OSError: if it cannot be written. `path` is then as it was.
+    It takes the arguments of `save_model`, and raises its errors. Here, `path`
+    ends in `.weights.h5`.
 
     Example:
 

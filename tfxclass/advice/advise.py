@@ -106,27 +106,29 @@ class Advice:
         optimizer = "advice.optimizer()  # as compiled"
         if self.best.rate is not None:
             optimizer = f"tfxclass.optimizers.{_rate_text(self.best.rate)}"
-        return (
-            f"head = tfxclass.layers.{_call(self.best.head, self.config)}\n"
-            f"optimizer = {optimizer}"
-        )
+        head = f"tfxclass.layers.{_call(self.best.head, self.config)}"
+        return f"head = {head}\noptimizer = {optimizer}"
 
     def __str__(self):
-        table = [("head", "optimizer", "ms a step", "steps", "held-out loss")]
+        is_alone = len(self.trials) == 1
+        found = "Nothing was compared" if is_alone else "Recommended"
+        lines = [
+            f"{found} (held-out loss {self.best.loss:.4g}, "
+            f"{self.start_loss:.4g} before training):",
+            self.code, *self.notes, "",
+            f"{'head':32} {'optimizer':15} ms a step   steps held-out loss",
+        ]  # fmt: skip
         for t in self.trials:
             name = _rate_text(t.rate)
             if t.rate is None:
                 own = _new_optimizer(None, self.own_optimizer)
                 name = f"your {type(own).__name__}"
             loss = "diverged" if math.isinf(t.loss) else f"{t.loss:.4g}"
-            numbers = (f"{t.step_ms:.3g}", f"{t.steps:,}", loss)
-            table.append((_call(t.head, self.config), name, *numbers))
-        is_alone = len(self.trials) == 1
-        found = "Nothing was compared" if is_alone else "Recommended"
-        found += f" (held-out loss {self.best.loss:.4g}, "
-        found += f"{self.start_loss:.4g} before training):"
-        lines = ("{:32} {:15} {:>9} {:>7} {:>13}".format(*row) for row in table)
-        return "\n".join([found, self.code, *self.notes, "", *lines])
+            lines.append(
+                f"{_call(t.head, self.config):32} {name:15} {t.step_ms:>9.3g} "
+                f"{t.steps:>7,} {loss:>13}"
+            )
+        return "\n".join(lines)
 
 
 def advise(
@@ -143,11 +145,10 @@ def advise(
     recipes, for equally many seconds each. Held-out examples judge them by
     their loss over all classes. The model itself stays as it is.
 
-    1. The model's own head and optimizer come first. Then each head is trained
-       with `HeadAdam(1e-3)`.
-    2. The best head is trained at other learning rates.
-    3. Three recipes are trained again, for longer: the best one, and the best
-       with another rate and with another head.
+    The model's own head and optimizer come first, then each head with
+    `HeadAdam(1e-3)`, and then the best head at other learning rates. Three
+    recipes are trained again, for longer: the best one, and the best with
+    another rate and with another head.
 
     Each training begins from the model's weights, so the advice for a trained
     model is about the model as it is. More time gives better advice. Learning
@@ -231,19 +232,15 @@ def advise(
         if not trials:
             start_loss = trained.evaluate(held_out, verbose=0)
         timer = _Timer(limit)
-        trained.fit(
-            train,
-            steps_per_epoch=2**31,  # The timer ends it.
-            shuffle=False,
-            verbose=0,
-            callbacks=[timer],
-        )
-        loss = math.inf
+        # The timer ends it.
+        options = {"steps_per_epoch": 2**31, "callbacks": [timer]}
+        trained.fit(train, shuffle=False, verbose=0, **options)
+        loss = math.nan
         if timer.is_finite:
             loss = trained.evaluate(held_out, verbose=0)
+        loss = loss if math.isfinite(loss) else math.inf
         preparation = time.monotonic() - start - timer.seconds
         step_ms = 1e3 * timer.seconds / max(timer.steps - _UNTIMED, 1)
-        loss = loss if math.isfinite(loss) else math.inf
         trials.append(Trial(name, rate, loss, timer.steps, step_ms))
 
     def race(recipes, limit, end):
@@ -268,11 +265,9 @@ def advise(
     # Short trainings tell least of rates: finalists are the best recipe, the
     # best with another rate, and the best with another head.
     ranked = sorted(trials, key=by_loss)
-    chosen = [
-        ranked[0],
-        *[t for t in ranked if t.rate != ranked[0].rate][:1],
-        *[t for t in ranked if t.head != ranked[0].head][:1],
-    ]
+    best = ranked[0]
+    chosen = [best, *[t for t in ranked if t.rate != best.rate][:1]]
+    chosen += [t for t in ranked if t.head != best.head][:1]
     finalists = dict.fromkeys((t.head, t.rate) for t in chosen)
     left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
     left -= preparation
@@ -287,15 +282,11 @@ def advise(
             f"{best.loss} by each of {len(trials)} recipes. Fix: a lower "
             "learning rate, or look for NaN and infinity in `data`"
         )
+    more = "more `seconds` tell more."
     if best.loss >= start_loss:
-        notes.append(
-            "No recipe lowered the held-out loss: more `seconds` tell more."
-        )
+        notes.append(f"No recipe lowered the held-out loss: {more}")
     if missed:
-        notes.append(
-            f"There was no time for {', '.join(missed)}: more `seconds` "
-            "try more."
-        )
+        notes.append(f"There was no time for {', '.join(missed)}: {more}")
     advice = Advice(
         tuple(trials), best, start_loss, config, own_optimizer, tuple(notes)
     )
@@ -323,16 +314,15 @@ def _copied_optimizer(model):
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None:
         return None, []
-    name = type(optimizer).__name__
-    not_tried = None, [f"{name} was not tried: it cannot be copied."]
-    # A MultiOptimizer names layers of this model.
-    if isinstance(optimizer, MultiOptimizer):
-        return not_tried
     try:
+        # A MultiOptimizer names layers of this model.
+        if isinstance(optimizer, MultiOptimizer):
+            raise TypeError
         config = keras.optimizers.serialize(optimizer)
         keras.optimizers.deserialize(config)
     except (NotImplementedError, TypeError, ValueError):
-        return not_tried
+        name = type(optimizer).__name__
+        return None, [f"{name} was not tried: it cannot be copied."]
     # The first recipe may be the same.
     first = HeadAdam(_RATES[0], name=optimizer.name)
     is_first = config == keras.optimizers.serialize(first)
@@ -396,9 +386,8 @@ def _split(data, batch_size):
         number = int(data.cardinality())
         most = max(number // _HELD_OUT, 1) if number >= 0 else _HELD_OUT
         held_out = rows = 0
-        for batch in data.take(most):
+        for held_out, batch in enumerate(data.take(most), 1):
             rows += len(check_batch(batch)[1])
-            held_out += 1
             if rows >= _MAX_HELD_OUT:
                 break
         train = data.skip(held_out)

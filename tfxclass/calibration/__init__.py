@@ -3,14 +3,12 @@
 from tfxclass.calibration.calibrate import Calibration
 from tfxclass.calibration.calibrate import calibrate
 from tfxclass.calibration.reliability import Reliability
-from tfxclass.calibration.reliability import reliability
 from tfxclass.calibration.reliability import reliability_of
 
 __all__ = [
     "Calibration",
     "Reliability",
     "calibrate",
-    "reliability",
     "reliability_of",
 ]
 

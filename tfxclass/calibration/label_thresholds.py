@@ -133,5 +133,4 @@ def _best(pairs, average, group_of):
     at_last = np.where(middle.astype(np.float32) <= below, last, middle)
     above = np.nextafter(below.astype(np.float32), np.float32(2))
     found = np.where(cuts > 0, at_last, np.maximum(middle, above))
-    found = np.where(sizes > 0, found, 0.5).astype(np.float32)
-    return found[group_of]
+    return np.where(sizes > 0, found, 0.5).astype(np.float32)[group_of]

@@ -44,9 +44,8 @@ class Batches:
     def __iter__(self) -> Iterator[Any]:
         if isinstance(self._data, tf.data.Dataset):
             return iter(self._data)
-        endless = itertools.count()
-        numbers = endless if self.count is None else range(self.count)
-        return (tuple(self._data[number]) for number in numbers)
+        count = itertools.count() if self.count is None else range(self.count)
+        return (tuple(self._data[number]) for number in count)
 
 
 def labelled_arrays(name: str, data: Any) -> tuple[Any, ...]:

@@ -103,32 +103,24 @@ class XCFile:
         Raises:
             ValueError: if an argument is out of range.
         """
+        check_positive_int("batch_size", batch_size)
         for name, value in (
-            ("batch_size", batch_size),
             ("shuffle_buffer_size", shuffle_buffer_size),
             ("num_epochs", num_epochs),
             ("max_labels", max_labels),
         ):
-            if value is not None or name == "batch_size":
+            if value is not None:
                 check_positive_int(name, value)
-        lines = self._blocks().unbatch()
-        lines = lines.apply(
-            tf.data.experimental.assert_cardinality(self.num_rows)
-        )
+        count = tf.data.experimental.assert_cardinality(self.num_rows)
+        lines = self._blocks().unbatch().apply(count)
         if shuffle_buffer_size is not None:
             # Unparsed, so that a row in the buffer is as small as in the file.
             lines = lines.shuffle(shuffle_buffer_size, seed=seed)
-        return (
-            lines.repeat(num_epochs)
-            .batch(batch_size, drop_remainder=drop_remainder)
-            .map(
-                lambda numbers, lines: _padded(
-                    self._parse(numbers, lines), max_labels
-                ),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-            .prefetch(tf.data.AUTOTUNE)
-        )
+        batches = lines.repeat(num_epochs).batch(batch_size, drop_remainder)
+        return batches.map(
+            lambda *lines: _padded(self._parse(*lines), max_labels),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        ).prefetch(tf.data.AUTOTUNE)
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """How often each feature and each class occurs, in one pass.
@@ -150,23 +142,21 @@ class XCFile:
         return passes.dataset_of(self._row_blocks)
 
     def _row_blocks(self):
-        row, lines = 0, []
+        end = 2
         for number, lines in self._text_blocks():
             if number == 1:
                 number, lines = 2, lines[1:]
-            row = number - 2
-            if row + len(lines) > self.num_rows:
+            end = number + len(lines)
+            if end > self.num_rows + 2:
                 raise ValueError(
                     f"{self.path}, line {self.num_rows + 2}: the header says "
                     f"{self.num_rows} rows, but here is another line"
                 )
-            numbers = np.arange(number, number + len(lines))
-            yield numbers, np.array(lines, object)
-        if row + len(lines) < self.num_rows:
+            yield np.arange(number, end), np.array(lines, object)
+        if end < self.num_rows + 2:
             raise ValueError(
-                f"{self.path}, line {row + len(lines) + 2}: the header says "
-                f"{self.num_rows} rows, but the file ends here, after "
-                f"{row + len(lines)}"
+                f"{self.path}, line {end}: the header says {self.num_rows} "
+                f"rows, but the file ends here, after {end - 2}"
             )
 
     def _text_blocks(self):

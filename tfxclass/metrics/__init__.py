@@ -1,17 +1,13 @@
 """Metrics that never compute the [batch, num_classes] output.
 
-A Keras metric that reads `y_pred` gives right values with a head of tfxclass,
-but it makes every training step compute all classes. The metrics here read the
-forward pass behind `y_pred` instead. In training, they rank the labels among
-the classes that the step computed anyway. In evaluation, they rank among all
-classes, block by block.
-
-`ranking_scores` and `f1_scores` take answers instead of a head and are not
-listed: `Tagger.evaluate` computes them.
+A Keras metric that reads `y_pred` gives right values, but it makes every
+training step compute all classes. The metrics here read the forward pass behind
+`y_pred` instead. In training, they rank the labels among the classes that the
+step computed anyway, and in evaluation among all classes, block by block.
 """
 
-from tfxclass.metrics.calibration import ExpectedCalibrationError
 from tfxclass.metrics.diagnosis import CumulativeProbability
+from tfxclass.metrics.diagnosis import ExpectedCalibrationError
 from tfxclass.metrics.diagnosis import NormalizedCumulativeGradient
 from tfxclass.metrics.diagnosis import SamplerState
 from tfxclass.metrics.f1 import F1Score

@@ -1,13 +1,13 @@
 """F1 of the classes whose probability reaches a threshold."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
+from tfxclass.inference.thresholds import above
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
 from tfxclass.layers.output_head import OutputHead
@@ -32,8 +32,7 @@ class F1Score(HeadMetric):
         average: `"micro"` or `"macro"`. Defaults to `"micro"`.
         k: int, largest number of answers for an example.
         num_classes: int. Not needed if `head` is a head.
-        name: str, name of the metric. Defaults to `<average>_f1`.
-        dtype: as in `keras.metrics.Metric`.
+        name, dtype: as in `keras.metrics.Metric`. The name is `<average>_f1`.
 
     Example:
 
@@ -75,34 +74,27 @@ class F1Score(HeadMetric):
     def values_of(
         self, forward: Forward, targets: Targets
     ) -> tuple[tf.Tensor, ...]:
-        """Labels `[rows, p]`, and classes, answers and hits `[rows, k]`."""
-        head, k = forward.head, min(self.k, forward.head.num_answers)
+        """Ids of labels `[rows, p]`, answers and hits `[rows, k]`, or -1."""
+        head = forward.head
         check_threshold(self.threshold, head)
-        ids, scores = self.best(forward, k)
-        least = threshold_of(self.threshold, head)
-        if isinstance(least, np.ndarray):
-            least = tf.gather(least, tf.maximum(ids, 0))
-        is_answer = (ids >= 0) & (scores >= least)
+        ids, scores = self.best(forward, min(self.k, head.num_answers))
+        ids, _ = above(threshold_of(self.threshold, head), ids, scores)
         same = ids[:, :, tf.newaxis] == targets.ids[:, tf.newaxis, :]
-        is_hit = is_answer & tf.reduce_any(same, axis=2)
-        return targets.ids, ids, is_answer, is_hit
+        is_hit = (ids >= 0) & tf.reduce_any(same, axis=2)
+        return targets.ids, ids, tf.where(is_hit, ids, -1)
 
     def add_values(
         self, values: tuple[tf.Tensor, ...], weight: tf.Tensor
     ) -> None:
-        labels, ids, is_answer, is_hit = values
-        self._add(self.labels, labels, labels >= 0, weight)
-        self._add(self.answers, ids, is_answer, weight)
-        self._add(self.hits, ids, is_hit, weight)
-
-    def _add(self, variable, ids, counted, weight):
-        """Adds the weights of the rows to the classes that are counted."""
-        weight = tf.cast(counted, tf.float32) * weight[:, tf.newaxis]
-        ids = tf.reshape(tf.maximum(ids, 0), [-1])
-        added = tf.math.unsorted_segment_sum(
-            tf.reshape(weight, [-1]), ids, self.num_classes
-        )
-        variable.assign_add(tf.cast(added, variable.dtype))
+        """Adds the weights of the rows to the classes of each kind."""
+        for variable, ids in zip(
+            (self.labels, self.answers, self.hits), values
+        ):
+            of_ids = tf.cast(ids >= 0, tf.float32) * weight[:, tf.newaxis]
+            added = tf.math.unsorted_segment_sum(
+                of_ids, tf.maximum(ids, 0), self.num_classes
+            )
+            variable.assign_add(tf.cast(added, variable.dtype))
 
     def result(self) -> tf.Tensor:
         total = self.labels.value + self.answers.value

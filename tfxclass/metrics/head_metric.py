@@ -104,16 +104,19 @@ class HeadMetric(keras.metrics.Mean):
         if forward.logits is None:
             found = head.top_k(forward.features, k)
             ids, scores = (tf.reshape(x, [-1, k]) for x in found)
+            is_wrong = tf.reduce_any(tf.math.is_nan(scores), axis=1)
         else:
-            ids, scores = _best_of_logits(head, forward.logits, k)
-        is_wrong = tf.reduce_any(tf.math.is_nan(scores), axis=1)
+            logits = tf.reshape(forward.logits, [-1, head.num_classes])
+            ids = search.best_of_logits(logits, k).ids
+            scores = head.activate(logits) if head.activation else logits
+            scores = take_columns(scores, ids)
+            is_wrong = tf.reduce_any(tf.math.is_nan(logits), axis=1)
         is_wrong |= ids[:, 0] < 0
         is_wrong |= forward.has_diverged(tf.shape(ids)[0])
         is_wrong = is_wrong[:, tf.newaxis]
         none = tf.constant(-1, ids.dtype)
-        return tf.where(is_wrong, none, ids), tf.where(
-            is_wrong, float("nan"), scores
-        )
+        ids = tf.where(is_wrong, none, ids)
+        return ids, tf.where(is_wrong, float("nan"), scores)
 
     def reset_state(self) -> None:
         for variable in self.variables:
@@ -121,11 +124,8 @@ class HeadMetric(keras.metrics.Mean):
 
     def get_config(self) -> Config:
         config = super().get_config()
-        return {
-            "head": self.head_name,
-            "name": config["name"],
-            "dtype": config["dtype"],
-        }
+        names = {name: config[name] for name in ("name", "dtype")}
+        return {"head": self.head_name, **names}
 
 
 class MetricAtK(HeadMetric):
@@ -146,13 +146,3 @@ class MetricAtK(HeadMetric):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "k": self.k}
-
-
-def _best_of_logits(head, logits, k):
-    """`(ids, scores)` as `head.top_k` has them; NaN in rows with NaN."""
-    logits = tf.reshape(logits, [-1, head.num_classes])
-    ids = search.best_of_logits(logits, k).ids
-    scores = head.activate(logits) if head.activation else logits
-    scores = take_columns(scores, ids)
-    is_nan = tf.reduce_any(tf.math.is_nan(logits), axis=1, keepdims=True)
-    return ids, tf.where(is_nan, float("nan"), scores)

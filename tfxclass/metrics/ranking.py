@@ -1,8 +1,6 @@
 """Metrics of where the labels are among the best classes.
 
-In training, a head that samples classes ranks the labels among the sample.
-Training values are then higher than validation values, which rank among all
-classes. In training, ranks are by the class vectors of before the update.
+In training, ranks are by the class vectors of before the update.
 """
 
 from typing import Any
@@ -37,19 +35,18 @@ class RankingMetric(MetricAtK):
     def ranks(self, forward: Forward, targets: Targets) -> tf.Tensor:
         """int32 `[rows, p]`: ranks of the labels from 0; k past the k best
         and for padding."""
-        if forward.training and forward.ranking is not None:
-            ranks = tf.minimum(_ranks_in(forward.ranking), self.k)
-            rows = forward.ranking.rows
-            if rows is not None:
-                none = tf.fill(tf.shape(targets.ids), self.k)
-                ranks = tf.tensor_scatter_nd_update(
-                    none, rows[:, tf.newaxis], ranks
-                )
-            is_wrong = forward.has_diverged(tf.shape(ranks)[0])
-            return tf.where(is_wrong[:, tf.newaxis], self.k, ranks)
-        # Ids are -1, as padding is, where a logit is NaN.
-        ids, _ = self.best(forward, min(self.k, forward.head.num_answers))
-        return measures.ranks_of(ids, targets.ids, self.k)
+        if not forward.training or forward.ranking is None:
+            # Ids are -1, as padding is, where a logit is NaN.
+            ids, _ = self.best(forward, min(self.k, forward.head.num_answers))
+            return measures.ranks_of(ids, targets.ids, self.k)
+        ranks = tf.minimum(_ranks_in(forward.ranking), self.k)
+        rows = forward.ranking.rows
+        if rows is not None:
+            none = tf.fill(tf.shape(targets.ids), self.k)
+            rows = rows[:, tf.newaxis]
+            ranks = tf.tensor_scatter_nd_update(none, rows, ranks)
+        is_wrong = forward.has_diverged(tf.shape(ranks)[0])
+        return tf.where(is_wrong[:, tf.newaxis], self.k, ranks)
 
 
 def _ranks_in(ranking):
@@ -62,17 +59,14 @@ def _ranks_in(ranking):
     own = tf.gather(logits, columns, axis=1, batch_dims=1)
     order = tf.range(tf.shape(logits, tf.int64)[1])
 
-    def better(label):
+    def rank(label):
         own, column = (x[:, tf.newaxis] for x in label)
-        ahead = (logits > own) | ((logits == own) & (order < column))
-        return tf.reduce_sum(tf.cast(ahead, tf.int32), axis=1)
+        is_ahead = (logits > own) | ((logits == own) & (order < column))
+        return tf.math.count_nonzero(is_ahead, axis=1, dtype=tf.int32)
 
     # One label at a time: [batch, n] compared with [batch, 1].
-    ranks = tf.map_fn(
-        better,
-        (tf.transpose(own), tf.transpose(columns)),
-        fn_output_signature=tf.int32,
-    )
+    labels = tf.transpose(own), tf.transpose(columns)
+    ranks = tf.map_fn(rank, labels, fn_output_signature=tf.int32)
     # NaN is neither greater nor less: without this, it would rank first.
     is_number = ~tf.reduce_any(tf.math.is_nan(logits), axis=1, keepdims=True)
     is_ranked = (ranking.positions >= 0) & is_number
@@ -89,10 +83,9 @@ class TopKAccuracy(RankingMetric):
 
     Args:
         head: the head, or its name.
-        k: int, number of answers, at most the number of classes. Defaults to
-            1.
-        name: str, name of the metric. Defaults to `accuracy_at_<k>`.
-        dtype: as in `keras.metrics.Metric`.
+        k: int, number of answers. Defaults to 1.
+        name, dtype: as in `keras.metrics.Metric`. The name is
+            `accuracy_at_<k>`.
 
     Raises:
         ValueError: if `head` is missing, or `k` is larger than the number of
@@ -120,8 +113,7 @@ class TopKAccuracy(RankingMetric):
 class PrecisionAtK(RankingMetric):
     """P@k: fraction of the k best classes that are labels.
 
-    It takes the arguments of `TopKAccuracy` and is called
-    `precision_at_<k>`.
+    It takes the arguments of `TopKAccuracy` and is called `precision_at_<k>`.
     """
 
     _prefix = "precision_at"
@@ -132,8 +124,7 @@ class PrecisionAtK(RankingMetric):
 class RecallAtK(RankingMetric):
     """Fraction of the labels that are among the k best classes.
 
-    It takes the arguments of `TopKAccuracy` and is called
-    `recall_at_<k>`.
+    It takes the arguments of `TopKAccuracy` and is called `recall_at_<k>`.
     """
 
     _prefix = "recall_at"
@@ -162,8 +153,8 @@ class NDCGAtK(RankingMetric):
     """nDCG@k: normalized discounted cumulative gain of the k best classes.
 
     A label at rank r = 1, 2, ... gains 1 / log2(r + 1). The sum is divided by
-    the sum of a ranking with all labels first. It takes the arguments
-    of `TopKAccuracy` and is called `ndcg_at_<k>`.
+    the sum of a ranking with all labels first. It takes the arguments of
+    `TopKAccuracy` and is called `ndcg_at_<k>`.
 
     References:
         Jarvelin and Kekalainen, ACM TOIS 2002, with binary gains as in the

@@ -1,9 +1,4 @@
-"""Metrics of answers that are there already.
-
-`Tagger.evaluate` and benchmarks use them: they take the best k classes of each
-row. While a head is trained or evaluated by Keras, its metrics come from the
-other files of this folder.
-"""
+"""Metrics of finished answers, for `Tagger.evaluate` and benchmarks."""
 
 from collections.abc import Iterable
 
@@ -33,42 +28,25 @@ def ranking_scores(
     ks: Iterable[int] = (1, 3, 5),
     propensities: ArrayLike | None = None,
 ) -> dict[str, float]:
-    """Precision, recall, R-precision, nDCG, PSP, coverage at k, and MRR.
-
-    Rows without labels count for nothing. `tfxclass.metrics` defines the
-    measures.
+    """The values of `Tagger.evaluate`, but for F1; or ValueError.
 
     Args:
         ids: integers `[rows, k]`, best first; -1 where there are fewer. None
             may be in a row twice. At least as many columns as the greatest of
             `ks`, or all classes.
         labels: integers `[rows, p]`, padded with -1. A repeated label counts
-            once.
+            once, and a row without labels not at all.
         ks: ints.
-        propensities: floats in (0, 1], one a class, see
-            `tfxclass.metrics.propensities`; or None.
-
-    Returns:
-        dict of floats: `precision_at_k`, `recall_at_k`, `r_precision_at_k`,
-        `ndcg_at_k`, `psp_at_k` with propensities, `coverage_at_k`, and
-        `mean_reciprocal_rank` up to the greatest k.
-
-    Raises:
-        ValueError: shapes that do not agree, ids that are no integers, repeated
-            or out of range, or no row with a label.
-
-    Example:
-
-    >>> ids, _ = best.predict(x)
-    >>> ranking_scores(ids, labels, ks=(1, 5))["recall_at_5"]
+        propensities: floats in (0, 1], one a class, for `psp_at_k`.
     """
     sizes = as_positive_ints("ks", ks)
     if not sizes:
         raise ValueError(f"`ks` must have a number. Received: {ks!r}")
-    gain = None
+    ids, labels = as_answers(ids, labels)
     if propensities is not None:
         gain = 1 / check_propensities(propensities)
-    ids, labels = as_answers(ids, labels)
+        _check_classes("labels", labels, len(gain))
+        _check_classes("ids", ids, len(gain))
     columns, most = ids.shape[1], max(sizes)
     greatest = max(ids.max(initial=-1), labels.max(initial=-1))
     if columns < most and greatest >= columns:
@@ -77,9 +55,6 @@ def ranking_scores(
             f"or one for each class. Received: shape {ids.shape} with class "
             f"{greatest}"
         )
-    if gain is not None:
-        _check_classes("labels", labels, len(gain))
-        _check_classes("ids", ids, len(gain))
     is_label = labels >= 0
     kept = is_label.any(axis=1)
     if not kept.any():
@@ -89,12 +64,9 @@ def ranking_scores(
         )
     ids, labels, is_label = ids[kept, :most], labels[kept], is_label[kept]
     # In blocks: each compares all answers of a row with all of its labels.
-    blocks = [
-        slice(i, i + _BLOCK_ROWS) for i in range(0, len(ids), _BLOCK_ROWS)
-    ]
-    ranks = np.concatenate(
-        [measures.ranks_of(ids[at], labels[at], most) for at in blocks]
-    )
+    starts = range(_BLOCK_ROWS, len(ids), _BLOCK_ROWS)
+    blocks = zip(np.split(ids, starts), np.split(labels, starts))
+    ranks = np.concatenate([measures.ranks_of(*at, most) for at in blocks])
     count = tf.constant(is_label.sum(axis=1), tf.float64)
     reciprocal = measures.reciprocal_rank(ranks, count, most)
     results = {"mean_reciprocal_rank": float(np.mean(reciprocal))}
@@ -105,7 +77,7 @@ def ranking_scores(
         found = labels[(ranks < k) & is_label]
         coverage = len(np.unique(found)) / len(np.unique(labels[is_label]))
         results[f"coverage_at_{k}"] = coverage
-        if gain is not None:
+        if propensities is not None:
             gains = np.where(is_label, gain[np.maximum(labels, 0)], 0.0)
             gained, best = measures.gained(ranks, tf.constant(gains), k)
             results[f"psp_at_{k}"] = float(np.sum(gained) / np.sum(best))
@@ -119,11 +91,7 @@ def f1_scores(
     num_classes: int,
     threshold: float = 0.5,
 ) -> tuple[float, float]:
-    """Micro- and macro-F1 of the classes whose probability reaches a threshold.
-
-    Micro-F1 counts all pairs of row and class together. Macro-F1 is the mean
-    over the classes that were a label or were predicted, of each class'
-    2 tp / (2 tp + fp + fn).
+    """`(micro, macro)`, what `F1Score` computes of a head; or ValueError.
 
     Args:
         ids: integers `[rows, k]`, classes of each row, -1 for none; all that
@@ -132,13 +100,6 @@ def f1_scores(
         labels: integers `[rows, p]`, padded with -1.
         num_classes: int.
         threshold: float.
-
-    Returns:
-        `(micro, macro)`, two floats.
-
-    Raises:
-        ValueError: shapes that do not agree, ids that are no integers, repeated
-            or out of range, or no rows.
     """
     num_classes = check_positive_int("num_classes", num_classes)
     if np.isnan(threshold):

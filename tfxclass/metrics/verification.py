@@ -52,9 +52,8 @@ def verification_accuracy(
         )
     accuracies = []
     for rows in np.array_split(np.arange(len(is_same)), folds):
-        others = np.ones(len(is_same), bool)
-        others[rows] = False
-        threshold = _best_threshold(values[others], is_same[others])
+        others = np.delete(values, rows), np.delete(is_same, rows)
+        threshold = _best_threshold(*others)
         accuracies.append((values[rows] > threshold) == is_same[rows])
     return float(np.mean([hits.mean() for hits in accuracies]))
 
@@ -158,23 +157,15 @@ def hit_rate(
     for start in range(0, len(asked), _BLOCK_ROWS):
         block = slice(start, start + _BLOCK_ROWS)
         cosines = asked[block] @ known.T
-        own = labels == own_labels[block, np.newaxis]
-        hits += int((_ranks(cosines, own) < k).sum())
+        is_own = labels == own_labels[block, np.newaxis]
+        of_own = np.where(is_own, cosines, -np.inf)
+        first = np.argmax(of_own, axis=1)[:, np.newaxis]
+        best = np.take_along_axis(of_own, first, axis=1)
+        # A count of those before: a sort would cost more than the product.
+        is_before = (cosines == best) & (np.arange(len(known)) < first)
+        ranks = ((cosines > best) | is_before).sum(axis=1)
+        hits += int((is_own.any(axis=1) & (ranks < k)).sum())
     return hits / len(asked)
-
-
-def _ranks(cosines, own):
-    """How many of the gallery are before the first that is `own`; all if none.
-
-    `[rows]`, from `[rows, m]`. A count: a sort would cost more than the
-    product.
-    """
-    of_own = np.where(own, cosines, -np.inf)
-    first = np.argmax(of_own, axis=1)[:, np.newaxis]
-    best = np.take_along_axis(of_own, first, axis=1)
-    is_before = (cosines == best) & (np.arange(cosines.shape[1]) < first)
-    ranks = ((cosines > best) | is_before).sum(axis=1)
-    return np.where(own.any(axis=1), ranks, cosines.shape[1])
 
 
 def _check_pairs(similarities, same):
@@ -189,8 +180,7 @@ def _check_pairs(similarities, same):
         raise ValueError(
             "`same` must be booleans, whether a pair shows the same identity. "
             f"Received: values such as {same[:3].tolist()}. Fix: compare the "
-            "two identities of each pair, np.equal(first, second); or swap "
-            "the arguments, if they are swapped"
+            "identities of each pair, or swap the arguments if they are swapped"
         )
     if np.isnan(similarities).any():
         raise ValueError("`similarities` must be numbers. Received: NaN.")
@@ -207,27 +197,22 @@ def _best_threshold(similarities, same):
     """The one with the most pairs right; the least of equals."""
     order = np.argsort(similarities, kind="stable")
     ranked, same = similarities[order], same[order]
-    # Right if the first i are judged unequal: i = 0 .. n.
-    right = np.concatenate([[0], np.cumsum(~same)])
-    right = right + same.sum() - np.concatenate([[0], np.cumsum(same)])
+    # Right if the first i are judged unequal, i = 0 .. n, less a constant.
+    right = np.concatenate([[0], np.cumsum(np.where(same, -1, 1))])
     # Between equal similarities no threshold can cut.
     cuts = np.concatenate([[True], ranked[1:] > ranked[:-1], [True]])
-    place = int(np.argmax(np.where(cuts, right, -1)))
+    place = int(np.argmax(np.where(cuts, right, -len(same) - 1)))
     return -np.inf if place == 0 else ranked[place - 1]
 
 
 def _normalized(name, rows):
     rows = as_array(name, rows)
-    # Not by way of float64, which is twice as large.
-    if rows.dtype.kind not in "fiub":
+    if rows.dtype.kind not in "fiub" or rows.ndim != 2:
         raise ValueError(
-            f"`{name}` must be numbers. Received: {rows.dtype.name} values"
+            f"`{name}` must be numbers of shape [rows, dim]. Received: "
+            f"{rows.dtype.name} values of shape {rows.shape}"
         )
     rows = rows.astype(np.float32)
-    if rows.ndim != 2:
-        raise ValueError(
-            f"`{name}` must have shape [rows, dim]. Received: {rows.shape}"
-        )
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise ValueError(

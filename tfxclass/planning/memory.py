@@ -162,10 +162,8 @@ def _slots_of(optimizer, dtype="float32", are_class_rows=True):
     before = len(copy.variables)
     copy.build([variable])
     del matrix
-    return [
-        (tuple(slot.shape), tf.as_dtype(slot.dtype).size)
-        for slot in copy.variables[before:]
-    ]
+    slots = copy.variables[before:]
+    return [(tuple(x.shape), tf.as_dtype(x.dtype).size) for x in slots]
 
 
 def _slot_bytes(optimizer, weight):

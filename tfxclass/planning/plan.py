@@ -9,6 +9,8 @@ all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,
 
 import dataclasses
 import math
+from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -30,7 +32,7 @@ TWO_CORES = Machine(
     host_link=Link(5.9e9),
 )
 _FLOAT, _ID = 4, 8
-# Maximum, sum of exponentials and target of a row, of each shard.
+# Maximum, sum of exponentials and target of an example, of each shard.
 _STATS = 3 * _FLOAT
 # Collectives of a traced step (benchmarks/scale.py, column `collectives`); of
 # an exact mirrored one two all-reduces, there and back.
@@ -93,7 +95,7 @@ class Plan:
             "",
             "| strategy | machine GB | host or server GB | start GB | MB sent "
             "| compute ms | link ms | fits |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            "| --- " * 8 + "|",
         ]
         for row in self.rows:
             lines.append(
@@ -171,12 +173,11 @@ def plan(
     print(found)
     ```
     """
-    if servers is None:
-        servers = machines
     num_classes = check_positive_int("num_classes", num_classes)
     dim = check_positive_int("dim", dim)
     batch = check_positive_int("batch", batch)
     machines = check_positive_int("machines", machines)
+    servers = machines if servers is None else servers
     servers = check_positive_int("servers", servers)
     if num_sampled is not None:
         num_sampled = check_positive_int("num_sampled", num_sampled)
@@ -198,129 +199,132 @@ def plan(
             "strategies. Received: a call within a scope of "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
-    part, others, row = -(-batch // machines), machines - 1, _FLOAT * dim
-    costs = machine.exact if num_sampled is None else machine.sampled
-    rows = []
-
-    def head(classes):
-        if num_sampled is None:
-            return layers.FullSoftmax(classes, kernel_dtype=kernel_dtype)
-        return layers.SampledSoftmax(
-            classes, num_sampled, "uniform", kernel_dtype=kernel_dtype
-        )
-
-    def add(strategy, step, variables, elsewhere, start, sent, compute, link):
-        on_machine = step + variables
-        fits = on_machine <= machine.memory_bytes
-        fits = fits and max(elsewhere, start) <= machine.host_bytes
-        planned = PlanRow(
-            strategy, on_machine, variables, elsewhere, start, math.ceil(sent),
-            compute, link, fits,
-        )  # fmt: skip
-        rows.append(planned)
-
-    def all_reduced(count):
-        """Bytes that a machine sends to sum `count` vectors over all."""
-        return 2 * others / machines * row * count
-
-    # All class vectors on each machine. Gradients of class vectors cross.
-    found = estimate(head(num_classes), dim, part, optimizer, machines)
-    if num_sampled is None:
-        sent, collectives = all_reduced(num_classes), _OF_EXACT
-        compute_s = costs.seconds(part, num_classes, dim)
-    else:
-        sent = others * (part + num_sampled) * (row + _ID)
-        collectives = _OF_SAMPLED
-        compute_s = costs.seconds(part, num_sampled, dim)
-        # Each machine applies the gradients of all machines.
-        compute_s += costs.number_s * others * num_sampled * dim
-    add(
-        "mirrored",
-        _step_bytes(found),
-        _variable_bytes(found),
-        0,
-        _start_bytes(found),
-        sent,
-        compute_s,
-        link.seconds(sent, collectives * others),
-    )
-
-    # A range of classes on each machine. Features and sums cross.
-    def of_shard(count, batch):
-        return estimate(
-            layers.ShardedSoftmax(
-                -(-num_classes // count),
-                num_sampled=num_sampled and -(-num_sampled // count),
-                kernel_dtype=kernel_dtype,
-            ),
-            dim,
-            batch,
-            optimizer,
-        )
-
-    found = of_shard(machines, batch)
-    sent = others * (part * (row + _ID + _FLOAT) + batch * _STATS)
-    sent += all_reduced(batch)
-    add(
-        "sharded",
-        _step_bytes(found),
-        _variable_bytes(found),
-        0,
-        _start_bytes(found),
-        sent,
-        costs.seconds(batch, -(-(num_sampled or num_classes) // machines), dim),
-        link.seconds(sent, _OF_SHARDS * others),
-    )
-    count = "all" if num_sampled is None else f"{num_sampled:,}"
+    part = -(-batch // machines)
+    strategies, costs, count = [_mirrored, _sharded], machine.exact, "all"
+    if num_sampled is not None:
+        strategies += [_servers, _host]
+        costs, count = machine.sampled, f"{num_sampled:,}"
+    job = _Job(
+        num_classes, num_sampled, num_sampled or num_classes, dim, batch, part,
+        machines, servers, link, machine, costs, kernel_dtype, optimizer,
+    )  # fmt: skip
     title = (
         f"{num_classes:,} classes, {count} in a step, {dim} dimensions in "
         f"{kernel_dtype}, batch {batch:,}, {machines} machines"
     )
-    if num_sampled is None:
-        return Plan(title, tuple(rows))
+    return Plan(title, tuple(strategy(job) for strategy in strategies))
 
-    # Class vectors on parameter servers. The sampled ones cross to the worker,
-    # and their gradients back, each with its ids.
-    load = machines / servers
-    of_server = of_shard(servers, part)
-    found = estimate(head(num_classes), dim, part, optimizer)
-    sent = num_sampled * (row + 2 * _ID)
-    of_servers = costs.number_s * load * num_sampled * dim
-    add(
-        "servers",
-        found.gradient_bytes + found.activation_bytes,
-        0,
-        _variable_bytes(of_server),
-        _start_bytes(of_server),
-        sent,
-        max(costs.seconds(part, num_sampled, dim), of_servers),
-        # The busiest link is a server's, if machines share it.
-        link.seconds(max(load, 1.0) * sent, 2),
+
+class _Job(NamedTuple):
+    """The arguments of `plan`, and what follows from them for a machine."""
+
+    num_classes: int
+    num_sampled: int | None
+    classes: int  # Those in a step.
+    dim: int
+    batch: int
+    part: int  # Examples of a machine.
+    machines: int
+    servers: int
+    link: Link
+    machine: Machine
+    costs: StepCosts
+    kernel_dtype: str
+    optimizer: Any
+
+    def all_reduced(self, count):
+        """Bytes that a machine sends to sum `count` vectors over all."""
+        ring = 2 * (self.machines - 1) / self.machines
+        return ring * _FLOAT * self.dim * count
+
+    def of_head(self, batch, replicas=1):
+        """`Estimate` of a head with all classes."""
+        classes, options = self.num_classes, {"kernel_dtype": self.kernel_dtype}
+        if self.num_sampled is None:
+            head = layers.FullSoftmax(classes, **options)
+        else:
+            sampled = self.num_sampled, "uniform"
+            head = layers.SampledSoftmax(classes, *sampled, **options)
+        return estimate(head, self.dim, batch, self.optimizer, replicas)
+
+    def of_shard(self, count, batch):
+        """`Estimate` of one of `count` shards."""
+        head = layers.ShardedSoftmax(
+            -(-self.num_classes // count),
+            num_sampled=self.num_sampled and -(-self.num_sampled // count),
+            kernel_dtype=self.kernel_dtype,
+        )
+        return estimate(head, self.dim, batch, self.optimizer)
+
+    def row(self, strategy, step, sent, compute_s, link_s, stored=None):
+        """A `PlanRow` of two `Estimate`s: of a machine in a step, and of the
+        host or server that has the class vectors, if one has."""
+        kept = stored or step
+        variables = kept.weight_bytes + kept.slot_bytes
+        start = kept.weight_bytes + kept.initialization_bytes
+        on_machine = step.gradient_bytes + step.activation_bytes
+        elsewhere = 0
+        if stored is None:
+            on_machine += step.index_bytes + variables
+        else:
+            elsewhere, variables = variables + stored.index_bytes, 0
+        fits = on_machine <= self.machine.memory_bytes
+        fits = fits and max(elsewhere, start) <= self.machine.host_bytes
+        return PlanRow(
+            strategy, on_machine, variables, elsewhere, start, math.ceil(sent),
+            compute_s, link_s, fits,
+        )  # fmt: skip
+
+
+def _mirrored(job):
+    """All class vectors on each machine. Gradients of class vectors cross."""
+    dim, others = job.dim, job.machines - 1
+    compute_s = job.costs.seconds(job.part, job.classes, dim)
+    if job.num_sampled is None:
+        sent, collectives = job.all_reduced(job.num_classes), _OF_EXACT
+    else:
+        sent = others * (job.part + job.num_sampled) * (_FLOAT * dim + _ID)
+        collectives = _OF_SAMPLED
+        # Each machine applies the gradients of all machines.
+        compute_s += job.costs.number_s * others * job.num_sampled * dim
+    link_s = job.link.seconds(sent, collectives * others)
+    step = job.of_head(job.part, job.machines)
+    return job.row("mirrored", step, sent, compute_s, link_s)
+
+
+def _sharded(job):
+    """A range of classes on each machine. Features and sums cross."""
+    others = job.machines - 1
+    of_example = _FLOAT * job.dim + _ID + _FLOAT
+    sent = others * (job.part * of_example + job.batch * _STATS)
+    sent += job.all_reduced(job.batch)
+    classes = -(-job.classes // job.machines)
+    compute_s = job.costs.seconds(job.batch, classes, job.dim)
+    link_s = job.link.seconds(sent, _OF_SHARDS * others)
+    step = job.of_shard(job.machines, job.batch)
+    return job.row("sharded", step, sent, compute_s, link_s)
+
+
+def _servers(job):
+    """Class vectors on parameter servers. The sampled ones cross to the
+    worker, and their gradients back, each with its ids."""
+    sent = job.num_sampled * (_FLOAT * job.dim + 2 * _ID)
+    load = job.machines / job.servers
+    compute_s = max(
+        job.costs.seconds(job.part, job.num_sampled, job.dim),
+        job.costs.number_s * load * job.num_sampled * job.dim,
     )
-
-    # Class vectors in the memory of one host. The sampled ones cross.
-    found = estimate(head(num_classes), dim, batch, optimizer)
-    sent = num_sampled * row
-    add(
-        "host",
-        found.gradient_bytes + found.activation_bytes,
-        0,
-        _variable_bytes(found) + found.index_bytes,
-        _start_bytes(found),
-        sent,
-        costs.seconds(batch, num_sampled, dim),
-        machine.host_link.seconds(sent, 2),
-    )
-    return Plan(title, tuple(rows))
+    # The busiest link is a server's, if machines share it.
+    link_s = job.link.seconds(max(load, 1.0) * sent, 2)
+    stored = job.of_shard(job.servers, job.part)
+    step = job.of_head(job.part)
+    return job.row("servers", step, sent, compute_s, link_s, stored)
 
 
-def _step_bytes(found):
-    return found.gradient_bytes + found.activation_bytes + found.index_bytes
-
-
-def _variable_bytes(found):
-    return found.weight_bytes + found.slot_bytes
-
-
-def _start_bytes(found):
-    return found.weight_bytes + found.initialization_bytes
+def _host(job):
+    """Class vectors in the memory of one host. The sampled ones cross."""
+    sent = _FLOAT * job.num_sampled * job.dim
+    compute_s = job.costs.seconds(job.batch, job.num_sampled, job.dim)
+    link_s = job.machine.host_link.seconds(sent, 2)
+    step = job.of_head(job.batch)
+    return job.row("host", step, sent, compute_s, link_s, stored=step)

@@ -96,10 +96,10 @@ def evaluate(
 def _of_catalogue(ids, train):
     """Coverage and novelty of answers `[questions, k]`."""
     items = [item for row in train for item in set(row)]
-    if not items or min(items) < 0:
+    if min(items, default=-1) < 0:
         raise ValueError(
             "`train` must have items, and no padding. Received: "
-            + (f"item {min(items)}" if items else "none")
+            f"{len(items)} items from {min(items, default=None)}"
         )
     answers = ids[ids >= 0]
     size = 1 + max(*items, int(answers.max(initial=0)))

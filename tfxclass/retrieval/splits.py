@@ -63,11 +63,10 @@ def leave_one_out(sequences: Sequences) -> Split:
     """
     sequences = as_sequences("sequences", sequences)
     long = [s for s in sequences if len(s) >= 3]
-    train = [s[:-2] if len(s) >= 3 else s for s in sequences]
     return Split(
-        train,
-        Questions([s[:-2] for s in long], _ids(s[-2] for s in long)),
-        Questions([s[:-1] for s in long], _ids(s[-1] for s in long)),
+        [s[:-2] if len(s) >= 3 else s for s in sequences],
+        _questions([(s[:-2], s[-2]) for s in long]),
+        _questions([(s[:-1], s[-1]) for s in long]),
     )
 
 
@@ -119,11 +118,15 @@ def split_sessions(
     first = round(len(sessions) * (1 - test - validation))
     train = sessions[:first]
     known = {item for session in train for item in session}
+
+    def questions(part):
+        pairs = zip(*next_items(part))
+        return _questions([pair for pair in pairs if pair[1] in known])
+
     return Split(
-        train,
-        _known_only(sessions[first:first_test], known),
-        _known_only(sessions[first_test:], known),
-    )
+        train, questions(sessions[first:first_test]),
+        questions(sessions[first_test:]),
+    )  # fmt: skip
 
 
 def split_at(
@@ -166,11 +169,9 @@ def split_at(
     for items, moments in zip(sequences, times):
         _check_times(items, as_list("times", moments, "times of items"))
     found, kind = as_times("times", [one for row in times for one in row])
+    given = {"validation_time": validation_time, "test_time": test_time}
     limits = []
-    for name, limit in [
-        ("validation_time", validation_time),
-        ("test_time", test_time),
-    ]:
+    for name, limit in given.items():
         moments, own_kind = as_times(name, [limit])
         if own_kind != kind and len(found):
             raise ValueError(
@@ -196,22 +197,21 @@ def split_at(
     known = {item for items in train for item in items}
 
     def questions(part):
-        pairs = [
-            (s[: end[part]], s[end[part]])
-            for s, end in zip(sequences, ends)
-            if 0 < end[part] < end[part + 1] and s[end[part]] in known
-        ]
-        return Questions([x for x, _ in pairs], _ids(y for _, y in pairs))
+        return _questions(
+            [
+                (s[: end[part]], s[end[part]])
+                for s, end in zip(sequences, ends)
+                if 0 < end[part] < end[part + 1] and s[end[part]] in known
+            ]
+        )
 
     return Split(train, questions(0), questions(1))
 
 
-def _known_only(sessions, known):
-    """`Questions` whose labels are in training."""
-    histories, labels = next_items(sessions)
-    is_known = [label in known for label in labels.tolist()]
-    kept = [history for history, ok in zip(histories, is_known) if ok]
-    return Questions(kept, labels[np.array(is_known, bool)])
+def _questions(pairs):
+    """`Questions` of pairs of a history and a label."""
+    labels = np.array([label for _, label in pairs], np.int64)
+    return Questions([history for history, _ in pairs], labels)
 
 
 def _check_times(sequences, times):
@@ -220,7 +220,3 @@ def _check_times(sequences, times):
             "`times` must have as many entries as there are sequences and "
             f"items. Received: {len(times)} times of {len(sequences)}"
         )
-
-
-def _ids(items):
-    return np.array(list(items), np.int64)

@@ -7,11 +7,6 @@ import numpy as np
 
 from tfxclass.checks import as_array
 
-_WANTED = (
-    "finite numbers, or dates: datetime64, Python's datetime or date, or "
-    "strings such as '2024-05-31T18:00'"
-)
-
 
 def as_times(name: str, values: Any) -> tuple[np.ndarray, str]:
     """Points in time in their order, and their kind; ValueError for others.
@@ -25,14 +20,19 @@ def as_times(name: str, values: Any) -> tuple[np.ndarray, str]:
             f"`{name}` must have shape [n]. Received: {array.shape}"
         )
     if array.dtype.kind in "iuf":
-        if not np.all(np.isfinite(array)):
-            raise _error(name, array[~np.isfinite(array)][0])
+        found, bad = [], array[~np.isfinite(array)].tolist()
+    else:
+        # Of a Series, since its array may not know the time zone.
+        found = [_moment(value) for value in values]
+        bad = [x for x, moment in zip(values, found) if moment is None]
+    if bad:
+        raise ValueError(
+            f"`{name}` must be finite numbers, or dates: datetime64, Python's "
+            "datetime or date, or strings such as '2024-05-31T18:00'. "
+            f"Received: {bad[0]!r}, a {type(bad[0]).__name__}"
+        )
+    if array.dtype.kind in "iuf":
         return array, "numbers"
-    # Of a Series, since its array may not know the time zone.
-    values = list(values)
-    found = [_moment(value) for value in values]
-    if None in found:
-        raise _error(name, values[found.index(None)])
     zones = {moment.tzinfo for moment in found}
     if len(zones) > 1:
         raise ValueError(
@@ -40,11 +40,11 @@ def as_times(name: str, values: Any) -> tuple[np.ndarray, str]:
             f"Received: {sorted(map(str, zones))[:3]}. Fix: convert them to "
             "UTC first, e.g. with pandas.to_datetime(times, utc=True)"
         )
-    kind = "dates" if zones <= {None} else "dates with a time zone"
-    if kind != "dates":
-        utc = datetime.timezone.utc
-        found = [m.astimezone(utc).replace(tzinfo=None) for m in found]
-    return np.array(found, "datetime64[us]"), kind
+    if zones <= {None}:
+        return np.array(found, "datetime64[us]"), "dates"
+    utc = datetime.timezone.utc
+    found = [m.astimezone(utc).replace(tzinfo=None) for m in found]
+    return np.array(found, "datetime64[us]"), "dates with a time zone"
 
 
 def _moment(value):
@@ -54,9 +54,8 @@ def _moment(value):
     if isinstance(value, str):
         try:
             # Python 3.10 does not read the letter.
-            value = datetime.datetime.fromisoformat(
-                value.replace("Z", "+00:00")
-            )
+            value = value.replace("Z", "+00:00")
+            value = datetime.datetime.fromisoformat(value)
         except ValueError:
             return None
     if isinstance(value, np.datetime64):
@@ -67,10 +66,3 @@ def _moment(value):
     if type(value) is datetime.date:
         return datetime.datetime.combine(value, datetime.time())
     return None
-
-
-def _error(name, value):
-    return ValueError(
-        f"`{name}` must be {_WANTED}. Received: {value!r}, a "
-        f"{type(value).__name__}"
-    )
