@@ -42,15 +42,13 @@ class AdaptiveSoftmax(BlockHead):
     log-probabilities.
 
     Args:
-        num_classes: int, number of classes.
         cutoffs: rising ints in (0, num_classes), the first class of each
             cluster. Classes below `cutoffs[0]` have no cluster. An empty list
             gives a full softmax. `tfxclass.layers.split_by_frequency` finds
             good values.
         div_value: float >= 1. The class vectors of cluster i = 1, 2, ... have
             `dim // div_value**i` numbers, at least 1. Defaults to 4.
-        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
-            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
+        **kwargs: other arguments of `OutputHead`, without `loss`.
 
     Example:
 

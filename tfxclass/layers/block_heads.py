@@ -29,9 +29,6 @@ class BlockHead(OutputHead):
 
     Class vectors of different blocks may have different widths. A subclass
     calls `kernel_specs` in `weight_specs`, and defines `part_queries`.
-
-    Args:
-        **kwargs: arguments of `OutputHead`.
     """
 
     def kernel_specs(
@@ -85,14 +82,12 @@ class DifferentiatedSoftmax(BlockHead):
     `FullSoftmax` has `num_classes * dim`.
 
     Args:
-        num_classes: int, number of classes.
         blocks: list of `(size, width)`, ints: the number of classes in each
             block, and the number of features that the block reads. The sizes
             sum to `num_classes`, and the widths to the number of features.
             Classes are numbered block by block, frequent classes first.
             `split_by_frequency` finds good sizes.
-        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
-            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
+        **kwargs: other arguments of `OutputHead`, without `loss`.
 
     Example:
 
@@ -185,15 +180,13 @@ class AdaptiveProjectedSoftmax(BlockHead):
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
     Args:
-        num_classes: int, number of classes.
         group_sizes: list of ints >= 1, number of classes in each group. In the
             paper each group has about as many occurrences:
             `split_by_frequency(counts, 4)`.
         projection_dims: list of ints, width of the class vectors of each group.
         l2: float >= 0. `l2 / 2` times the sum of all squared weights is added
             to the training loss.
-        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
-            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
+        **kwargs: other arguments of `OutputHead`, without `loss`.
 
     Raises:
         ValueError: if the sizes do not fit each other.

@@ -35,7 +35,6 @@ class ClassHead(OutputHead):
     `OutputHead`.
 
     Args:
-        num_classes: int, number of classes.
         similarity: `"dot"`, where logits are dot products of features and class
             vectors, or `"cosine"`, where both are normalized first. Or a
             `tfxclass.layers.Cosine` with a scale and a margin. Defaults to
@@ -47,9 +46,7 @@ class ClassHead(OutputHead):
             `[num_classes, dim]`, whose rows are the class vectors (tied
             weights). They are saved with their owner. Gradients of both uses
             are summed. Defaults to None.
-        **kwargs: arguments of `OutputHead` (`loss`, `loss_options`,
-            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
-            `num_negatives`, `seed`) and of `keras.layers.Layer`.
+        **kwargs: other arguments of `OutputHead`.
 
     Attributes:
         answer_temperature: float > 0. Logits are divided by it before they
@@ -313,11 +310,7 @@ class FullSoftmax(ClassHead):
     `docs/exact.md`).
 
     Args:
-        num_classes: int, number of classes.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
-            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
-            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
-            `seed`).
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 

@@ -108,18 +108,11 @@ class DropMax(SampledSoftmax):
     `tfxclass.retain_probabilities(model)` returns rho together with the output.
 
     Args:
-        num_classes: int, number of classes.
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
-        num_sampled: int, number of classes in a training step. Only with the
-            name of a sampler. Defaults, and the rule for batches with more
-            labels, are described in `SampledSoftmax`.
-        sampler: None for all classes (the default), or a sampler as in
-            `SampledSoftmax`.
+        sampler: as in `SampledSoftmax`. Defaults to None: all classes.
         mode_options: dict of the options of the mode, or None for their
             defaults. See the list below.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Keys of `mode_options`:
 

@@ -53,7 +53,6 @@ class HierarchicalSoftmax(OutputHead):
     Logits (`activation=None`) are log-probabilities.
 
     Args:
-        num_classes: int, number of classes.
         tree: a `tfxclass.trees.Tree`, `"huffman"` (which needs `counts`) or
             `"balanced"`.
         counts: numbers `[num_classes]`, how often each class occurs. Only for
@@ -63,10 +62,9 @@ class HierarchicalSoftmax(OutputHead):
         use_bias: bool, whether each node vector has a bias.
         beam_width: int, number of nodes that an export keeps at each level.
             `num_classes` of them miss nothing. At least `k` are kept.
-        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
-            `activation`, `kernel_initializer`, `seed`). `kernel_initializer`
-            initializes `kernel`, `[num_node_rows, dim]`, the vectors of the
-            nodes. Its last column is the bias.
+        kernel_initializer: initializer of the node vectors.
+        **kwargs: other arguments of `OutputHead`, without `kernel_dtype` and
+            `loss`.
 
     Values of `multi_label`:
 

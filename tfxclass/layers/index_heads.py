@@ -28,16 +28,9 @@ class SelectiveSoftmax(SampledSoftmax):
     resumed training continues bit for bit.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels included.
-            Defaults to 1 % of the classes, and at least twice the labels of
-            each batch. `SampledSoftmax` describes batches with more labels.
         sampler: a `tfxclass.samplers.HashingForestSampler`, which has its own
             `num_sampled`. Defaults to one with default arguments.
-        **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
-            `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
-            `loss_options`, `class_names`, `activation`, `kernel_initializer`,
-            `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`.
 
     Raises:
         ValueError: if `sampler` is of another kind.
@@ -89,16 +82,9 @@ class LSHSoftmax(SampledSoftmax):
     resumed training continues bit for bit.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels included.
-            Defaults to 1 % of the classes, and at least twice the labels of
-            each batch. `SampledSoftmax` describes batches with more labels.
         sampler: a `tfxclass.samplers.LSHSampler`, which has its own
             `num_sampled`. Defaults to one with default arguments.
-        **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
-            `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
-            `loss_options`, `class_names`, `activation`, `kernel_initializer`,
-            `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`.
 
     Raises:
         ValueError: if `sampler` is of another kind.

@@ -7,15 +7,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.core import one_vs_rest
 from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_softmax import SampledSoftmax
-from tfxclass.losses.functions import negative_sampling_loss
-from tfxclass.losses.functions import noise_contrastive_loss
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
+from tfxclass.types import Scalar
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -46,17 +46,12 @@ class NoiseContrastive(SampledSoftmax):
     probabilities, and the loss of an evaluation is the exact cross-entropy.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels included.
-            The default is described in `SampledSoftmax`.
-        sampler: a sampler as in `SampledSoftmax`. Defaults to `"uniform"`.
+        sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
         log_normalizer: float, log Z, which is fixed. Defaults to
             log(num_classes), so logits of 0 are the uniform distribution. 0 is
             the value of Mnih & Teh and of `tf.nn.nce_loss`. With 0, an
             untrained model is certain of every class.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:
 
@@ -104,8 +99,7 @@ class NoiseContrastive(SampledSoftmax):
         if sample.target_log_expected_count is not None:
             of_targets -= sample.target_log_expected_count
         columns = Targets(sample.positions, targets.weights)
-        losses = noise_contrastive_loss(noise, columns, of_targets)
-        return finish(losses)
+        return finish(noise_contrastive_loss(noise, columns, of_targets))
 
     def get_config(self) -> Config:
         return {**super().get_config(), "log_normalizer": self.log_normalizer}
@@ -139,17 +133,11 @@ class NegativeSampling(SampledSoftmax):
     heads.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels included.
-            They are shared by the batch (word2vec has 5 to 20 for each
-            example). The default is described in `SampledSoftmax`.
-        sampler: a sampler as in `SampledSoftmax`. Defaults to `"uniform"`.
+        sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
             word2vec's is `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
         calibration: float in [0, 1], t in the gSASRec paper, for a uniform
             sampler. Defaults to 0. Petrov & Macdonald recommend 0.75.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:
 
@@ -206,3 +194,44 @@ class NegativeSampling(SampledSoftmax):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "calibration": self.calibration}
+
+
+def noise_contrastive_loss(
+    logits: tf.Tensor, targets: Targets, label_logits: tf.Tensor
+) -> tf.Tensor:
+    """Logistic losses of labels and noise, float32 `[rows]`.
+
+    With several labels the loss is the mean over them. The other labels then
+    count as targets with weight 1 / labels, and as noise with the rest, as in
+    `tf.nn.nce_loss`. `targets` are columns of `logits`, of the classes as
+    noise. `label_logits` are of the labels, `[rows, p]`.
+    """
+    # Not a product with the weights: padding may be infinite.
+    label_logits = tf.where(targets.ids >= 0, label_logits, 0.0)
+    of_labels = tf.nn.softplus(label_logits) - targets.weights * label_logits
+    return _with_negatives(of_labels, logits, targets)
+
+
+def negative_sampling_loss(
+    logits: tf.Tensor,
+    targets: Targets,
+    label_logits: tf.Tensor,
+    label_power: Scalar = 1.0,
+) -> tf.Tensor:
+    """As `noise_contrastive_loss`, where labels are no negatives.
+
+    The losses of the labels are times `label_power`, beta of gBCE.
+    """
+    label_logits = tf.where(targets.ids >= 0, label_logits, 0.0)
+    of_labels = label_power * targets.weights * tf.nn.softplus(-label_logits)
+    return _with_negatives(of_labels, logits, targets)
+
+
+def _with_negatives(of_labels, logits, targets):
+    """Sums the losses of labels and of the columns that are no labels."""
+    of_labels = tf.where(targets.ids >= 0, of_labels, 0.0)
+    of_others = one_vs_rest.negatives(
+        one_vs_rest.BINARY["sigmoid"], logits, targets.ids
+    )
+    losses = tf.reduce_sum(of_labels, 1) + tf.reduce_sum(of_others, 1)
+    return tf.where(targets.is_labelled > 0, losses, 0.0)

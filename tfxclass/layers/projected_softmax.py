@@ -39,20 +39,14 @@ class ProjectedSoftmax(SampledSoftmax):
     training step computes `num_sampled` classes, as in `SampledSoftmax`.
 
     Args:
-        num_classes: int, number of classes.
         projection_dim: int, width of a class vector.
-        num_sampled: int, number of classes in a training step. Only with the
-            name of a sampler. The default is described in `SampledSoftmax`.
-        sampler: None for all classes (the default), or a sampler as in
-            `SampledSoftmax`.
+        sampler: as in `SampledSoftmax`. Defaults to None: all classes.
         l2: float >= 0. `l2 / 2 * |kernel|^2` is added to the training loss.
             With a sampler, it is estimated from the class vectors of the step,
             each divided by its probability to be in the step. The mean is the
             same, and the gradient stays sparse. Not for samplers whose counts
             are not corrected (`correct_fill=False`). Defaults to 0.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:
 

@@ -64,28 +64,20 @@ class ShardedSoftmax(ClassHead):
     NaN. Load the file in one process, or use `top_k`.
 
     Args:
-        num_classes: int, number of classes. It need not be a multiple of the
-            number of replicas.
-        sampler: a `tfxclass.samplers.Sampler`, a name as in `SampledSoftmax`,
-            or None for uniform samples. Each shard gets a copy with its own
+        sampler: as in `SampledSoftmax`. Each shard gets a copy with its own
             index and an equal part of `num_sampled`. Indexes are saved for the
             same number of replicas, and are built again on another number.
-            Defaults to None.
-        num_sampled: int, number of classes in a training step, of all shards
-            together, labels included. Each shard computes an equal part. A
-            shard with more labels than that computes all of them. Not with a
-            `Sampler`, which has its own. The default without a `sampler` is all
-            classes. With one, each shard computes 1 % of its classes, and at
-            least twice its labels of each batch.
+            Defaults to None: uniform samples.
+        num_sampled: as in `SampledSoftmax`, of all shards together. Each shard
+            computes an equal part. Without a `sampler` it defaults to all
+            classes.
         sample_rate: float in (0, 1], fraction of the classes, instead of
             `num_sampled`.
         correct_fill: bool, whether sampled classes stand for the classes that
             were not sampled. Required for `loss="sigmoid"` and
             `label_smoothing`. False restricts the softmax to the classes of the
             step, as Partial FC does.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`) and of
-            `OutputHead` (`loss`, `loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `ClassHead`, without `tied_to`.
 
     Example:
 

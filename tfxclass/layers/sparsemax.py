@@ -36,11 +36,8 @@ class Sparsemax(ClassHead):
     q`, where q is the uniform distribution on the labels.
 
     Args:
-        num_classes: int, number of classes.
         activation: `"sparsemax"` (the default), or None for logits.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`).
+        **kwargs: other arguments of `ClassHead`, without `loss`.
 
     Example:
 
