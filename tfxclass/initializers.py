@@ -14,10 +14,7 @@ from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Shape
 
-__all__ = [
-    "LogOdds",
-    "rms_of",
-]
+__all__ = ["LogOdds", "rms_of"]
 
 #: Numbers of a block of `InBlocks`, at most.
 BLOCK_NUMBERS = 1 << 21
@@ -188,9 +185,7 @@ def rms_of(initializer: Initializer, shape: Sequence[int]) -> float | None:
     if isinstance(initializer, str):
         initializer = kinds.get(initializer)
     if isinstance(initializer, kinds.VarianceScaling):
-        fans = {"fan_in": shape[0], "fan_out": shape[1]}
-        fan = fans.get(initializer.mode, (shape[0] + shape[1]) / 2)
-        return math.sqrt(initializer.scale / max(1.0, fan))
+        return math.sqrt(initializer.scale / _fans(shape, initializer.mode))
     if isinstance(initializer, kinds.RandomNormal | kinds.TruncatedNormal):
         return math.hypot(initializer.mean, initializer.stddev)
     if isinstance(initializer, kinds.RandomUniform):

@@ -27,13 +27,12 @@ from tfxclass.types import Margin
 class AdaptiveSoftmax(BlockHead):
     """Exact softmax in two steps: frequent classes first, then clusters.
 
-    Use it for classes numbered by falling frequency, such as words, when most
-    batches need few classes of the last clusters. The first step chooses among
-    the `cutoffs[0]` most frequent classes and one entry for each cluster of
-    rarer classes. The probability of a rare class is the probability of its
-    cluster times its probability within the cluster. Each cluster reads a
-    projection of the features, and the width of these projections falls by
-    `div_value` from cluster to cluster.
+    Use it for classes numbered by falling frequency, such as words. The first
+    step chooses among the `cutoffs[0]` most frequent classes and one entry for
+    each cluster of rarer classes. The probability of a rare class is the
+    probability of its cluster times its probability within the cluster. Each
+    cluster reads a projection of the features, whose width falls by `div_value`
+    from cluster to cluster.
 
     Each training step computes the frequent classes for the whole batch. For
     each cluster, it computes and updates all classes of the cluster, but only

@@ -142,19 +142,15 @@ class DifferentiatedSoftmax(BlockHead):
 
 def _check_blocks(blocks, num_classes):
     """`blocks` as a list of tuples of ints."""
-    items = "(size, width)"
     blocks = [
-        tuple(as_list("blocks", block, items))
-        for block in as_list("blocks", blocks, items)
+        tuple(as_positive_ints("blocks", block))
+        for block in as_list("blocks", blocks, "(size, width)")
     ]
     if not blocks or any(len(block) != 2 for block in blocks):
         raise ValueError(
             "`blocks` must be a list of (size, width), one at least. "
             f"Received: {blocks}"
         )
-    for number in itertools.chain(*blocks):
-        check_positive_int("blocks", number)
-    blocks = [(int(size), int(width)) for size, width in blocks]
     total = sum(size for size, _ in blocks)
     if total != num_classes:
         raise ValueError(

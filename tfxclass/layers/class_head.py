@@ -31,8 +31,7 @@ class ClassHead(OutputHead):
     """Base class of heads with one class vector for each class.
 
     The class vectors are the rows of the weight `kernel`. A subclass overrides
-    `training_step`. The call arguments and the output shape are described in
-    `OutputHead`.
+    `training_step`. `OutputHead` describes the call arguments.
 
     Args:
         similarity: `"dot"`, where logits are dot products of features and class
@@ -297,17 +296,14 @@ class FullSoftmax(ClassHead):
     gradient of `kernel`. Class vectors are updated as soon as their part of the
     gradient is known.
 
-    In some cases the whole gradient is one tensor, with the same numbers up to
-    rounding. These are an optimizer of Keras, gradient clipping, gradient
-    accumulation, constraints, loss scaling, a distribution strategy,
-    `run_eagerly`, and loss options that change logits. Losses other than the
-    softmax hold a block of logits in addition to the gradient: 8 MiB, and 4 KiB
-    for each example if there are 2,048 or more.
+    The whole gradient is one tensor, with the same numbers up to rounding, with
+    an optimizer of Keras, gradient clipping or accumulation, constraints, loss
+    scaling, a distribution strategy, `run_eagerly`, or loss options that change
+    logits. Losses other than the softmax also hold a block of logits: 8 MiB,
+    and 4 KiB for each example if there are 2,048 or more.
 
-    Products are computed in float32. Under the policy `"mixed_bfloat16"`, on a
-    processor with AMX, features, class vectors and gradients of logits are
-    rounded to bfloat16 for them; their sums, logits and losses are float32 (see
-    `docs/exact.md`).
+    Products are computed in float32. For the policy `"mixed_bfloat16"` on a
+    processor with AMX see `docs/exact.md`.
 
     Args:
         **kwargs: arguments of `ClassHead`.

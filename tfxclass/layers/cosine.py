@@ -67,15 +67,9 @@ class Cosine:
         if self.margin < limit:
             return
         what = "an angle below pi" if is_angle else "below 2, part of a cosine"
-        swapped = ""
-        if self.scale < limit:
-            swapped = (
-                " They look swapped: Cosine("
-                f"scale={self.margin}, margin={self.scale})?"
-            )
         raise ValueError(
             f"`margin` must be {what}, such as 0.2. Received: "
-            f"scale={self.scale}, margin={self.margin}.{swapped}"
+            f"scale={self.scale}, margin={self.margin}."
         )
 
     def target_margin(self) -> Margin | None:

@@ -69,12 +69,11 @@ class DropMax(SampledSoftmax):
     differences are small (docs/papers/dropmax.md).
 
     Each training step computes three matrix products of [batch, dim] by [dim,
-    num_classes] for each class matrix, and updates all class vectors. There is
-    one class matrix in mode `"random"`, three in `"posterior"` and two
-    otherwise. The step holds all [batch, num_classes] logits and their
-    gradients. With a `sampler`, everything is computed over `num_sampled`
-    classes. The sum of exponentials and the regularizers are then unbiased
-    estimates of the sums over all classes.
+    num_classes] for each class matrix, and updates all class vectors. Mode
+    `"random"` has one class matrix, `"posterior"` three, and the others two.
+    The step holds all [batch, num_classes] logits and their gradients. With a
+    `sampler`, it computes `num_sampled` classes. The sum of exponentials and
+    the regularizers are then unbiased estimates of the sums over all classes.
 
     The modes, where z is the mask of a class (1 for labels):
 
@@ -95,23 +94,21 @@ class DropMax(SampledSoftmax):
 
     The regularizers are sums over classes. They grow with `num_classes`, and
     cross-entropy does not. In mode `"posterior"` the biases start where the
-    three regularizers are in balance for a class that is not a label. With
-    weights 1, 1 and 3, this is rho = 0.40 and q = 0.12. With weights 1, 1 and
-    1, it is rho = 0.23 and q = 0.01. This q is the fraction of the other
-    classes that a step keeps. Raise `entropy_weight` if too few classes are
-    left to learn from. The other modes start at rho = 1/2.
+    three regularizers are in balance for a class that is not a label: at the
+    default weights rho = 0.40 and q = 0.12, the fraction of the other classes
+    that a step keeps. Raise `entropy_weight` if too few classes are left to
+    learn from. The other modes start at rho = 1/2.
 
     Prediction is deterministic. It puts rho in place of z (equation 18). With
     `predict_samples` it is the mean softmax over that many masks (equation 17),
-    which needs [batch, num_classes] numbers of memory. The masks are the same
-    for all examples and calls. `predict_samples` may be set on a trained head.
+    the same for all examples and calls, which needs [batch, num_classes]
+    numbers of memory. It may be set on a trained head.
     `tfxclass.retain_probabilities(model)` returns rho together with the output.
 
     Args:
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
         sampler: as in `SampledSoftmax`. Defaults to None: all classes.
-        mode_options: dict of the options of the mode, or None for their
-            defaults. See the list below.
+        mode_options: dict of the options listed below. Defaults to None.
         **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Keys of `mode_options`:
@@ -128,8 +125,7 @@ class DropMax(SampledSoftmax):
       None, which is equation 18.
 
     Raises:
-        ValueError: if an argument is out of range, or the mode does not have an
-            option.
+        ValueError: if the mode does not have an option, or it is out of range.
 
     Example:
 
@@ -146,6 +142,7 @@ class DropMax(SampledSoftmax):
 
     loss_kinds = SOFTMAX_ALONE
     default_sampler = None
+    _draws = staticmethod(dropmax.draws_of_block)
     has_plain_logits = False
     supported_options = (*LOSS_OPTIONS, "class_counts", "temperature")
 
@@ -226,9 +223,7 @@ class DropMax(SampledSoftmax):
                     bias=f"{name}_bias",
                 ),
                 WeightSpec(
-                    f"{name}_bias",
-                    shape[:1],
-                    keras.initializers.Constant(bias),
+                    f"{name}_bias", shape[:1], keras.initializers.Constant(bias)
                 ),
             ]
         return specs
@@ -372,33 +367,25 @@ class DropMax(SampledSoftmax):
         logits = options.adjust_logits(logits, ids, self.num_classes)
         if sample is not None:
             logits -= sample.log_expected_count
+        # TensorFlow keeps it for ever: nothing of the head's.
+        masking = dropmax.Masking(
+            self.mode,
+            self.num_samples,
+            self.temperature,
+            {name: getattr(self, name) for name in _WEIGHTS[self.mode]},
+            self.target_margin(),
+            self.options.focal_gamma,
+            self.next_seed(),
+            self._draws,
+        )
         losses = dropmax.training_loss(
-            self._masking(self.next_seed()),
+            masking,
             dropmax.Rows(logits, retain, residual),
             targets,
             row_weights,
             class_weights,
         )
         return losses, ranked
-
-    def _masking(self, seed):
-        """`Masking`, which TensorFlow keeps for ever: nothing of the head's."""
-        draws = self._draws
-        return dropmax.Masking(
-            self.mode,
-            self.num_samples,
-            self.temperature,
-            {name: getattr(self, name) for name in _WEIGHTS[self.mode]},
-            self.target_margin(),
-            lambda start, shape: draws(seed, start, shape),
-            self.options.focal_gamma,
-        )
-
-    @staticmethod
-    def _draws(seed, start, shape):
-        """Uniform random numbers for the rows from `start`, float32."""
-        seed = tf.random.experimental.stateless_fold_in(seed, start)
-        return dropmax.uniform(shape, seed)
 
     def get_config(self) -> Config:
         options = {name: getattr(self, name) for name in MODE_OPTIONS}

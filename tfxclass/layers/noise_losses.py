@@ -32,15 +32,13 @@ class NoiseContrastive(SampledSoftmax):
     log Z learns the log odds log p(c) / (1 - p(c)). This is close to log p(c),
     except for the most likely classes.
 
-    The noise of an example is the sampled set without the example's labels. (If
-    accidental hits stayed in, labels would be pulled both ways.) The samplers
-    of this library sample without replacement and include the labels of the
-    whole batch. So k q(c) is the probability that c is in the set: 1 for labels
-    of other examples, and exp(log expected count) for sampled classes. For the
-    example's own label it is the probability to be sampled if it were not a
-    label. A sampler that searches an index does not know this probability, and
-    1 is used. With `num_sampled >= num_classes` the loss is the binary
-    cross-entropy over all classes.
+    The noise of an example is the sampled set without the example's labels.
+    Samples are without replacement and include the labels of the batch. So k
+    q(c) is the probability that c is in the set: 1 for labels of other
+    examples. For the example's own label it is the probability to be sampled if
+    it were not a label, and 1 if the sampler does not know it. With
+    `num_sampled >= num_classes` the loss is the binary cross-entropy over all
+    classes.
 
     Outside of training the head is a softmax. `predict` gives softmax
     probabilities, and the loss of an evaluation is the exact cross-entropy.
@@ -120,17 +118,13 @@ class NegativeSampling(SampledSoftmax):
 
     With few negatives out of many classes, the plain loss is overconfident.
     `calibration` corrects this (gBCE, the loss of gSASRec). It raises the
-    probability of the label to the power
-
-        beta = 1 - calibration * (1 - alpha)
-
-    where alpha is the fraction of the classes in a training step. 0 is the
-    plain loss. At 1, the sigmoid of a logit is a probability.
+    probability of the label to the power 1 - calibration * (1 - alpha), where
+    alpha is the fraction of the classes in a training step. 0 is the plain
+    loss. At 1, the sigmoid of a logit is a probability.
 
     Outside of training the head is a softmax. `predict` gives softmax
     probabilities, which are right for a uniform sampler. The loss of an
-    evaluation is the exact cross-entropy, which can be compared with other
-    heads.
+    evaluation is the exact cross-entropy.
 
     Args:
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.

@@ -113,10 +113,7 @@ class ProjectedSoftmax(SampledSoftmax):
     def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Lists `(projection, rows)`: logits are `x . projection . rows`."""
         return [
-            (
-                tf.convert_to_tensor(self.projection),
-                self.class_matrix.values(),
-            )
+            (tf.convert_to_tensor(self.projection), self.class_matrix.values())
         ]
 
     @property

@@ -103,6 +103,9 @@ class SampledSoftmax(ClassHead):
         super().__init__(num_classes, **kwargs)
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
+        if self.sampler is not None:
+            self.has_gpu_ops = self.sampler.has_gpu_ops
+            self.has_gpu_half_ops = self.sampler.has_gpu_half_ops
         if self.objective.is_sum:
             self.check_estimates("loss", self.objective.name)
         self.check_estimates("label_smoothing", self.options.label_smoothing)
@@ -157,14 +160,6 @@ class SampledSoftmax(ClassHead):
     def measured(self) -> dict[str, keras.Variable]:
         """The sampler's measurements of itself, by name."""
         return {} if self.sampler is None else self.sampler.gauges
-
-    @property
-    def has_gpu_ops(self) -> bool:
-        return self.sampler is None or self.sampler.has_gpu_ops
-
-    @property
-    def has_gpu_half_ops(self) -> bool:
-        return self.sampler is None or self.sampler.has_gpu_half_ops
 
     def is_on_host(self) -> bool:
         if self.placement is None:

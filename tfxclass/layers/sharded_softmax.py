@@ -50,15 +50,13 @@ class ShardedSoftmax(ClassHead):
     the labels of the batch that are among its classes, and other classes
     sampled uniformly. It updates only these class vectors.
 
-    Under a `ParameterServerStrategy` each server holds a range of classes, and
-    a worker fetches class vectors from all servers. Computations that need all
-    class vectors run on the servers. A file with optimizer state then loads
-    only with the same number of servers.
+    Files hold the class matrix and the optimizer state in the order of the
+    classes, so they load on any number of replicas, or without a strategy. The
+    initial class matrix does not depend on the number of replicas either.
 
-    Otherwise, files hold the class matrix and the optimizer state in the order
-    of the classes, so they load on any number of replicas, or without a
-    strategy. The initial class matrix does not depend on the number of replicas
-    either.
+    Under a `ParameterServerStrategy` each server holds a range of classes, and
+    computes what needs all of its class vectors. A file with optimizer state
+    then loads only with the same number of servers.
 
     With several workers, the full output (`predict`) is not computed: it is
     NaN. Load the file in one process, or use `top_k`.

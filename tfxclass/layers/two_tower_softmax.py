@@ -43,11 +43,10 @@ class TwoTowerSoftmax(SampledSoftmax):
     class vector. Both are trained together, with any sampler. Each training
     step encodes only the sampled classes.
 
-    `kernel` keeps the class vector of every class as it was last encoded.
-    Samplers search it, and evaluation, `top_k`, saving and exports read it.
-    They encode all classes again before they do, if a training step came in
-    between. Call `refresh()` yourself after you set weights in another way. An
-    export has the finished class vectors and no class encoder.
+    `kernel` keeps the class vector of every class as it was last encoded, for
+    samplers. Evaluation, `top_k`, saving and exports encode all classes again
+    if a training step came in between. Call `refresh()` yourself after you set
+    weights in another way. An export has no class encoder.
 
     Args:
         class_tower: a `tfxclass.layers.ClassTower` with the encoder and the
