@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
 from tfxclass.layers.block_heads import BlockHead
@@ -74,18 +75,14 @@ class AdaptiveSoftmax(BlockHead):
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
         cutoffs = _check_cutoffs(cutoffs, num_classes)
-        if not 1 <= div_value < float("inf"):
-            raise ValueError(f"`div_value` must be >= 1. Received: {div_value}")
+        check_value("div_value", div_value, 1 <= div_value < math.inf, ">= 1")
         super().__init__(num_classes, **kwargs)
         self.cutoffs = cutoffs
         self.starts = [0, *cutoffs]
         ends = [*cutoffs, self.num_classes]
         self.sizes = [end - start for start, end in zip(self.starts, ends)]
         self.div_value = div_value
-        self._check_removed()
-
-    def _check_removed(self):
-        """A cluster without a class would still have its probability."""
+        # A cluster without a class would still have its probability.
         removed = np.asarray(self.removed, np.int64)
         starts = np.asarray(self.starts)
         of_part = np.searchsorted(starts, removed, "right") - 1

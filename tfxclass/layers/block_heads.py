@@ -1,6 +1,7 @@
 """Heads with a class matrix for each block of classes."""
 
 import itertools
+import math
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tfxclass.checks import as_list
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -18,7 +20,6 @@ from tfxclass.layers.head_config import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import random_projection
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.projected_softmax import check_penalty
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Config
@@ -212,7 +213,7 @@ class AdaptiveProjectedSoftmax(BlockHead):
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
         projection_dims = as_positive_ints("projection_dims", projection_dims)
-        check_penalty(l2)
+        check_value("l2", l2, 0 <= l2 < math.inf, ">= 0")
         group_sizes = as_positive_ints("group_sizes", group_sizes)
         total, groups = sum(group_sizes), len(group_sizes)
         if groups != len(projection_dims) or total != num_classes:

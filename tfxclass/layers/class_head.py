@@ -9,6 +9,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers import cosine
 from tfxclass.layers.head_config import offset_specs
@@ -135,11 +136,8 @@ class ClassHead(OutputHead):
 
     @answer_temperature.setter
     def answer_temperature(self, value: float) -> None:
-        if not 0 < value < math.inf:
-            raise ValueError(
-                "`answer_temperature` must be finite and > 0. Received: "
-                f"{value}"
-            )
+        is_valid = 0 < value < math.inf
+        check_value("answer_temperature", value, is_valid, "finite and > 0")
         if value != 1 and not self.has_plain_logits:
             raise ValueError(
                 f"A {type(self).__name__} has no `answer_temperature`: its "

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_options
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core import softmax
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
@@ -183,20 +184,15 @@ class DropMax(SampledSoftmax):
                 f"`{name}` must be None with mode={self.mode!r}, whose loss "
                 f"has no such term. Received: {given}"
             )
-        if not 0 <= given < math.inf:
-            raise ValueError(f"`{name}` must be >= 0. Received: {given}")
+        check_value(name, given, 0 <= given < math.inf, ">= 0")
         return given
 
     def _check(self):
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(
-                f"`temperature` must be > 0. Received: {self.temperature}"
-            )
+        is_valid = 0 < self.temperature < math.inf
+        check_value("temperature", self.temperature, is_valid, "> 0")
         p = self.retain_probability
-        if p is not None and not 0 < p <= 1:
-            raise ValueError(
-                f"`retain_probability` must be in (0, 1]. Received: {p}"
-            )
+        is_valid = p is None or 0 < p <= 1
+        check_value("retain_probability", p, is_valid, "in (0, 1]")
         if self.predict_samples is not None:
             check_positive_int("predict_samples", self.predict_samples)
         if (self.mode == "random") == (p is None):
@@ -274,7 +270,7 @@ class DropMax(SampledSoftmax):
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         logits, *retain = search.logits(self.parts(features, weights))
         if self.predict_samples is None:
-            return _expected(logits, *retain)
+            return dropmax.expected_logits(logits, *retain)
         return dropmax.mixture_log_probabilities(
             logits,
             retain[0] if retain else self._retain_logits(features),
@@ -289,7 +285,8 @@ class DropMax(SampledSoftmax):
             # Samples of masks are taken from the logits of all classes.
             return take_columns(self.all_logits(features, weights), ids)
         parts = self.parts(features, weights)
-        return _expected(*[search.logits_of([part], ids) for part in parts])
+        logits = [search.logits_of([part], ids) for part in parts]
+        return dropmax.expected_logits(*logits)
 
     def best(
         self, features: tf.Tensor, k: int, weights: Any = None
@@ -298,7 +295,6 @@ class DropMax(SampledSoftmax):
         return self.as_answers([found], k)
 
     def _best(self, features, k, weights=None, with_logsumexp=True):
-        """`Best` of the prediction."""
         parts = self.parts(features, weights)
         if self.predict_samples is None:
             if self.retain is None:
@@ -360,7 +356,9 @@ class DropMax(SampledSoftmax):
             ids, class_weights = sample.ids, sample.inverse_counts
             targets = Targets(sample.positions, targets.weights)
         retain = self._retain_logits(queries, ids)
-        ranked = logits if self.retain is None else _expected(logits, retain)
+        ranked = logits
+        if self.retain is not None:
+            ranked = dropmax.expected_logits(logits, retain)
         residual = None
         if self.mode == "posterior":
             residual = _affine(queries, self.posterior, ids)
@@ -401,23 +399,13 @@ def _affine(queries, matrix, ids):
     return tf.matmul(queries, kernel, transpose_b=True) + bias
 
 
-def _expected(logits, retain_logits=None):
-    """Logits of equation 18; without logits of rho, which is given.
-
-    A rho that is the same for all classes moves no probability.
-    """
-    if retain_logits is None:
-        return logits
-    return dropmax.expected_logits(logits, retain_logits)
-
-
 def _best_of_expected(parts, k, with_logsumexp):
     """`Best` of the expected mask, given the parts of o and of rho."""
     (queries, rows), (_, retain) = [(x, rows.whole()) for x, rows in parts]
     if rows.is_stock:
 
         def logits_of(start, size):
-            return _expected(
+            return dropmax.expected_logits(
                 stock_search.block_logits(queries, rows, start, size),
                 stock_search.block_logits(queries, retain, start, size),
             )
@@ -443,4 +431,5 @@ class _ExpectedBlocks(Blocks):
         self.retain = Blocks(queries, retain)
 
     def logits(self, start, rows=None):
-        return _expected(super().logits(start, rows), self.retain.logits(start))
+        logits = super().logits(start, rows)
+        return dropmax.expected_logits(logits, self.retain.logits(start))

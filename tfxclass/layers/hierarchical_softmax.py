@@ -30,9 +30,6 @@ from tfxclass.trees import servable_search
 from tfxclass.types import Config
 from tfxclass.types import Margin
 
-_MULTI_LABEL = ("all", "pick_one", "plt")
-_TREES = ("balanced", "huffman")
-
 
 @keras.saving.register_keras_serializable("tfxclass")
 class HierarchicalSoftmax(OutputHead):
@@ -107,7 +104,7 @@ class HierarchicalSoftmax(OutputHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        check_choice("multi_label", multi_label, _MULTI_LABEL)
+        check_choice("multi_label", multi_label, ("all", "pick_one", "plt"))
         beam_width = check_positive_int("beam_width", beam_width)
         if self.loss_options is not None and multi_label == "plt":
             raise ValueError(
@@ -310,7 +307,7 @@ def _tree(tree, counts, num_classes):
             f"Received: tree={tree!r}, counts={counts}"
         )
     if not isinstance(tree, trees.Tree):
-        check_choice("tree", tree, _TREES)
+        check_choice("tree", tree, ("balanced", "huffman"))
         tree = (
             trees.balanced(num_classes)
             if tree == "balanced"

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_value
 from tfxclass.core import one_vs_rest
 from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_softmax import SampledSoftmax
@@ -78,11 +79,8 @@ class NoiseContrastive(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        if log_normalizer is not None and not math.isfinite(log_normalizer):
-            raise ValueError(
-                "`log_normalizer` must be finite, or None for "
-                f"log(num_classes). Received: {log_normalizer}"
-            )
+        is_valid = log_normalizer is None or math.isfinite(log_normalizer)
+        check_value("log_normalizer", log_normalizer, is_valid, "finite")
         self.log_normalizer = log_normalizer
 
     def sampled_loss(
@@ -164,11 +162,8 @@ class NegativeSampling(SampledSoftmax):
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         is_number = isinstance(calibration, numbers.Real)
-        if not is_number or not 0 <= calibration <= 1:
-            raise ValueError(
-                "`calibration` must be a number in [0, 1]. Received: "
-                f"{calibration!r}"
-            )
+        is_valid = is_number and 0 <= calibration <= 1
+        check_value("calibration", calibration, is_valid, "a number in [0, 1]")
         self.calibration = calibration
 
     def sampled_loss(

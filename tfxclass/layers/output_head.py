@@ -10,6 +10,7 @@ from tfxclass import saved_random
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core import forward as forward_lib
 from tfxclass.core.class_update import ClassUpdate
@@ -201,11 +202,8 @@ class OutputHead(keras.layers.Layer):
             activation = known
         check_choice("activation", activation, (known, None))
         self.num_classes = num_classes
-        if not isinstance(num_negatives, int) or num_negatives < 0:
-            raise ValueError(
-                "`num_negatives` must be an int >= 0. Received: "
-                f"{num_negatives}"
-            )
+        is_count = isinstance(num_negatives, int) and num_negatives >= 0
+        check_value("num_negatives", num_negatives, is_count, "an int >= 0")
         self.num_negatives = num_negatives
         self.removed = head_config.checked_removed(removed, num_classes)
         self.class_names = class_names

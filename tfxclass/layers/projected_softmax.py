@@ -1,11 +1,13 @@
 """Softmax over features in a random projection: a slim class matrix."""
 
+import math
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import flatten
 from tfxclass.core.targets import Targets
@@ -16,12 +18,6 @@ from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
-
-
-def check_penalty(l2: float) -> None:
-    """Raises ValueError unless `l2` is a number >= 0."""
-    if not 0 <= l2 < float("inf"):
-        raise ValueError(f"`l2` must be >= 0. Received: {l2}")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -81,7 +77,7 @@ class ProjectedSoftmax(SampledSoftmax):
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         projection_dim = check_positive_int("projection_dim", projection_dim)
-        check_penalty(l2)
+        check_value("l2", l2, 0 <= l2 < math.inf, ">= 0")
         if l2 and self.similarity == "cosine":
             raise ValueError(
                 '`l2` needs similarity="dot": cosine logits do not depend on '

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass import saved_random
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -133,10 +134,7 @@ class ShardedSoftmax(ClassHead):
     def _check_sampling(self):
         """Refuses sums over all classes if samples are not corrected."""
         rate, sampler = self.sample_rate, self.sampler
-        if not 0 < rate <= 1:
-            raise ValueError(
-                f"`sample_rate` must be in (0, 1]. Received: {rate}"
-            )
+        check_value("sample_rate", rate, 0 < rate <= 1, "in (0, 1]")
         if self.num_sampled is not None and rate != 1:
             raise ValueError(
                 "Give one of `num_sampled`, `sample_rate` and a `sampler` "
@@ -247,7 +245,14 @@ class ShardedSoftmax(ClassHead):
         classes of its rows."""
         local = rows.local_ids(with_negatives(targets))
         if self.sampler is None:
-            sample = self._partial(number, rows, local)
+            # Partial FC: labels, and others chosen uniformly.
+            sample = active_classes(
+                local,
+                num_sampled=self._share(rows.num_classes),
+                num_classes=rows.num_classes,
+                # The replicas count their steps alike.
+                seed=self.next_seed() + [0, number << 32],
+            )
         else:
             everyone = exchange.gather(tf.stop_gradient(queries))
             sample = self._samplers.sample(exchange, everyone, local, number)
@@ -259,16 +264,6 @@ class ShardedSoftmax(ClassHead):
         part = ClassRows(kernel, bias, log_counts=counts)
         columns = sample.positions[:, self.num_negatives :]
         return (queries, part), columns, sample.ids + rows.first
-
-    def _partial(self, number, rows, local):
-        """The sample of Partial FC: labels, and others chosen uniformly."""
-        return active_classes(
-            local,
-            num_sampled=self._share(rows.num_classes),
-            num_classes=rows.num_classes,
-            # The replicas count their steps alike.
-            seed=self.next_seed() + [0, number << 32],
-        )
 
     def _share(self, size):
         """Classes of `size` in a training step, int."""
@@ -289,7 +284,10 @@ class ShardedSoftmax(ClassHead):
         # Rows are in the order of all classes, whatever the shards are.
         sharded_rows.save(self.class_matrix.variables, store)
         saved_random.save(self.random, store)
-        if self._saves_samplers:
+        if self.sampler is None:
+            return
+        # With several workers, none knows all indexes.
+        if len(self.shards.components(self.kernel)) == self.shards.count:
             store["sampler_shards"] = np.array(self.shards.count)
             for name, value in self._samplers.state().items():
                 store[_SAMPLER + name] = value
@@ -305,12 +303,6 @@ class ShardedSoftmax(ClassHead):
             self._samplers.set_state(
                 {x.removeprefix(_SAMPLER): store[x] for x in names}
             )
-
-    @property
-    def _saves_samplers(self):
-        # With several workers, none knows all indexes.
-        local = self.shards.components(self.kernel)
-        return self.sampler is not None and len(local) == self.shards.count
 
     def changed_config(self, change: ClassUpdate) -> Config:
         config = super().changed_config(change)

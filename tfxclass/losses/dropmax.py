@@ -342,8 +342,15 @@ def stationary_logits(
     return p, r
 
 
-def expected_logits(logits: tf.Tensor, retain_logits: tf.Tensor) -> tf.Tensor:
-    """log(rho exp(o) + epsilon), `[batch, n]`; its softmax is equation 18."""
+def expected_logits(
+    logits: tf.Tensor, retain_logits: tf.Tensor | None = None
+) -> tf.Tensor:
+    """log(rho exp(o) + epsilon), `[batch, n]`; its softmax is equation 18.
+
+    Without logits of rho, it is the same for all classes and changes nothing.
+    """
+    if retain_logits is None:
+        return logits
     return add_epsilon(logits + tf.math.log_sigmoid(retain_logits))
 
 

@@ -25,7 +25,7 @@ from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import finished
 from tfxclass.rows import loss
-from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.rows.search import Parts
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Array
@@ -33,8 +33,6 @@ from tfxclass.types import Config
 from tfxclass.types import Labels
 from tfxclass.types import Margin
 
-# A list of `(queries, ClassRows)`.
-Parts = Sequence[tuple[tf.Tensor, ClassRows]]
 Finish = Callable[[tf.Tensor], tf.Tensor]
 NO_OPTIONS = LossOptions()
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from tfxclass.checks import as_ids
 from tfxclass.checks import as_numbers
 from tfxclass.checks import as_numbers_of_classes
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.targets import Targets
 from tfxclass.rows.class_matrix import ClassRows
@@ -125,7 +126,7 @@ class LossOptions:
         self._tables: dict[tuple[str, int], Any] = {}
 
     def _check(self):
-        p = self.propensities
+        p, counts = self.propensities, self.class_counts
         ranges = {
             "focal_gamma": (0 <= self.focal_gamma < np.inf, ">= 0"),
             "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
@@ -137,16 +138,12 @@ class LossOptions:
                 "in (0, 1]",
             ),
             "class_counts": (
-                self.class_counts is None or np.any(self.class_counts > 0),
+                counts is None or np.any(counts > 0),
                 "above 0 for one class at least",
             ),
         }
         for name, (is_right, wanted) in ranges.items():
-            if not is_right:
-                raise ValueError(
-                    f"`{name}` must be {wanted}. Received: "
-                    f"{getattr(self, name)}"
-                )
+            check_value(name, getattr(self, name), is_right, wanted)
         if self.class_counts is None and self.logit_adjustment != 1:
             raise ValueError(
                 "`logit_adjustment` needs `class_counts`. Received: "
