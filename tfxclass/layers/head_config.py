@@ -1,4 +1,4 @@
-"""The arguments of a head: their checks, its classes, and its configuration."""
+"""The arguments of a head: their checks, names of classes, removed classes."""
 
 import base64
 import itertools
