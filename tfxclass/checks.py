@@ -27,6 +27,12 @@ def check_positive_int(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_value(name: str, value: Any, is_valid: bool, wanted: str) -> None:
+    """Raises ValueError, which says what is `wanted`, unless `is_valid`."""
+    if not is_valid:
+        raise ValueError(f"`{name}` must be {wanted}. Received: {value!r}")
+
+
 def as_list(
     name: str, values: Any, items: str = "integers", single: Any = ()
 ) -> list[Any]:

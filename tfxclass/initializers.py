@@ -14,10 +14,7 @@ from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Shape
 
-__all__ = [
-    "LogOdds",
-    "rms_of",
-]
+__all__ = ["LogOdds", "rms_of"]
 
 #: Numbers of a block of `InBlocks`, at most.
 BLOCK_NUMBERS = 1 << 21

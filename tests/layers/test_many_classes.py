@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tfxclass.core import softmax
 from tfxclass.core.targets import as_targets
-from tfxclass.losses import linear_cross_entropy
 from tfxclass.ops import library
 from tfxclass.rows import blocks
 from tfxclass.rows import search
@@ -69,10 +68,9 @@ def test_sum_of_a_block(kernel):
     )
 
 
-def test_linear_cross_entropy(kernel, block_logits):
-    loss = linear_cross_entropy(
-        tf.constant(QUERIES), tf.constant(kernel), as_targets(LABELS, CLASSES)
-    )
+def test_one_part(kernel, block_logits):
+    parts = [(tf.constant(QUERIES), ClassRows(tf.constant(kernel)))]
+    loss = cross_entropy(parts, as_targets(LABELS, CLASSES))
     np.testing.assert_allclose(loss, expected_loss(kernel), rtol=TOLERANCE)
 
 

@@ -19,6 +19,8 @@ from tests.support.contract import data
 from tfxclass import layers
 from tfxclass import losses
 from tfxclass import samplers
+from tfxclass.core.targets import take_columns
+from tfxclass.layers import noise_losses
 
 SAMPLED = 40
 # Sums over some dozen logistic losses.
@@ -36,6 +38,10 @@ class TestNoiseContrastive(HeadContract):
 
 HEADS = [layers.NoiseContrastive, layers.NegativeSampling]
 each_head = pytest.mark.parametrize("cls", HEADS)
+each_loss = pytest.mark.parametrize(
+    "loss",
+    [noise_losses.noise_contrastive_loss, noise_losses.negative_sampling_loss],
+)
 
 
 def counts(power=1.0):
@@ -162,9 +168,7 @@ def test_all_classes_sampled_is_the_binary_loss_over_all(cls, sampler):
     )
 
 
-@pytest.mark.parametrize(
-    "loss", [losses.noise_contrastive_loss, losses.negative_sampling_loss]
-)
+@each_loss
 def test_gradient_by_finite_differences(loss):
     random = np.random.default_rng(0)
     logits = 3 * random.normal(size=(4, 9))
@@ -174,13 +178,13 @@ def test_gradient_by_finite_differences(loss):
     given = tf.constant(logits, tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(given)
-        result = loss(given, targets)
+        result = loss(given, targets, take_columns(given, targets.ids))
     gradient = tape.gradient(
         result, given, output_gradients=tf.constant(upstream, tf.float32)
     ).numpy()
 
     def in_numpy(x):
-        if loss is losses.negative_sampling_loss:
+        if loss is noise_losses.negative_sampling_loss:
             return upstream @ reference.negative_sampling(x, labels)
         own = np.take_along_axis(x, np.maximum(labels, 0), 1)
         return upstream @ reference.noise_contrastive(x, own, labels)
@@ -196,14 +200,13 @@ def test_gradient_by_finite_differences(loss):
         )
 
 
-@pytest.mark.parametrize(
-    "loss", [losses.noise_contrastive_loss, losses.negative_sampling_loss]
-)
+@each_loss
 def test_great_logits_are_safe(loss):
     logits = tf.constant([[1e4, -1e4, 0.0], [-1e4, 1e4, float("-inf")]])
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        result = loss(logits, losses.as_targets([1, 1], 3))
+        targets = losses.as_targets([1, 1], 3)
+        result = loss(logits, targets, take_columns(logits, targets.ids))
     # Row 0: the label at -1e4 and a negative at 1e4, and softplus(0).
     np.testing.assert_allclose(
         result, [2e4 + math.log(2), 0.0], rtol=1e-6, atol=1e-6

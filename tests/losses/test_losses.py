@@ -15,6 +15,17 @@ from tests.support import reference
 from tfxclass import losses
 from tfxclass.rows import blocks
 from tfxclass.rows import norms
+from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.rows.loss import cross_entropy
+
+
+def linear_cross_entropy(
+    queries, kernel, targets, bias=None, normalize=False, margin=None
+):
+    """Cross-entropy over all classes, a block at a time, `[batch]`."""
+    rows = ClassRows(kernel, bias, normalize)
+    return cross_entropy([(queries, rows)], targets, margin=margin)
+
 
 # float32 sums over some thousand classes.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
@@ -143,7 +154,7 @@ def test_linear_cross_entropy(
     inputs = [tf.constant(x) for x in (queries, kernel, bias)]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        loss = losses.linear_cross_entropy(
+        loss = linear_cross_entropy(
             inputs[0],
             inputs[1],
             losses.as_targets(labels, num_classes),
@@ -181,7 +192,7 @@ def test_any_labels(seed, batch, num_classes, width):
     random = np.random.default_rng(seed)
     labels = random.integers(-1, num_classes, size=(batch, width))
     queries, kernel, _ = case(num_classes, seed, batch)
-    loss = losses.linear_cross_entropy(
+    loss = linear_cross_entropy(
         queries, tf.constant(kernel), losses.as_targets(labels, num_classes)
     )
     expected = reference.cross_entropy(
@@ -343,7 +354,7 @@ def test_extreme_bias_of_a_class_that_is_no_label(name, labels):
     inputs = [tf.constant(x) for x in (queries, kernel, bias)]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        loss = losses.linear_cross_entropy(
+        loss = linear_cross_entropy(
             inputs[0], inputs[1], losses.as_targets(labels, 5), bias=inputs[2]
         )
     logits = reference.head_logits(queries, kernel, bias)
@@ -358,7 +369,7 @@ def test_nan_features_give_a_nan_loss_of_their_row_alone(labels):
     queries, kernel, _ = case(3000, batch=2)
     queries[0, 1] = float("nan")
     targets = losses.as_targets(labels, 3000)
-    loss = losses.linear_cross_entropy(queries, tf.constant(kernel), targets)
+    loss = linear_cross_entropy(queries, tf.constant(kernel), targets)
     assert np.isnan(loss[0]) and np.isfinite(loss[1])
 
 
@@ -369,7 +380,7 @@ def test_zero_rows_and_queries_under_cosine():
     inputs = [tf.constant(queries), tf.constant(kernel)]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        loss = losses.linear_cross_entropy(
+        loss = linear_cross_entropy(
             *inputs, losses.as_targets([0, 1, 2, 1500], 2503), normalize=True
         )
     logits = queries @ reference.normalized(kernel).T
@@ -391,7 +402,7 @@ def cosine_gradients(length):
     ]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        loss = losses.linear_cross_entropy(
+        loss = linear_cross_entropy(
             SCALE * norms.normalize(inputs[0]),
             inputs[1],
             losses.as_targets([0, 1, 2, 3], 50),
@@ -431,7 +442,7 @@ def test_streamed_gradient_of_rows_of_any_length(length):
     queries, labels = tf.constant(SCALE * queries), [0, 1, 2, 3]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(rows)
-        found = losses.linear_cross_entropy(
+        found = linear_cross_entropy(
             queries, rows, losses.as_targets(labels, 50), normalize=True
         )
         logits = tf.matmul(queries, norms.normalize(rows), transpose_b=True)
@@ -474,7 +485,7 @@ def penalty(source):
         outer.watch(inputs)
         with tf.GradientTape() as inner:
             inner.watch(inputs)
-            loss = losses.linear_cross_entropy(
+            loss = linear_cross_entropy(
                 queries, kernel, losses.as_targets([0, 1, 2, 3], 3000), bias
             )
         gradient = inner.gradient(loss, inputs[source])
@@ -501,11 +512,9 @@ def test_the_same_in_a_function_with_unknown_batch():
     )
     def traced(queries, labels):
         targets = losses.as_targets(labels, 2503)
-        return losses.linear_cross_entropy(
-            queries, tf.constant(kernel), targets
-        )
+        return linear_cross_entropy(queries, tf.constant(kernel), targets)
 
-    eager = losses.linear_cross_entropy(
+    eager = linear_cross_entropy(
         queries, tf.constant(kernel), losses.as_targets(labels, 2503)
     )
     np.testing.assert_allclose(traced(queries, labels), eager, rtol=1e-6)
@@ -516,6 +525,8 @@ MEMORY = """
 import resource
 import tensorflow as tf
 from tfxclass import losses
+from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.rows.loss import cross_entropy
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -526,7 +537,7 @@ def step(classes):
     with tf.GradientTape() as tape:
         tape.watch([queries, kernel])
         targets = losses.as_targets(tf.range(256), classes)
-        loss = losses.linear_cross_entropy(queries, kernel, targets)
+        loss = cross_entropy([(queries, ClassRows(kernel))], targets)
     return tape.gradient(loss, [queries, kernel])
 
 step(20_000)

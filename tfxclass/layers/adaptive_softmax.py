@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
 from tfxclass.layers.block_heads import BlockHead
@@ -27,13 +28,12 @@ from tfxclass.types import Margin
 class AdaptiveSoftmax(BlockHead):
     """Exact softmax in two steps: frequent classes first, then clusters.
 
-    Use it for classes numbered by falling frequency, such as words, when most
-    batches need few classes of the last clusters. The first step chooses among
-    the `cutoffs[0]` most frequent classes and one entry for each cluster of
-    rarer classes. The probability of a rare class is the probability of its
-    cluster times its probability within the cluster. Each cluster reads a
-    projection of the features, and the width of these projections falls by
-    `div_value` from cluster to cluster.
+    Use it for classes numbered by falling frequency, such as words. The first
+    step chooses among the `cutoffs[0]` most frequent classes and one entry for
+    each cluster of rarer classes. The probability of a rare class is the
+    probability of its cluster times its probability within the cluster. Each
+    cluster reads a projection of the features, whose width falls by `div_value`
+    from cluster to cluster.
 
     Each training step computes the frequent classes for the whole batch. For
     each cluster, it computes and updates all classes of the cluster, but only
@@ -42,15 +42,13 @@ class AdaptiveSoftmax(BlockHead):
     log-probabilities.
 
     Args:
-        num_classes: int, number of classes.
         cutoffs: rising ints in (0, num_classes), the first class of each
             cluster. Classes below `cutoffs[0]` have no cluster. An empty list
             gives a full softmax. `tfxclass.layers.split_by_frequency` finds
             good values.
         div_value: float >= 1. The class vectors of cluster i = 1, 2, ... have
             `dim // div_value**i` numbers, at least 1. Defaults to 4.
-        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
-            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
+        **kwargs: other arguments of `OutputHead`, without `loss`.
 
     Example:
 
@@ -77,18 +75,14 @@ class AdaptiveSoftmax(BlockHead):
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
         cutoffs = _check_cutoffs(cutoffs, num_classes)
-        if not 1 <= div_value < float("inf"):
-            raise ValueError(f"`div_value` must be >= 1. Received: {div_value}")
+        check_value("div_value", div_value, 1 <= div_value < math.inf, ">= 1")
         super().__init__(num_classes, **kwargs)
         self.cutoffs = cutoffs
         self.starts = [0, *cutoffs]
         ends = [*cutoffs, self.num_classes]
         self.sizes = [end - start for start, end in zip(self.starts, ends)]
         self.div_value = div_value
-        self._check_removed()
-
-    def _check_removed(self):
-        """A cluster without a class would still have its probability."""
+        # A cluster without a class would still have its probability.
         removed = np.asarray(self.removed, np.int64)
         starts = np.asarray(self.starts)
         of_part = np.searchsorted(starts, removed, "right") - 1

@@ -1,6 +1,7 @@
 """Heads with a class matrix for each block of classes."""
 
 import itertools
+import math
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tfxclass.checks import as_list
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -18,7 +20,6 @@ from tfxclass.layers.head_config import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import random_projection
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.layers.projected_softmax import check_penalty
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Config
@@ -29,9 +30,6 @@ class BlockHead(OutputHead):
 
     Class vectors of different blocks may have different widths. A subclass
     calls `kernel_specs` in `weight_specs`, and defines `part_queries`.
-
-    Args:
-        **kwargs: arguments of `OutputHead`.
     """
 
     def kernel_specs(
@@ -85,14 +83,12 @@ class DifferentiatedSoftmax(BlockHead):
     `FullSoftmax` has `num_classes * dim`.
 
     Args:
-        num_classes: int, number of classes.
         blocks: list of `(size, width)`, ints: the number of classes in each
             block, and the number of features that the block reads. The sizes
             sum to `num_classes`, and the widths to the number of features.
             Classes are numbered block by block, frequent classes first.
             `split_by_frequency` finds good sizes.
-        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
-            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
+        **kwargs: other arguments of `OutputHead`, without `loss`.
 
     Example:
 
@@ -147,19 +143,15 @@ class DifferentiatedSoftmax(BlockHead):
 
 def _check_blocks(blocks, num_classes):
     """`blocks` as a list of tuples of ints."""
-    items = "(size, width)"
     blocks = [
-        tuple(as_list("blocks", block, items))
-        for block in as_list("blocks", blocks, items)
+        tuple(as_positive_ints("blocks", block))
+        for block in as_list("blocks", blocks, "(size, width)")
     ]
     if not blocks or any(len(block) != 2 for block in blocks):
         raise ValueError(
             "`blocks` must be a list of (size, width), one at least. "
             f"Received: {blocks}"
         )
-    for number in itertools.chain(*blocks):
-        check_positive_int("blocks", number)
-    blocks = [(int(size), int(width)) for size, width in blocks]
     total = sum(size for size, _ in blocks)
     if total != num_classes:
         raise ValueError(
@@ -185,15 +177,13 @@ class AdaptiveProjectedSoftmax(BlockHead):
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
     Args:
-        num_classes: int, number of classes.
         group_sizes: list of ints >= 1, number of classes in each group. In the
             paper each group has about as many occurrences:
             `split_by_frequency(counts, 4)`.
         projection_dims: list of ints, width of the class vectors of each group.
         l2: float >= 0. `l2 / 2` times the sum of all squared weights is added
             to the training loss.
-        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
-            `activation`, `kernel_initializer`, `kernel_dtype`, `seed`).
+        **kwargs: other arguments of `OutputHead`, without `loss`.
 
     Raises:
         ValueError: if the sizes do not fit each other.
@@ -223,7 +213,7 @@ class AdaptiveProjectedSoftmax(BlockHead):
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
         projection_dims = as_positive_ints("projection_dims", projection_dims)
-        check_penalty(l2)
+        check_value("l2", l2, 0 <= l2 < math.inf, ">= 0")
         group_sizes = as_positive_ints("group_sizes", group_sizes)
         total, groups = sum(group_sizes), len(group_sizes)
         if groups != len(projection_dims) or total != num_classes:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers import cosine
 from tfxclass.layers.head_config import offset_specs
@@ -31,11 +32,9 @@ class ClassHead(OutputHead):
     """Base class of heads with one class vector for each class.
 
     The class vectors are the rows of the weight `kernel`. A subclass overrides
-    `training_step`. The call arguments and the output shape are described in
-    `OutputHead`.
+    `training_step`. `OutputHead` describes the call arguments.
 
     Args:
-        num_classes: int, number of classes.
         similarity: `"dot"`, where logits are dot products of features and class
             vectors, or `"cosine"`, where both are normalized first. Or a
             `tfxclass.layers.Cosine` with a scale and a margin. Defaults to
@@ -47,9 +46,7 @@ class ClassHead(OutputHead):
             `[num_classes, dim]`, whose rows are the class vectors (tied
             weights). They are saved with their owner. Gradients of both uses
             are summed. Defaults to None.
-        **kwargs: arguments of `OutputHead` (`loss`, `loss_options`,
-            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
-            `num_negatives`, `seed`) and of `keras.layers.Layer`.
+        **kwargs: other arguments of `OutputHead`.
 
     Attributes:
         answer_temperature: float > 0. Logits are divided by it before they
@@ -139,11 +136,8 @@ class ClassHead(OutputHead):
 
     @answer_temperature.setter
     def answer_temperature(self, value: float) -> None:
-        if not 0 < value < math.inf:
-            raise ValueError(
-                "`answer_temperature` must be finite and > 0. Received: "
-                f"{value}"
-            )
+        is_valid = 0 < value < math.inf
+        check_value("answer_temperature", value, is_valid, "finite and > 0")
         if value != 1 and not self.has_plain_logits:
             raise ValueError(
                 f"A {type(self).__name__} has no `answer_temperature`: its "
@@ -300,24 +294,17 @@ class FullSoftmax(ClassHead):
     gradient of `kernel`. Class vectors are updated as soon as their part of the
     gradient is known.
 
-    In some cases the whole gradient is one tensor, with the same numbers up to
-    rounding. These are an optimizer of Keras, gradient clipping, gradient
-    accumulation, constraints, loss scaling, a distribution strategy,
-    `run_eagerly`, and loss options that change logits. Losses other than the
-    softmax hold a block of logits in addition to the gradient: 8 MiB, and 4 KiB
-    for each example if there are 2,048 or more.
+    The whole gradient is one tensor, with the same numbers up to rounding, with
+    an optimizer of Keras, gradient clipping or accumulation, constraints, loss
+    scaling, a distribution strategy, `run_eagerly`, or loss options that change
+    logits. Losses other than the softmax also hold a block of logits: 8 MiB,
+    and 4 KiB for each example if there are 2,048 or more.
 
-    Products are computed in float32. Under the policy `"mixed_bfloat16"`, on a
-    processor with AMX, features, class vectors and gradients of logits are
-    rounded to bfloat16 for them; their sums, logits and losses are float32 (see
-    `docs/exact.md`).
+    Products are computed in float32. For the policy `"mixed_bfloat16"` on a
+    processor with AMX see `docs/exact.md`.
 
     Args:
-        num_classes: int, number of classes.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
-            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
-            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
-            `seed`).
+        **kwargs: arguments of `ClassHead`.
 
     Example:
 

@@ -6,6 +6,7 @@ import math
 import numbers
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_value
 from tfxclass.core import targets
 from tfxclass.types import Config
 from tfxclass.types import Margin
@@ -49,19 +50,11 @@ class Cosine:
     margin_type: str = "cosface"
 
     def __post_init__(self) -> None:
-        if not (_is_finite(self.scale) and self.scale > 0):
-            raise ValueError(
-                f"`scale` must be > 0 and finite. Received: {self.scale!r}"
-            )
-        if not (_is_finite(self.margin) and self.margin >= 0):
-            raise ValueError(
-                f"`margin` must be >= 0 and finite. Received: {self.margin!r}"
-            )
+        is_scale = _is_finite(self.scale) and self.scale > 0
+        check_value("scale", self.scale, is_scale, "> 0 and finite")
+        is_margin = _is_finite(self.margin) and self.margin >= 0
+        check_value("margin", self.margin, is_margin, ">= 0 and finite")
         check_choice("margin_type", self.margin_type, tuple(_MARGINS))
-        self._check_margin()
-
-    def _check_margin(self):
-        """A margin past the range of what it moves is a mistake."""
         is_angle = self.margin_type == "arcface"
         limit = math.pi if is_angle else 2
         if self.margin < limit:

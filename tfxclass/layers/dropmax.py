@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_options
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core import softmax
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
@@ -69,12 +70,11 @@ class DropMax(SampledSoftmax):
     differences are small (docs/papers/dropmax.md).
 
     Each training step computes three matrix products of [batch, dim] by [dim,
-    num_classes] for each class matrix, and updates all class vectors. There is
-    one class matrix in mode `"random"`, three in `"posterior"` and two
-    otherwise. The step holds all [batch, num_classes] logits and their
-    gradients. With a `sampler`, everything is computed over `num_sampled`
-    classes. The sum of exponentials and the regularizers are then unbiased
-    estimates of the sums over all classes.
+    num_classes] for each class matrix, and updates all class vectors. Mode
+    `"random"` has one class matrix, `"posterior"` three, and the others two.
+    The step holds all [batch, num_classes] logits and their gradients. With a
+    `sampler`, it computes `num_sampled` classes. The sum of exponentials and
+    the regularizers are then unbiased estimates of the sums over all classes.
 
     The modes, where z is the mask of a class (1 for labels):
 
@@ -95,31 +95,22 @@ class DropMax(SampledSoftmax):
 
     The regularizers are sums over classes. They grow with `num_classes`, and
     cross-entropy does not. In mode `"posterior"` the biases start where the
-    three regularizers are in balance for a class that is not a label. With
-    weights 1, 1 and 3, this is rho = 0.40 and q = 0.12. With weights 1, 1 and
-    1, it is rho = 0.23 and q = 0.01. This q is the fraction of the other
-    classes that a step keeps. Raise `entropy_weight` if too few classes are
-    left to learn from. The other modes start at rho = 1/2.
+    three regularizers are in balance for a class that is not a label: at the
+    default weights rho = 0.40 and q = 0.12, the fraction of the other classes
+    that a step keeps. Raise `entropy_weight` if too few classes are left to
+    learn from. The other modes start at rho = 1/2.
 
     Prediction is deterministic. It puts rho in place of z (equation 18). With
     `predict_samples` it is the mean softmax over that many masks (equation 17),
-    which needs [batch, num_classes] numbers of memory. The masks are the same
-    for all examples and calls. `predict_samples` may be set on a trained head.
+    the same for all examples and calls, which needs [batch, num_classes]
+    numbers of memory. It may be set on a trained head.
     `tfxclass.retain_probabilities(model)` returns rho together with the output.
 
     Args:
-        num_classes: int, number of classes.
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
-        num_sampled: int, number of classes in a training step. Only with the
-            name of a sampler. Defaults, and the rule for batches with more
-            labels, are described in `SampledSoftmax`.
-        sampler: None for all classes (the default), or a sampler as in
-            `SampledSoftmax`.
-        mode_options: dict of the options of the mode, or None for their
-            defaults. See the list below.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        sampler: as in `SampledSoftmax`. Defaults to None: all classes.
+        mode_options: dict of the options listed below. Defaults to None.
+        **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Keys of `mode_options`:
 
@@ -135,8 +126,7 @@ class DropMax(SampledSoftmax):
       None, which is equation 18.
 
     Raises:
-        ValueError: if an argument is out of range, or the mode does not have an
-            option.
+        ValueError: if the mode does not have an option, or it is out of range.
 
     Example:
 
@@ -153,6 +143,7 @@ class DropMax(SampledSoftmax):
 
     loss_kinds = SOFTMAX_ALONE
     default_sampler = None
+    _draws = staticmethod(dropmax.draws_of_block)
     has_plain_logits = False
     supported_options = (*LOSS_OPTIONS, "class_counts", "temperature")
 
@@ -193,20 +184,15 @@ class DropMax(SampledSoftmax):
                 f"`{name}` must be None with mode={self.mode!r}, whose loss "
                 f"has no such term. Received: {given}"
             )
-        if not 0 <= given < math.inf:
-            raise ValueError(f"`{name}` must be >= 0. Received: {given}")
+        check_value(name, given, 0 <= given < math.inf, ">= 0")
         return given
 
     def _check(self):
-        if not 0 < self.temperature < math.inf:
-            raise ValueError(
-                f"`temperature` must be > 0. Received: {self.temperature}"
-            )
+        is_valid = 0 < self.temperature < math.inf
+        check_value("temperature", self.temperature, is_valid, "> 0")
         p = self.retain_probability
-        if p is not None and not 0 < p <= 1:
-            raise ValueError(
-                f"`retain_probability` must be in (0, 1]. Received: {p}"
-            )
+        is_valid = p is None or 0 < p <= 1
+        check_value("retain_probability", p, is_valid, "in (0, 1]")
         if self.predict_samples is not None:
             check_positive_int("predict_samples", self.predict_samples)
         if (self.mode == "random") == (p is None):
@@ -233,9 +219,7 @@ class DropMax(SampledSoftmax):
                     bias=f"{name}_bias",
                 ),
                 WeightSpec(
-                    f"{name}_bias",
-                    shape[:1],
-                    keras.initializers.Constant(bias),
+                    f"{name}_bias", shape[:1], keras.initializers.Constant(bias)
                 ),
             ]
         return specs
@@ -286,7 +270,7 @@ class DropMax(SampledSoftmax):
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         logits, *retain = search.logits(self.parts(features, weights))
         if self.predict_samples is None:
-            return _expected(logits, *retain)
+            return dropmax.expected_logits(logits, *retain)
         return dropmax.mixture_log_probabilities(
             logits,
             retain[0] if retain else self._retain_logits(features),
@@ -301,7 +285,8 @@ class DropMax(SampledSoftmax):
             # Samples of masks are taken from the logits of all classes.
             return take_columns(self.all_logits(features, weights), ids)
         parts = self.parts(features, weights)
-        return _expected(*[search.logits_of([part], ids) for part in parts])
+        logits = [search.logits_of([part], ids) for part in parts]
+        return dropmax.expected_logits(*logits)
 
     def best(
         self, features: tf.Tensor, k: int, weights: Any = None
@@ -310,7 +295,6 @@ class DropMax(SampledSoftmax):
         return self.as_answers([found], k)
 
     def _best(self, features, k, weights=None, with_logsumexp=True):
-        """`Best` of the prediction."""
         parts = self.parts(features, weights)
         if self.predict_samples is None:
             if self.retain is None:
@@ -372,40 +356,34 @@ class DropMax(SampledSoftmax):
             ids, class_weights = sample.ids, sample.inverse_counts
             targets = Targets(sample.positions, targets.weights)
         retain = self._retain_logits(queries, ids)
-        ranked = logits if self.retain is None else _expected(logits, retain)
+        ranked = logits
+        if self.retain is not None:
+            ranked = dropmax.expected_logits(logits, retain)
         residual = None
         if self.mode == "posterior":
             residual = _affine(queries, self.posterior, ids)
         logits = options.adjust_logits(logits, ids, self.num_classes)
         if sample is not None:
             logits -= sample.log_expected_count
+        # TensorFlow keeps it for ever: nothing of the head's.
+        masking = dropmax.Masking(
+            self.mode,
+            self.num_samples,
+            self.temperature,
+            {name: getattr(self, name) for name in _WEIGHTS[self.mode]},
+            self.target_margin(),
+            self.options.focal_gamma,
+            self.next_seed(),
+            self._draws,
+        )
         losses = dropmax.training_loss(
-            self._masking(self.next_seed()),
+            masking,
             dropmax.Rows(logits, retain, residual),
             targets,
             row_weights,
             class_weights,
         )
         return losses, ranked
-
-    def _masking(self, seed):
-        """`Masking`, which TensorFlow keeps for ever: nothing of the head's."""
-        draws = self._draws
-        return dropmax.Masking(
-            self.mode,
-            self.num_samples,
-            self.temperature,
-            {name: getattr(self, name) for name in _WEIGHTS[self.mode]},
-            self.target_margin(),
-            lambda start, shape: draws(seed, start, shape),
-            self.options.focal_gamma,
-        )
-
-    @staticmethod
-    def _draws(seed, start, shape):
-        """Uniform random numbers for the rows from `start`, float32."""
-        seed = tf.random.experimental.stateless_fold_in(seed, start)
-        return dropmax.uniform(shape, seed)
 
     def get_config(self) -> Config:
         options = {name: getattr(self, name) for name in MODE_OPTIONS}
@@ -421,23 +399,13 @@ def _affine(queries, matrix, ids):
     return tf.matmul(queries, kernel, transpose_b=True) + bias
 
 
-def _expected(logits, retain_logits=None):
-    """Logits of equation 18; without logits of rho, which is given.
-
-    A rho that is the same for all classes moves no probability.
-    """
-    if retain_logits is None:
-        return logits
-    return dropmax.expected_logits(logits, retain_logits)
-
-
 def _best_of_expected(parts, k, with_logsumexp):
     """`Best` of the expected mask, given the parts of o and of rho."""
     (queries, rows), (_, retain) = [(x, rows.whole()) for x, rows in parts]
     if rows.is_stock:
 
         def logits_of(start, size):
-            return _expected(
+            return dropmax.expected_logits(
                 stock_search.block_logits(queries, rows, start, size),
                 stock_search.block_logits(queries, retain, start, size),
             )
@@ -463,4 +431,5 @@ class _ExpectedBlocks(Blocks):
         self.retain = Blocks(queries, retain)
 
     def logits(self, start, rows=None):
-        return _expected(super().logits(start, rows), self.retain.logits(start))
+        logits = super().logits(start, rows)
+        return dropmax.expected_logits(logits, self.retain.logits(start))

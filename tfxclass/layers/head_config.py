@@ -1,4 +1,4 @@
-"""The arguments of a head: their checks, its classes, and its configuration."""
+"""The arguments of a head: their checks, names of classes, removed classes."""
 
 import base64
 import itertools
@@ -18,14 +18,12 @@ from tfxclass.checks import as_list
 from tfxclass.checks import as_names
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_distinct_names
-from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.targets import as_tensor
 from tfxclass.core.targets import require
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import constant
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.text_files import is_one_line
-from tfxclass.types import Config
 from tfxclass.types import Labels
 
 #: Logit of a class that was removed: its probability is 0, and sums of such
@@ -47,11 +45,14 @@ def live_ids(ids: tf.Tensor, removed: Sequence[int]) -> tf.Tensor:
 
 def split_negatives(
     labels: Labels, count: int, rank: int | None
-) -> tuple[tf.Tensor, tf.Tensor]:
+) -> tuple[Labels, tf.Tensor | None]:
     """`(labels, negatives)` of integers whose last `count` columns are these.
 
-    `rank` is the rank of the features, and so of the labels.
+    `rank` is the rank of the features, and so of the labels. Without a `count`,
+    negatives are None.
     """
+    if not count:
+        return labels, None
     if isinstance(labels, tf.RaggedTensor):
         raise ValueError(
             "`labels` of a head with `num_negatives` must be padded: the "
@@ -179,53 +180,3 @@ def check_kernel_dtype(head: keras.layers.Layer, kernel_dtype: str) -> None:
             f'Received: kernel_dtype="{kernel_dtype}". Fix: leave it '
             "out, or take a head of class rows, e.g. SampledSoftmax."
         )
-
-
-def config_of(head: keras.layers.Layer) -> Config:
-    """The configuration of an `OutputHead`, without what Keras adds."""
-    return {
-        "num_classes": head.num_classes,
-        "activation": head.activation,
-        "kernel_initializer": keras.initializers.serialize(
-            head.kernel_initializer
-        ),
-        "seed": head.seed,
-        "loss_options": keras.saving.serialize_keras_object(head.loss_options),
-        "kernel_dtype": head.kernel_dtype,
-        "loss": head.objective.name,
-        "num_negatives": head.num_negatives,
-        "class_names": packed_names(head.class_names),
-        "removed": [int(x) for x in head.removed],
-    }
-
-
-def changed(head: keras.layers.Layer, change: ClassUpdate) -> Config:
-    """The part of a head's configuration that `change` changes."""
-    removed = set(head.removed) - set(change.added.tolist())
-    names = head.class_names
-    if names is not None and change.names is not None:
-        names = [*names, *[""] * (change.num_classes - len(names))]
-        for number, name in zip(change.added, change.names, strict=True):
-            names[number] = name
-    options = head.loss_options
-    return {
-        "num_classes": change.num_classes,
-        "class_names": names,
-        "removed": sorted(removed | set(change.removed.tolist())),
-        "loss_options": options and options.changed(change),
-    }
-
-
-def described(head: keras.layers.Layer) -> str:
-    """One line with the size of a head and of its sample, for `repr`."""
-    parts = [f"name={head.name}", f"built={head.built}"]
-    parts.append(f"{head.num_classes:,} classes")
-    if head.built:
-        sizes = [w.shape.num_elements() for w in head.trainable_variables]
-        parts.append(f"{sum(sizes):,} parameters")
-    sampler = getattr(head, "sampler", None)
-    if sampler is not None:
-        more = " or more" if sampler.follows_batch else ""
-        of = f"{sampler.num_sampled:,}{more} a step"
-        parts.append(f"{type(sampler).__name__} of {of}")
-    return f"<{type(head).__name__} {', '.join(parts)}>"

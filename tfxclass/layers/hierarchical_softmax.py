@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike
 from tfxclass import trees
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
-from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import pick_one
+from tfxclass.core.targets import take_columns
 from tfxclass.layers.class_growth import TreeGrowth
 from tfxclass.layers.class_growth import changed_tree
 from tfxclass.layers.head_weights import WeightSpec
@@ -28,9 +30,6 @@ from tfxclass.trees import servable_search
 from tfxclass.types import Config
 from tfxclass.types import Margin
 
-_MULTI_LABEL = ("all", "pick_one", "plt")
-_TREES = ("balanced", "huffman")
-
 
 @keras.saving.register_keras_serializable("tfxclass")
 class HierarchicalSoftmax(OutputHead):
@@ -43,41 +42,31 @@ class HierarchicalSoftmax(OutputHead):
     the O(log(num_classes)) nodes on the paths to its labels, and its loss is
     exact.
 
-    The accuracy depends on the tree. Nodes must separate classes that differ,
-    so `trees.clustered` is more accurate than `"huffman"`, and `"huffman"` is
-    faster. With several labels for each example, `"plt"` on a clustered tree of
-    wide nodes (`arity=16, leaf_size=32`) was closest to the full softmax.
+    Nodes must separate classes that differ, so `trees.clustered` is more
+    accurate than `"huffman"`, and `"huffman"` is faster. With several labels
+    for each example, `"plt"` on a clustered tree of wide nodes (`arity=16,
+    leaf_size=32`) was closest to the full softmax.
 
-    The best classes are found by best-first search. It visits a few nodes for
-    each class if the model is confident, and all nodes in the worst case.
-    Logits (`activation=None`) are log-probabilities.
+    The best classes are found by best-first search. It visits few nodes if the
+    model is confident. Logits (`activation=None`) are log-probabilities.
 
     Args:
-        num_classes: int, number of classes.
         tree: a `tfxclass.trees.Tree`, `"huffman"` (which needs `counts`) or
             `"balanced"`.
         counts: numbers `[num_classes]`, how often each class occurs. Only for
             `tree="huffman"`.
-        multi_label: `"all"`, `"pick_one"` or `"plt"`, how examples with several
-            labels are trained. See the list below.
+        multi_label: how examples with several labels are trained. `"all"`: all
+            labels have the same weight. `"pick_one"`: each step samples one
+            label, as fastText does. `"plt"`: a probabilistic label tree, where
+            each child of a node is a binary decision. Each label then has its
+            own probability, given that the example has a label, and the best
+            labels maximize precision at k. Defaults to `"all"`.
         use_bias: bool, whether each node vector has a bias.
         beam_width: int, number of nodes that an export keeps at each level.
             `num_classes` of them miss nothing. At least `k` are kept.
-        **kwargs: arguments of `OutputHead` (`loss_options`, `class_names`,
-            `activation`, `kernel_initializer`, `seed`). `kernel_initializer`
-            initializes `kernel`, `[num_node_rows, dim]`, the vectors of the
-            nodes. Its last column is the bias.
-
-    Values of `multi_label`:
-
-    * `"all"`: all labels of an example have the same weight.
-    * `"pick_one"`: each step samples one label of each example, as fastText
-      does.
-    * `"plt"`: a probabilistic label tree. Each child of a node is a binary
-      decision, given the node. Each label has its own probability, so
-      probabilities do not sum to 1, and the best labels maximize precision at
-      k. Probabilities are conditional on having a label: examples without
-      labels have loss 0.
+        kernel_initializer: initializer of the node vectors.
+        **kwargs: other arguments of `OutputHead`, without `kernel_dtype` and
+            `loss`.
 
     Example:
 
@@ -115,7 +104,7 @@ class HierarchicalSoftmax(OutputHead):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, **kwargs)
-        check_choice("multi_label", multi_label, _MULTI_LABEL)
+        check_choice("multi_label", multi_label, ("all", "pick_one", "plt"))
         beam_width = check_positive_int("beam_width", beam_width)
         if self.loss_options is not None and multi_label == "plt":
             raise ValueError(
@@ -166,17 +155,15 @@ class HierarchicalSoftmax(OutputHead):
             return features
         return tf.pad(features, [[0, 0], [0, 1]], constant_values=1.0)
 
-    def training_step(
-        self, features: tf.Tensor, targets: targets_lib.Targets
-    ) -> Step:
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         if self.multi_label == "pick_one":
-            targets = targets_lib.pick_one(targets, self.next_seed())
+            targets = pick_one(targets, self.next_seed())
         return super().training_step(features, targets)
 
     def exact_loss(
         self,
         features: tf.Tensor,
-        targets: targets_lib.Targets,
+        targets: Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
         ids = targets.ids
@@ -215,13 +202,10 @@ class HierarchicalSoftmax(OutputHead):
     def logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
     ) -> tf.Tensor:
-        return targets_lib.take_columns(self.all_logits(features), ids)
+        return take_columns(self.all_logits(features), ids)
 
     def best(
-        self,
-        features: tf.Tensor,
-        k: int,
-        weights: Any = None,
+        self, features: tf.Tensor, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         queries = self.queries(features)
         if weights is None:
@@ -323,7 +307,7 @@ def _tree(tree, counts, num_classes):
             f"Received: tree={tree!r}, counts={counts}"
         )
     if not isinstance(tree, trees.Tree):
-        check_choice("tree", tree, _TREES)
+        check_choice("tree", tree, ("balanced", "huffman"))
         tree = (
             trees.balanced(num_classes)
             if tree == "balanced"

@@ -20,24 +20,14 @@ class SelectiveSoftmax(SampledSoftmax):
     neighbors from a cache.
 
     A forest that has drifted is rebuilt in the background, which takes at most
-    about 5 % of the training time. The forest and a rounded copy of the class
-    vectors take about dim + 80 + num_trees * (4 + 4 * dim / leaf_size) bytes
-    for each class. They take at most 2 GB unless `num_trees` is given.
-
-    The head works with plain `fit`. Its forest is saved with the model, and a
-    resumed training continues bit for bit.
+    about 5 % of the training time. It is saved with the model. The forest and a
+    rounded copy of the class vectors take about dim + 80 + num_trees * (4 + 4 *
+    dim / leaf_size) bytes for each class, at most 2 GB by default.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels included.
-            Defaults to 1 % of the classes, and at least twice the labels of
-            each batch. `SampledSoftmax` describes batches with more labels.
         sampler: a `tfxclass.samplers.HashingForestSampler`, which has its own
             `num_sampled`. Defaults to one with default arguments.
-        **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
-            `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
-            `loss_options`, `class_names`, `activation`, `kernel_initializer`,
-            `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`.
 
     Raises:
         ValueError: if `sampler` is of another kind.
@@ -82,23 +72,13 @@ class LSHSoftmax(SampledSoftmax):
     Sampling costs hash codes and bucket look-ups, whatever `num_classes` is.
     The rest of a training step is a product of [batch, dim] by [dim,
     num_sampled], and an update of `num_sampled` class vectors. The tables are
-    refreshed in the background. They take about 8 * num_tables bytes for each
-    class, and a copy of the class vectors takes 4 * dim bytes.
-
-    The head works with plain `fit`. Its tables are saved with the model, and a
-    resumed training continues bit for bit.
+    refreshed in the background, and saved with the model. They take about 8 *
+    num_tables bytes for each class, and a copy of the class vectors 4 * dim.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels included.
-            Defaults to 1 % of the classes, and at least twice the labels of
-            each batch. `SampledSoftmax` describes batches with more labels.
         sampler: a `tfxclass.samplers.LSHSampler`, which has its own
             `num_sampled`. Defaults to one with default arguments.
-        **kwargs: arguments of `SampledSoftmax` (`loss`, `placement`,
-            `similarity`, `use_bias`, `tied_to`, `bias_initializer`,
-            `loss_options`, `class_names`, `activation`, `kernel_initializer`,
-            `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`.
 
     Raises:
         ValueError: if `sampler` is of another kind.

@@ -7,15 +7,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_value
+from tfxclass.core import one_vs_rest
 from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_softmax import SampledSoftmax
-from tfxclass.losses.functions import negative_sampling_loss
-from tfxclass.losses.functions import noise_contrastive_loss
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
+from tfxclass.types import Scalar
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -32,31 +33,24 @@ class NoiseContrastive(SampledSoftmax):
     log Z learns the log odds log p(c) / (1 - p(c)). This is close to log p(c),
     except for the most likely classes.
 
-    The noise of an example is the sampled set without the example's labels. (If
-    accidental hits stayed in, labels would be pulled both ways.) The samplers
-    of this library sample without replacement and include the labels of the
-    whole batch. So k q(c) is the probability that c is in the set: 1 for labels
-    of other examples, and exp(log expected count) for sampled classes. For the
-    example's own label it is the probability to be sampled if it were not a
-    label. A sampler that searches an index does not know this probability, and
-    1 is used. With `num_sampled >= num_classes` the loss is the binary
-    cross-entropy over all classes.
+    The noise of an example is the sampled set without the example's labels.
+    Samples are without replacement and include the labels of the batch. So k
+    q(c) is the probability that c is in the set: 1 for labels of other
+    examples. For the example's own label it is the probability to be sampled if
+    it were not a label, and 1 if the sampler does not know it. With
+    `num_sampled >= num_classes` the loss is the binary cross-entropy over all
+    classes.
 
     Outside of training the head is a softmax. `predict` gives softmax
     probabilities, and the loss of an evaluation is the exact cross-entropy.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels included.
-            The default is described in `SampledSoftmax`.
-        sampler: a sampler as in `SampledSoftmax`. Defaults to `"uniform"`.
+        sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
         log_normalizer: float, log Z, which is fixed. Defaults to
             log(num_classes), so logits of 0 are the uniform distribution. 0 is
             the value of Mnih & Teh and of `tf.nn.nce_loss`. With 0, an
             untrained model is certain of every class.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:
 
@@ -85,11 +79,8 @@ class NoiseContrastive(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        if log_normalizer is not None and not math.isfinite(log_normalizer):
-            raise ValueError(
-                "`log_normalizer` must be finite, or None for "
-                f"log(num_classes). Received: {log_normalizer}"
-            )
+        is_valid = log_normalizer is None or math.isfinite(log_normalizer)
+        check_value("log_normalizer", log_normalizer, is_valid, "finite")
         self.log_normalizer = log_normalizer
 
     def sampled_loss(
@@ -104,8 +95,7 @@ class NoiseContrastive(SampledSoftmax):
         if sample.target_log_expected_count is not None:
             of_targets -= sample.target_log_expected_count
         columns = Targets(sample.positions, targets.weights)
-        losses = noise_contrastive_loss(noise, columns, of_targets)
-        return finish(losses)
+        return finish(noise_contrastive_loss(noise, columns, of_targets))
 
     def get_config(self) -> Config:
         return {**super().get_config(), "log_normalizer": self.log_normalizer}
@@ -126,30 +116,20 @@ class NegativeSampling(SampledSoftmax):
 
     With few negatives out of many classes, the plain loss is overconfident.
     `calibration` corrects this (gBCE, the loss of gSASRec). It raises the
-    probability of the label to the power
-
-        beta = 1 - calibration * (1 - alpha)
-
-    where alpha is the fraction of the classes in a training step. 0 is the
-    plain loss. At 1, the sigmoid of a logit is a probability.
+    probability of the label to the power 1 - calibration * (1 - alpha), where
+    alpha is the fraction of the classes in a training step. 0 is the plain
+    loss. At 1, the sigmoid of a logit is a probability.
 
     Outside of training the head is a softmax. `predict` gives softmax
     probabilities, which are right for a uniform sampler. The loss of an
-    evaluation is the exact cross-entropy, which can be compared with other
-    heads.
+    evaluation is the exact cross-entropy.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, labels included.
-            They are shared by the batch (word2vec has 5 to 20 for each
-            example). The default is described in `SampledSoftmax`.
-        sampler: a sampler as in `SampledSoftmax`. Defaults to `"uniform"`.
+        sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
             word2vec's is `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
         calibration: float in [0, 1], t in the gSASRec paper, for a uniform
             sampler. Defaults to 0. Petrov & Macdonald recommend 0.75.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:
 
@@ -182,11 +162,8 @@ class NegativeSampling(SampledSoftmax):
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         is_number = isinstance(calibration, numbers.Real)
-        if not is_number or not 0 <= calibration <= 1:
-            raise ValueError(
-                "`calibration` must be a number in [0, 1]. Received: "
-                f"{calibration!r}"
-            )
+        is_valid = is_number and 0 <= calibration <= 1
+        check_value("calibration", calibration, is_valid, "a number in [0, 1]")
         self.calibration = calibration
 
     def sampled_loss(
@@ -206,3 +183,44 @@ class NegativeSampling(SampledSoftmax):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "calibration": self.calibration}
+
+
+def noise_contrastive_loss(
+    logits: tf.Tensor, targets: Targets, label_logits: tf.Tensor
+) -> tf.Tensor:
+    """Logistic losses of labels and noise, float32 `[rows]`.
+
+    With several labels the loss is the mean over them. The other labels then
+    count as targets with weight 1 / labels, and as noise with the rest, as in
+    `tf.nn.nce_loss`. `targets` are columns of `logits`, of the classes as
+    noise. `label_logits` are of the labels, `[rows, p]`.
+    """
+    # Not a product with the weights: padding may be infinite.
+    label_logits = tf.where(targets.ids >= 0, label_logits, 0.0)
+    of_labels = tf.nn.softplus(label_logits) - targets.weights * label_logits
+    return _with_negatives(of_labels, logits, targets)
+
+
+def negative_sampling_loss(
+    logits: tf.Tensor,
+    targets: Targets,
+    label_logits: tf.Tensor,
+    label_power: Scalar = 1.0,
+) -> tf.Tensor:
+    """As `noise_contrastive_loss`, where labels are no negatives.
+
+    The losses of the labels are times `label_power`, beta of gBCE.
+    """
+    label_logits = tf.where(targets.ids >= 0, label_logits, 0.0)
+    of_labels = label_power * targets.weights * tf.nn.softplus(-label_logits)
+    return _with_negatives(of_labels, logits, targets)
+
+
+def _with_negatives(of_labels, logits, targets):
+    """Sums the losses of labels and of the columns that are no labels."""
+    of_labels = tf.where(targets.ids >= 0, of_labels, 0.0)
+    of_others = one_vs_rest.negatives(
+        one_vs_rest.BINARY["sigmoid"], logits, targets.ids
+    )
+    losses = tf.reduce_sum(of_labels, 1) + tf.reduce_sum(of_others, 1)
+    return tf.where(targets.is_labelled > 0, losses, 0.0)

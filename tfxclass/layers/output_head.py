@@ -10,14 +10,17 @@ from tfxclass import saved_random
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core import forward as forward_lib
-from tfxclass.core import targets as targets_lib
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import mask_of
 from tfxclass.core.forward import unflatten
+from tfxclass.core.targets import Targets
+from tfxclass.core.targets import as_targets
+from tfxclass.core.targets import uniform_targets
 from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import head_config
@@ -147,6 +150,12 @@ class OutputHead(keras.layers.Layer):
     #: search in exports by a beam.
     has_class_rows = True
 
+    #: Whether all compiled ops of a training step run on GPUs.
+    has_gpu_ops = True
+
+    #: Whether they do with rows in bfloat16, too.
+    has_gpu_half_ops = True
+
     #: What logits are divided by before they become probabilities.
     answer_temperature = 1.0
 
@@ -193,11 +202,8 @@ class OutputHead(keras.layers.Layer):
             activation = known
         check_choice("activation", activation, (known, None))
         self.num_classes = num_classes
-        if not isinstance(num_negatives, int) or num_negatives < 0:
-            raise ValueError(
-                "`num_negatives` must be an int >= 0. Received: "
-                f"{num_negatives}"
-            )
+        is_count = isinstance(num_negatives, int) and num_negatives >= 0
+        check_value("num_negatives", num_negatives, is_count, "an int >= 0")
         self.num_negatives = num_negatives
         self.removed = head_config.checked_removed(removed, num_classes)
         self.class_names = class_names
@@ -356,11 +362,11 @@ class OutputHead(keras.layers.Layer):
             step = self.training_step(flat, targets)
         return step._replace(losses=unflatten(step.losses, features))
 
-    def targets(
-        self, features: tf.Tensor, labels: Labels
-    ) -> targets_lib.Targets:
+    def targets(self, features: tf.Tensor, labels: Labels) -> Targets:
         """`Targets` of a batch, with a row for each position of features."""
-        labels, negatives = self._split(features, labels)
+        labels, negatives = head_config.split_negatives(
+            labels, self.num_negatives, len(features.shape)
+        )
         if negatives is not None:
             negatives = self._as_targets(features, negatives).ids
         if self.options.teacher_weight:
@@ -368,16 +374,8 @@ class OutputHead(keras.layers.Layer):
         found = self.objective.targets(self._as_targets(features, labels))
         return found._replace(negatives=negatives)
 
-    def _split(self, features, labels):
-        """`(labels, negatives)`, or None for these."""
-        if not self.num_negatives:
-            return labels, None
-        return head_config.split_negatives(
-            labels, self.num_negatives, len(features.shape)
-        )
-
     def _as_targets(self, features, ids):
-        found = targets_lib.as_targets(
+        found = as_targets(
             ids,
             self.num_classes,
             tf.shape(features)[:-1],
@@ -386,11 +384,13 @@ class OutputHead(keras.layers.Layer):
         if not self.removed:
             return found
         ids = head_config.live_ids(found.ids, self.removed)
-        return targets_lib.uniform_targets(ids)
+        return uniform_targets(ids)
 
     def _distilled_step(self, flat, targets, features, labels):
         """`training_step` on labels and the answers of a teacher."""
-        labels, _ = self._split(features, labels)
+        labels, _ = head_config.split_negatives(
+            labels, self.num_negatives, len(features.shape)
+        )
         both = teacher.add_distillation_targets(
             labels,
             targets,
@@ -428,16 +428,6 @@ class OutputHead(keras.layers.Layer):
             ranking = ranking._replace(rows=rows)
         return step._replace(losses=losses, ranking=ranking)
 
-    @property
-    def has_gpu_ops(self) -> bool:
-        """Whether all compiled ops of a training step run on GPUs."""
-        return True
-
-    @property
-    def has_gpu_half_ops(self) -> bool:
-        """Whether they do with rows in bfloat16, too."""
-        return True
-
     def may_skip_rows(self) -> bool:
         """Whether a step may leave out the examples without labels."""
         return False
@@ -473,7 +463,19 @@ class OutputHead(keras.layers.Layer):
 
         A subclass adds the values that its configuration has for each class.
         """
-        return {**self.get_config(), **head_config.changed(self, change)}
+        removed = set(self.removed) - set(change.added.tolist())
+        names, options = self.class_names, self.loss_options
+        if names is not None and change.names is not None:
+            names = [*names, *[""] * (change.num_classes - len(names))]
+            for number, name in zip(change.added, change.names, strict=True):
+                names[number] = name
+        return {
+            **self.get_config(),
+            "num_classes": change.num_classes,
+            "class_names": names,
+            "removed": sorted(removed | set(change.removed.tolist())),
+            "loss_options": options and options.changed(change),
+        }
 
     @do_not_convert
     def logits(self, features: Array) -> tf.Tensor:
@@ -547,9 +549,7 @@ class OutputHead(keras.layers.Layer):
         """The margin as a function of the labels' logits, or None."""
         return None
 
-    def training_step(
-        self, features: tf.Tensor, targets: targets_lib.Targets
-    ) -> Step:
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         """Returns the `Step` of a training step. Heads differ here alone.
 
         By default it computes the exact loss, with the margin and the loss
@@ -567,7 +567,7 @@ class OutputHead(keras.layers.Layer):
     def streamed_loss(
         self,
         parts: Parts,
-        targets: targets_lib.Targets,
+        targets: Targets,
         exchange: ReplicaGroup,
         columns: list[tf.Tensor] | None = None,
         ids: list[tf.Tensor] | None = None,
@@ -592,7 +592,7 @@ class OutputHead(keras.layers.Layer):
     def exact_loss(
         self,
         features: tf.Tensor,
-        targets: targets_lib.Targets,
+        targets: Targets,
         margin: Margin | None = None,
     ) -> tf.Tensor:
         """Loss over all classes, computed in blocks, float32 `[rows]`."""
@@ -698,10 +698,34 @@ class OutputHead(keras.layers.Layer):
         return 0
 
     def __repr__(self):
-        return head_config.described(self)
+        parts = [f"name={self.name}", f"built={self.built}"]
+        parts.append(f"{self.num_classes:,} classes")
+        if self.built:
+            sizes = [w.shape.num_elements() for w in self.trainable_variables]
+            parts.append(f"{sum(sizes):,} parameters")
+        sampler = getattr(self, "sampler", None)
+        if sampler is not None:
+            more = " or more" if sampler.follows_batch else ""
+            size = f"{sampler.num_sampled:,}{more} a step"
+            parts.append(f"{type(sampler).__name__} of {size}")
+        return f"<{type(self).__name__} {', '.join(parts)}>"
 
     def get_config(self) -> Config:
-        return {**super().get_config(), **head_config.config_of(self)}
+        initializer = keras.initializers.serialize(self.kernel_initializer)
+        options = keras.saving.serialize_keras_object(self.loss_options)
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "activation": self.activation,
+            "kernel_initializer": initializer,
+            "seed": self.seed,
+            "loss_options": options,
+            "kernel_dtype": self.kernel_dtype,
+            "loss": self.objective.name,
+            "num_negatives": self.num_negatives,
+            "class_names": head_config.packed_names(self.class_names),
+            "removed": [int(x) for x in self.removed],
+        }
 
     @classmethod
     def from_config(cls, config: Config) -> "OutputHead":

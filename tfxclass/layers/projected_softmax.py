@@ -1,11 +1,13 @@
 """Softmax over features in a random projection: a slim class matrix."""
 
+import math
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import flatten
 from tfxclass.core.targets import Targets
@@ -16,12 +18,6 @@ from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
-
-
-def check_penalty(l2: float) -> None:
-    """Raises ValueError unless `l2` is a number >= 0."""
-    if not 0 <= l2 < float("inf"):
-        raise ValueError(f"`l2` must be >= 0. Received: {l2}")
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -39,20 +35,14 @@ class ProjectedSoftmax(SampledSoftmax):
     training step computes `num_sampled` classes, as in `SampledSoftmax`.
 
     Args:
-        num_classes: int, number of classes.
         projection_dim: int, width of a class vector.
-        num_sampled: int, number of classes in a training step. Only with the
-            name of a sampler. The default is described in `SampledSoftmax`.
-        sampler: None for all classes (the default), or a sampler as in
-            `SampledSoftmax`.
+        sampler: as in `SampledSoftmax`. Defaults to None: all classes.
         l2: float >= 0. `l2 / 2 * |kernel|^2` is added to the training loss.
             With a sampler, it is estimated from the class vectors of the step,
             each divided by its probability to be in the step. The mean is the
             same, and the gradient stays sparse. Not for samplers whose counts
             are not corrected (`correct_fill=False`). Defaults to 0.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:
 
@@ -87,7 +77,7 @@ class ProjectedSoftmax(SampledSoftmax):
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         projection_dim = check_positive_int("projection_dim", projection_dim)
-        check_penalty(l2)
+        check_value("l2", l2, 0 <= l2 < math.inf, ">= 0")
         if l2 and self.similarity == "cosine":
             raise ValueError(
                 '`l2` needs similarity="dot": cosine logits do not depend on '
@@ -119,10 +109,7 @@ class ProjectedSoftmax(SampledSoftmax):
     def projected_rows(self) -> list[tuple[tf.Tensor, tf.Tensor]]:
         """Lists `(projection, rows)`: logits are `x . projection . rows`."""
         return [
-            (
-                tf.convert_to_tensor(self.projection),
-                self.class_matrix.values(),
-            )
+            (tf.convert_to_tensor(self.projection), self.class_matrix.values())
         ]
 
     @property

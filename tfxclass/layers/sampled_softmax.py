@@ -40,7 +40,6 @@ class SampledSoftmax(ClassHead):
     A subclass with another loss overrides `sampled_loss`.
 
     Args:
-        num_classes: int, number of classes.
         num_sampled: int, number of classes in a training step, labels included.
             With a `Sampler` object leave it out, since the sampler has its own.
             Defaults to 1 % of the classes, and at least twice the labels of
@@ -50,17 +49,14 @@ class SampledSoftmax(ClassHead):
         sampler: a `tfxclass.samplers.Sampler`, or the name of one with default
             arguments: `"uniform"`, `"log_uniform"` (for classes numbered by
             falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
-            `"hashing_forest"`, `"lsh"`, `"batch"` (the labels of
-            the batch, see `BatchSampler`), or `"auto"` (uniform, plus similar
-            classes when that helps, see `AutoSampler`). Defaults to None, which
-            is `"auto"`.
-        loss: `"softmax"`, `"sigmoid"` or `"squared_hinge"`, as in `OutputHead`.
-            The binary losses of negatives are divided by their expected counts,
-            so their sum and its gradient are unbiased. The estimate of the
-            softmax is consistent. Binary losses do not work with a sampler
-            whose counts are not corrected (`correct_fill=False`,
-            `correction="none"`). `sampler="auto"` always measures the softmax
-            of the logits.
+            `"hashing_forest"`, `"lsh"`, `"batch"` (see `BatchSampler`) or
+            `"auto"` (uniform, plus similar classes when that helps, see
+            `AutoSampler`). Defaults to None, the head's own default: `"auto"`.
+        loss: as in `OutputHead`. The binary losses of negatives are divided by
+            their expected counts, so their sum and its gradient are unbiased.
+            The estimate of the softmax is consistent. Binary losses do not work
+            with a sampler whose counts are not corrected (`correct_fill=False`,
+            `correction="none"`).
         placement: None, or `"host"` for a class matrix that is too large for
             the device. The class matrix, its optimizer state and the sampler's
             index then lie in host memory. A training step copies the sampled
@@ -69,10 +65,7 @@ class SampledSoftmax(ClassHead):
             optimizer of `tfxclass.optimizers`, and no distribution strategy.
             For several devices see `ShardedSoftmax` and
             `tfxclass.distribute.fit`. Defaults to None.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`,
-            `bias_initializer`) and of `OutputHead` (`loss`, `loss_options`,
-            `class_names`, `activation`, `kernel_initializer`, `kernel_dtype`,
-            `num_negatives`, `seed`).
+        **kwargs: other arguments of `ClassHead`.
 
     Example:
 
@@ -110,6 +103,9 @@ class SampledSoftmax(ClassHead):
         super().__init__(num_classes, **kwargs)
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
+        if self.sampler is not None:
+            self.has_gpu_ops = self.sampler.has_gpu_ops
+            self.has_gpu_half_ops = self.sampler.has_gpu_half_ops
         if self.objective.is_sum:
             self.check_estimates("loss", self.objective.name)
         self.check_estimates("label_smoothing", self.options.label_smoothing)
@@ -164,14 +160,6 @@ class SampledSoftmax(ClassHead):
     def measured(self) -> dict[str, keras.Variable]:
         """The sampler's measurements of itself, by name."""
         return {} if self.sampler is None else self.sampler.gauges
-
-    @property
-    def has_gpu_ops(self) -> bool:
-        return self.sampler is None or self.sampler.has_gpu_ops
-
-    @property
-    def has_gpu_half_ops(self) -> bool:
-        return self.sampler is None or self.sampler.has_gpu_half_ops
 
     def is_on_host(self) -> bool:
         if self.placement is None:

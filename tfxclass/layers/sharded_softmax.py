@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfxclass import saved_random
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -50,42 +51,32 @@ class ShardedSoftmax(ClassHead):
     the labels of the batch that are among its classes, and other classes
     sampled uniformly. It updates only these class vectors.
 
-    Under a `ParameterServerStrategy` each server holds a range of classes, and
-    a worker fetches class vectors from all servers. Computations that need all
-    class vectors run on the servers. A file with optimizer state then loads
-    only with the same number of servers.
+    Files hold the class matrix and the optimizer state in the order of the
+    classes, so they load on any number of replicas, or without a strategy. The
+    initial class matrix does not depend on the number of replicas either.
 
-    Otherwise, files hold the class matrix and the optimizer state in the order
-    of the classes, so they load on any number of replicas, or without a
-    strategy. The initial class matrix does not depend on the number of replicas
-    either.
+    Under a `ParameterServerStrategy` each server holds a range of classes, and
+    computes what needs all of its class vectors. A file with optimizer state
+    then loads only with the same number of servers.
 
     With several workers, the full output (`predict`) is not computed: it is
     NaN. Load the file in one process, or use `top_k`.
 
     Args:
-        num_classes: int, number of classes. It need not be a multiple of the
-            number of replicas.
-        sampler: a `tfxclass.samplers.Sampler`, a name as in `SampledSoftmax`,
-            or None for uniform samples. Each shard gets a copy with its own
+        sampler: as in `SampledSoftmax`. Each shard gets a copy with its own
             index and an equal part of `num_sampled`. Indexes are saved for the
             same number of replicas, and are built again on another number.
-            Defaults to None.
-        num_sampled: int, number of classes in a training step, of all shards
-            together, labels included. Each shard computes an equal part. A
-            shard with more labels than that computes all of them. Not with a
-            `Sampler`, which has its own. The default without a `sampler` is all
-            classes. With one, each shard computes 1 % of its classes, and at
-            least twice its labels of each batch.
+            Defaults to None: uniform samples.
+        num_sampled: as in `SampledSoftmax`, of all shards together. Each shard
+            computes an equal part. Without a `sampler` it defaults to all
+            classes.
         sample_rate: float in (0, 1], fraction of the classes, instead of
             `num_sampled`.
         correct_fill: bool, whether sampled classes stand for the classes that
             were not sampled. Required for `loss="sigmoid"` and
             `label_smoothing`. False restricts the softmax to the classes of the
             step, as Partial FC does.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`) and of
-            `OutputHead` (`loss`, `loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`, `num_negatives`, `seed`).
+        **kwargs: other arguments of `ClassHead`, without `tied_to`.
 
     Example:
 
@@ -143,10 +134,7 @@ class ShardedSoftmax(ClassHead):
     def _check_sampling(self):
         """Refuses sums over all classes if samples are not corrected."""
         rate, sampler = self.sample_rate, self.sampler
-        if not 0 < rate <= 1:
-            raise ValueError(
-                f"`sample_rate` must be in (0, 1]. Received: {rate}"
-            )
+        check_value("sample_rate", rate, 0 < rate <= 1, "in (0, 1]")
         if self.num_sampled is not None and rate != 1:
             raise ValueError(
                 "Give one of `num_sampled`, `sample_rate` and a `sampler` "
@@ -257,7 +245,14 @@ class ShardedSoftmax(ClassHead):
         classes of its rows."""
         local = rows.local_ids(with_negatives(targets))
         if self.sampler is None:
-            sample = self._partial(number, rows, local)
+            # Partial FC: labels, and others chosen uniformly.
+            sample = active_classes(
+                local,
+                num_sampled=self._share(rows.num_classes),
+                num_classes=rows.num_classes,
+                # The replicas count their steps alike.
+                seed=self.next_seed() + [0, number << 32],
+            )
         else:
             everyone = exchange.gather(tf.stop_gradient(queries))
             sample = self._samplers.sample(exchange, everyone, local, number)
@@ -269,16 +264,6 @@ class ShardedSoftmax(ClassHead):
         part = ClassRows(kernel, bias, log_counts=counts)
         columns = sample.positions[:, self.num_negatives :]
         return (queries, part), columns, sample.ids + rows.first
-
-    def _partial(self, number, rows, local):
-        """The sample of Partial FC: labels, and others chosen uniformly."""
-        return active_classes(
-            local,
-            num_sampled=self._share(rows.num_classes),
-            num_classes=rows.num_classes,
-            # The replicas count their steps alike.
-            seed=self.next_seed() + [0, number << 32],
-        )
 
     def _share(self, size):
         """Classes of `size` in a training step, int."""
@@ -299,7 +284,10 @@ class ShardedSoftmax(ClassHead):
         # Rows are in the order of all classes, whatever the shards are.
         sharded_rows.save(self.class_matrix.variables, store)
         saved_random.save(self.random, store)
-        if self._saves_samplers:
+        if self.sampler is None:
+            return
+        # With several workers, none knows all indexes.
+        if len(self.shards.components(self.kernel)) == self.shards.count:
             store["sampler_shards"] = np.array(self.shards.count)
             for name, value in self._samplers.state().items():
                 store[_SAMPLER + name] = value
@@ -315,12 +303,6 @@ class ShardedSoftmax(ClassHead):
             self._samplers.set_state(
                 {x.removeprefix(_SAMPLER): store[x] for x in names}
             )
-
-    @property
-    def _saves_samplers(self):
-        # With several workers, none knows all indexes.
-        local = self.shards.components(self.kernel)
-        return self.sampler is not None and len(local) == self.shards.count
 
     def changed_config(self, change: ClassUpdate) -> Config:
         config = super().changed_config(change)

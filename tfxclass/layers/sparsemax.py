@@ -26,7 +26,6 @@ class Sparsemax(ClassHead):
     """Sparsemax: a distribution in which most classes have probability zero.
 
     Use it with up to some ten thousand classes, if you want sparse
-    probabilities. All logits of an example are needed to find its nonzero
     probabilities. Each training step computes three matrix products of [batch,
     dim] by [dim, num_classes], holds [batch, num_classes] logits and as many
     gradients, and updates all class vectors. `top_k` works in blocks where at
@@ -36,11 +35,8 @@ class Sparsemax(ClassHead):
     q`, where q is the uniform distribution on the labels.
 
     Args:
-        num_classes: int, number of classes.
         activation: `"sparsemax"` (the default), or None for logits.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`, `tied_to`)
-            and of `OutputHead` (`loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `kernel_dtype`).
+        **kwargs: other arguments of `ClassHead`, without `loss`.
 
     Example:
 
@@ -56,12 +52,8 @@ class Sparsemax(ClassHead):
 
     own_activation = "sparsemax"
     has_plain_logits = False
-
+    has_gpu_ops = False
     supported_options = LABEL_OPTIONS
-
-    @property
-    def has_gpu_ops(self) -> bool:
-        return False
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return sparsemax(logits)

@@ -43,29 +43,18 @@ class TwoTowerSoftmax(SampledSoftmax):
     class vector. Both are trained together, with any sampler. Each training
     step encodes only the sampled classes.
 
-    `kernel` keeps the class vector of every class as it was last encoded.
-    Samplers search it, and evaluation, `top_k`, saving and exports read it.
-    They encode all classes again before they do, if a training step came in
-    between. Call `refresh()` yourself after you set weights in another way. An
-    export has the finished class vectors and no class encoder.
+    `kernel` keeps the class vector of every class as it was last encoded, for
+    samplers. Evaluation, `top_k`, saving and exports encode all classes again
+    if a training step came in between. Call `refresh()` yourself after you set
+    weights in another way. An export has no class encoder.
 
     Args:
-        num_classes: int, number of classes.
         class_tower: a `tfxclass.layers.ClassTower` with the encoder and the
             features of the classes.
-        num_sampled: int, number of classes in a training step, labels included,
-            as in `SampledSoftmax`. Leave it out with a `Sampler` object, which
-            has its own.
-        sampler: a `tfxclass.samplers.Sampler` or the name of one, as in
-            `SampledSoftmax`. Defaults to `"uniform"`. `"batch"` is the usual
-            two-tower training, with negatives from the batch.
-        **kwargs: arguments of `ClassHead` (`similarity`, `use_bias`) and of
-            `OutputHead` (`loss`, `loss_options`, `class_names`, `activation`,
-            `kernel_initializer`, `num_negatives`, `seed`). `similarity` is
-            `"dot"`, or `"cosine"` to normalize both sides, or a
-            `tfxclass.layers.Cosine` with a scale and a margin.
-
-    The call arguments and the output shape are described in `OutputHead`.
+        sampler: as in `SampledSoftmax`. Defaults to `"uniform"`. `"batch"` is
+            the usual two-tower training, with negatives from the batch.
+        **kwargs: other arguments of `SampledSoftmax`, without `kernel_dtype`,
+            `placement` and `tied_to`.
 
     Raises:
         ValueError: if an argument is out of range, the class features have

@@ -5,9 +5,6 @@ from tfxclass.core.targets import Targets
 from tfxclass.core.targets import arcface
 from tfxclass.core.targets import as_targets
 from tfxclass.core.targets import cosface
-from tfxclass.losses.functions import linear_cross_entropy
-from tfxclass.losses.functions import negative_sampling_loss
-from tfxclass.losses.functions import noise_contrastive_loss
 from tfxclass.losses.objectives import HeadLoss
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.sparsemax import sparsemax
@@ -21,9 +18,6 @@ __all__ = [
     "arcface",
     "as_targets",
     "cosface",
-    "linear_cross_entropy",
-    "negative_sampling_loss",
-    "noise_contrastive_loss",
     "softmax_cross_entropy",
     "sparsemax",
     "sparsemax_loss",

@@ -39,19 +39,16 @@ _MOST_STEPS = 100_000
 
 
 class Masking(NamedTuple):
-    """How classes are dropped, and the weights of the mode's regularizers.
-
-    `draw` is a function of a block's first row, an int64 scalar, and a shape
-    `[num_samples, rows, n]`, that returns uniform samples, float32.
-    """
+    """How classes are dropped, and the weights of the mode's regularizers."""
 
     mode: str
     num_samples: int
     temperature: float
     weights: dict
     margin: Margin | None
-    draw: Callable[..., tf.Tensor]
     focal_gamma: float
+    seed: tf.Tensor
+    draw: Callable[..., tf.Tensor]
 
 
 class Rows(NamedTuple):
@@ -83,15 +80,10 @@ def training_loss(
     losses alone, and the backward pass computes each block once more. Gradients
     are of first order.
 
-    Args:
-        masking, rows: as their classes say.
-        targets: `Targets` whose ids are columns.
-        row_weights: float32 `[batch, 1]`, of the rows' cross-entropies.
-        class_weights: float32 `[n]` or `[batch, n]`, of the regularizers of
-            each class: ones, or a sample's inverse expected counts.
-
-    Returns:
-        float32 `[batch]`, 0 for rows without labels.
+    The ids of `targets` are columns. `row_weights` are of the cross-entropies,
+    float32 `[batch, 1]`. `class_weights` are of the regularizers of each class,
+    float32 `[n]` or `[batch, n]`: ones, or a sample's inverse expected counts.
+    Returns float32 `[batch]`, 0 for rows without labels.
     """
     # Not what a mode has not, nor a given rho, which is a scalar.
     names = [
@@ -198,7 +190,7 @@ def _log_masks(masking, start, rows, sampled, target):
         # z is rho itself in equation 15, for labels, too.
         return tf.math.log_sigmoid(rows.retain)[tf.newaxis]
     shape = tf.concat([[masking.num_samples], tf.shape(rows.logits)], axis=0)
-    draws = masking.draw(start, shape)
+    draws = masking.draw(masking.seed, start, shape)
     if masking.mode == "random":
         log_masks = bernoulli_log_mask(rows.retain, draws)
     else:
@@ -219,16 +211,21 @@ def uniform(
     return tf.random.stateless_uniform(shape, seed, minval=_TINY, alg="philox")
 
 
+def draws_of_block(
+    seed: tf.Tensor, start: tf.Tensor, shape: tf.Tensor
+) -> tf.Tensor:
+    """Draws for the rows of a block, of which `start` is the first."""
+    return uniform(shape, tf.random.experimental.stateless_fold_in(seed, start))
+
+
 def concrete_log_mask(
     retain_logits: tf.Tensor, draws: tf.Tensor, temperature: float
 ) -> tf.Tensor:
     """log z of the concrete relaxation, differentiable by `retain_logits`.
 
     z = sigmoid((logit(rho) + logit(u)) / temperature), for samples u in (0, 1):
-    above a half with probability rho, and nearly 0 or 1 at a low temperature.
-
-    References:
-        Maddison et al., The Concrete Distribution, ICLR 2017.
+    above a half with probability rho, and nearly 0 or 1 at a low temperature
+    (Maddison et al., The Concrete Distribution, ICLR 2017).
     """
     noise = tf.math.log(draws) - tf.math.log1p(-draws)
     return tf.math.log_sigmoid((retain_logits + noise) / temperature)
@@ -328,9 +325,7 @@ def stationary_logits(
     from zeros, the greatest in p and in r: with p and r on the left sides,
     either right side rises with the other unknown, and short steps only fall.
 
-    Returns:
-        `(p, r)`, floats from -10 to 0; -10 where the weights have no greater
-        solution.
+    Returns `(p, r)`, from -10 to 0; -10 where there is no greater solution.
     """
     of_retain = kl_weight / max(entropy_weight, 1e-6)
     of_residual = auxiliary_weight / max(kl_weight, 1e-6)
@@ -347,8 +342,15 @@ def stationary_logits(
     return p, r
 
 
-def expected_logits(logits: tf.Tensor, retain_logits: tf.Tensor) -> tf.Tensor:
-    """log(rho exp(o) + epsilon), `[batch, n]`; its softmax is equation 18."""
+def expected_logits(
+    logits: tf.Tensor, retain_logits: tf.Tensor | None = None
+) -> tf.Tensor:
+    """log(rho exp(o) + epsilon), `[batch, n]`; its softmax is equation 18.
+
+    Without logits of rho, it is the same for all classes and changes nothing.
+    """
+    if retain_logits is None:
+        return logits
     return add_epsilon(logits + tf.math.log_sigmoid(retain_logits))
 
 

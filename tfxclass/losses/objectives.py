@@ -1,8 +1,7 @@
 """What a head's `loss` is: one softmax over the classes, or one vs. rest.
 
-All in which the two differ: the mass of a row's labels, the loss of all
-classes and of a sample, and how logits become probabilities. `HeadLoss` is
-what Keras calls.
+The two differ in the weights of a row's labels, the loss of all classes and of
+a sample, and how logits become probabilities. Keras calls `HeadLoss`.
 """
 
 import warnings
@@ -26,7 +25,7 @@ from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import finished
 from tfxclass.rows import loss
-from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.rows.search import Parts
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Array
@@ -34,9 +33,8 @@ from tfxclass.types import Config
 from tfxclass.types import Labels
 from tfxclass.types import Margin
 
-# A list of `(queries, ClassRows)`.
-Parts = Sequence[tuple[tf.Tensor, ClassRows]]
 Finish = Callable[[tf.Tensor], tf.Tensor]
+NO_OPTIONS = LossOptions()
 
 
 class Softmax:
@@ -85,14 +83,14 @@ class Softmax:
         columns: Sequence[tf.Tensor] | None = None,
         exchange: ReplicaGroup = NO_EXCHANGE,
         margin: Margin | None = None,
-        options: LossOptions | None = None,
+        options: LossOptions = NO_OPTIONS,
         num_classes: int = 1,
     ) -> tf.Tensor:
         """The loss over parts, as `tfxclass.rows.loss.streamed_loss`.
 
         The parts are what `shape_parts` of `options` returned.
         """
-        share = options.label_smoothing / num_classes if options else 0.0
+        share = options.label_smoothing / num_classes
         if not share or columns is None:
             return loss.cross_entropy(
                 parts, targets, columns, exchange, margin, share
@@ -111,12 +109,8 @@ class Softmax:
     ) -> tf.Tensor:
         """The loss on the classes of a step, float32 `[rows]`, unfinished.
 
-        Args:
-            head: its loss options are applied.
-            logits: float32 `[rows, n]`, -inf where the mask leaves one out.
-            sample: `tfxclass.samplers.Sample`.
-            targets: what `weighted_targets` returned.
-            margin: function of the labels' logits, or None.
+        `logits` are float32 `[rows, n]`, -inf where the mask leaves one out.
+        `targets` are what `weighted_targets` returned.
         """
         options, num_classes = head.options, head.num_classes
         columns = Targets(sample.positions, targets.weights)
@@ -179,7 +173,7 @@ class OneVsRest:
         columns: Sequence[tf.Tensor] | None = None,
         exchange: ReplicaGroup = NO_EXCHANGE,
         margin: Margin | None = None,
-        options: LossOptions | None = None,
+        options: LossOptions = NO_OPTIONS,
         num_classes: int = 1,
     ) -> tf.Tensor:
         """As `Softmax.streamed`."""
@@ -190,8 +184,6 @@ class OneVsRest:
     def _binary(self, options):
         """`Binary` of a class."""
         found = one_vs_rest.BINARY[self.name]
-        if options is None:
-            return found
         if options.focal_gamma:
             found = one_vs_rest.focal(found, options.focal_gamma)
         if options.label_smoothing:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from tfxclass.checks import as_ids
 from tfxclass.checks import as_numbers
 from tfxclass.checks import as_numbers_of_classes
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.targets import Targets
 from tfxclass.rows.class_matrix import ClassRows
@@ -23,12 +24,7 @@ LABEL_OPTIONS = ("class_weight", "propensities", "teacher_weight")
 #: These, and options of the cross-entropy of an example.
 LOSS_OPTIONS = (*LABEL_OPTIONS, "focal_gamma")
 #: These, and options of the logits.
-ALL_OPTIONS = (
-    *LOSS_OPTIONS,
-    "label_smoothing",
-    "class_counts",
-    "temperature",
-)
+ALL_OPTIONS = (*LOSS_OPTIONS, "label_smoothing", "class_counts", "temperature")
 
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -43,61 +39,51 @@ class LossOptions:
     can be compared. Penalties of a head (`l2`, DropMax's regularizers) are not
     weighted.
 
-    With z the logits, and the mean over the labels of an example:
-
-    * `class_weight`: the loss of an example is multiplied by the mean weight of
-      its labels. Each label counts in proportion to its weight.
-    * `propensities`: each label has weight 1 / propensity, as above. Labels
-      that are often missing count more.
-    * `focal_gamma`: the loss is multiplied by (1 - p)^gamma, where -log p is
-      the loss of the example.
-    * `label_smoothing`: the labels have weight 1 - s, and weight s is spread
-      over all classes, as in `keras.losses.CategoricalCrossentropy`.
-    * `class_counts`: cross-entropy of z + `logit_adjustment` * log(frequency of
-      the class). Predictions by z then do not favor frequent classes.
-    * `temperature`: cross-entropy of z / temperature.
-    * `teacher_weight`: the best classes of a teacher have weight w, in
-      proportion to their probabilities, and the labels have weight 1 - w. The
-      labels have to come from `tfxclass.losses.with_teacher`. The teacher's
-      classes are then treated as labels: samples include them, class weights
-      apply to them, and `DropMax` retains them. For a teacher with temperature
-      T, set `temperature=T`. Gradients are then 1 / T of their size.
-
-    With independent labels (`loss="sigmoid"` or `"squared_hinge"`),
-    `class_weight` and `propensities` multiply the loss of the labels, but not
-    the loss of other classes. With `"sigmoid"`, these options apply to each
-    class:
-
-    * `focal_gamma`: the loss is multiplied by (1 - p)^gamma, where p is the
-      probability of the correct decision.
-    * `label_smoothing`: labels have the target 1 - s / 2, other classes s / 2.
-    * `temperature`: as above.
-    * `teacher_weight`: the target is w times the teacher's probability, plus 1
-      - w for labels. Classes that the teacher does not name have probability 0.
-      Not together with class weights.
+    With a sampler, `class_weight`, `propensities`, `class_counts` and
+    `temperature` are exact. `focal_gamma` uses the probability estimated from
+    the sample, and `label_smoothing` an unbiased estimate of the mean logit.
 
     A head refuses options that have no meaning for its loss. Examples are
     `label_smoothing` for `DropMax`, and `class_counts` for `AdaptiveSoftmax`,
-    trees, NCE and sparsemax. With a sampler, `class_weight`, `propensities`,
-    `class_counts` and `temperature` are exact. `focal_gamma` uses the
-    probability estimated from the sample, and `label_smoothing` an unbiased
-    estimate of the mean logit.
+    trees, NCE, sparsemax and independent labels (`loss="sigmoid"`).
+    `"squared_hinge"` takes `class_weight` and `propensities`.
 
     Args:
         class_weight: numbers >= 0, `[num_classes]`, or a dict by class, where
-            other classes have weight 1. As in `fit`, for any number of labels.
+            other classes have weight 1. The loss of an example is multiplied by
+            the mean weight of its labels, and each label counts in proportion
+            to its weight. With independent labels, weights multiply the loss of
+            the labels, but not the loss of other classes.
         propensities: numbers in (0, 1], `[num_classes]`, from
-            `tfxclass.metrics.propensities`.
-        focal_gamma: float >= 0. Not with `label_smoothing`. Defaults to 0.
-        label_smoothing: float in [0, 1). Not with a sampler whose counts are
-            not corrected (`correct_fill=False`, `correction="none"`). Defaults
-            to 0.
+            `tfxclass.metrics.propensities`. Each label has weight 1 /
+            propensity, as above: labels that are often missing count more.
+        focal_gamma: float >= 0. The loss is multiplied by (1 - p)^gamma, where
+            -log p is the loss of the example. With `"sigmoid"` p is the
+            probability of the correct decision, for each class. Not with
+            `label_smoothing`. Defaults to 0.
+        label_smoothing: float s in [0, 1). The labels have weight 1 - s, and
+            weight s is spread over all classes, as in
+            `keras.losses.CategoricalCrossentropy`. With `"sigmoid"` labels have
+            the target 1 - s / 2, and other classes s / 2. Not with a sampler
+            whose counts are not corrected (`correct_fill=False`,
+            `correction="none"`). Defaults to 0.
         class_counts: numbers >= 0, `[num_classes]`, number of training examples
-            of each class. 0 is replaced by the least positive count.
-        logit_adjustment: float, factor tau for `class_counts`. Defaults to 1.
-        temperature: float > 0. With cosine logits use `scale` instead. Defaults
-            to 1.
-        teacher_weight: float in [0, 1]. Not with `focal_gamma`. Defaults to 0.
+            of each class. The loss is the cross-entropy of logits plus
+            `logit_adjustment` * log(frequency of the class). Predictions then
+            do not favor frequent classes. 0 is replaced by the least positive
+            count.
+        logit_adjustment: float, factor for `class_counts`. Defaults to 1.
+        temperature: float > 0, divides the logits. With cosine logits use
+            `scale` instead. Defaults to 1.
+        teacher_weight: float w in [0, 1]. The best classes of a teacher, from
+            `tfxclass.losses.with_teacher`, have weight w in proportion to their
+            probabilities, and the labels have weight 1 - w. With `"sigmoid"`
+            the target is w times the teacher's probability, plus 1 - w for
+            labels, and class weights are refused. The teacher's classes are
+            treated as labels: samples include them, class weights apply to
+            them, and `DropMax` retains them. For a teacher with temperature T,
+            set `temperature=T`. Gradients are then 1 / T of their size. Not
+            with `focal_gamma`. Defaults to 0.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -140,7 +126,7 @@ class LossOptions:
         self._tables: dict[tuple[str, int], Any] = {}
 
     def _check(self):
-        p = self.propensities
+        p, counts = self.propensities, self.class_counts
         ranges = {
             "focal_gamma": (0 <= self.focal_gamma < np.inf, ">= 0"),
             "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
@@ -152,16 +138,12 @@ class LossOptions:
                 "in (0, 1]",
             ),
             "class_counts": (
-                self.class_counts is None or np.any(self.class_counts > 0),
+                counts is None or np.any(counts > 0),
                 "above 0 for one class at least",
             ),
         }
         for name, (is_right, wanted) in ranges.items():
-            if not is_right:
-                raise ValueError(
-                    f"`{name}` must be {wanted}. Received: "
-                    f"{getattr(self, name)}"
-                )
+            check_value(name, getattr(self, name), is_right, wanted)
         if self.class_counts is None and self.logit_adjustment != 1:
             raise ValueError(
                 "`logit_adjustment` needs `class_counts`. Received: "
