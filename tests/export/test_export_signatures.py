@@ -108,16 +108,6 @@ def test_threshold(labels, tmp_path):
     np.testing.assert_array_equal(is_none, answers["scores"] == 0)
 
 
-def test_threshold_of_logits(tmp_path):
-    with pytest.raises(ValueError, match="threshold=0.5 with a search"):
-        tfxclass.export.saved_model(
-            make_model(),
-            tmp_path,
-            threshold=0.5,
-            search=tfxclass.export.InvertedLists(),
-        )
-
-
 def test_types_that_json_has_not(tmp_path):
     x = keras.Input((3,), dtype="float16", name="x")
     n = keras.Input((2,), dtype="int32", name="a")

@@ -101,8 +101,8 @@ def saved_model(
             `tensorflow-serving-api`.
         threshold: float in [0, 1], lowest probability of a class in an answer,
             `"calibrated"` for the threshold of each class from
-            `tfxclass.calibrate`, or None. Below it ids are -1 and scores 0. Not
-            with `search`.
+            `tfxclass.calibrate`, or None. Below it ids are -1 and scores 0.
+            With `search`, only for heads with a sigmoid.
         exclude: bool, whether to write the signature of that name, or int, the
             largest number of ids in a request (True is 64). Answers are
             searched among as many more. Or a Keras tensor as in
@@ -151,7 +151,7 @@ def saved_model(
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
     if search is not None:
-        _check_search(search, threshold, boost)
+        _check_search(search, head, threshold, boost)
     is_int8 = accuracy.check_quantize(quantize, min_recall, head)
     given = filters.filters_of(head, inputs, exclude, only, boost)
     if only and not head.has_class_rows:
@@ -203,17 +203,18 @@ def saved_model(
         return publish_version(folder, path)
 
 
-def _check_search(search, threshold, boost):
+def _check_search(search, head, threshold, boost):
     if not isinstance(search, InvertedLists):
         raise ValueError(
             "`search` must be a tfxclass.export.InvertedLists, or None for "
             f"exact answers. Received: {search!r}"
         )
-    if threshold is not None and not search.probabilities:
+    if threshold is not None and head.needs_logsumexp:
         raise ValueError(
-            "`threshold` needs probabilities, but the scores of `search` are "
-            f"logits. Received: threshold={threshold} with a search. Fix: "
-            "InvertedLists(probabilities=True)."
+            "`threshold` needs probabilities, but with a softmax the scores of "
+            f"`search` are logits. Received: threshold={threshold} with a "
+            "search. Fix: leave out one of them, or train with "
+            'loss="sigmoid".'
         )
     if boost is not None:
         raise ValueError(
