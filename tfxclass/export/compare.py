@@ -89,7 +89,6 @@ def expect(
     error: float,
     activation: str | None,
     threshold: Any = None,
-    score_error: Callable[[np.ndarray], Any] = lambda scores: 0.0,
 ) -> Expected:
     """`Expected` of what a model answers.
 
@@ -101,8 +100,6 @@ def expect(
         activation: of scores; None of logits and features.
         threshold: least score of an answer: float, float32 `[num_classes]`,
             or None.
-        score_error: function of the numbers `[rows, n]`, to errors of theirs
-            that are not from the features.
     """
     answers, compared, moved = answer(features), _is_finite(features), 0.0
     (key,) = answers.keys() - {"ids"}
@@ -115,7 +112,6 @@ def expect(
         found = above(threshold, answers["ids"], answers["scores"])
         answers = dict(zip(("ids", "scores"), found))
     answers = {name: x.numpy() for name, x in answers.items()}
-    moved = moved + score_error(_flat(answers[key]))
     return Expected(
         answers, tolerance(answers[key], activation, moved), compared
     )

@@ -147,11 +147,8 @@ class Reference:
     def _of_examples(self, model):
         return model([tf.constant(x) for x in self._examples], training=False)
 
-    def check(self, signature: Signature, **options: Any) -> SignatureCheck:
-        """Inputs for a signature, and whether its answers are right.
-
-        The options are those of `compare.expect`.
-        """
+    def check(self, signature: Signature) -> SignatureCheck:
+        """Inputs for a signature, and whether its answers are right."""
         inputs, ids = self.inputs, []
         if signature.excluded is not None:
             ids = [self._of_examples(signature.excluded)]
@@ -161,7 +158,7 @@ class Reference:
             inputs = {**inputs, name: ids[0]}
 
         def check(answers):
-            expected, names = self._expect(signature, ids, options), self.names
+            expected, names = self._expect(signature, ids), self.names
             if signature.name == CLASSIFY:
                 wanted = expected.answers["ids"]
                 found = _ids_of(answers["classes"], wanted, names)
@@ -172,7 +169,7 @@ class Reference:
             inputs = {EXAMPLES: np.array(serialize(inputs), object)}
         return SignatureCheck(signature.name, inputs, check)
 
-    def _expect(self, signature, ids, options):
+    def _expect(self, signature, ids):
         """`Expected` of the model's own answers."""
         return compare.expect(
             lambda features: signature.answer(self.search, features, *ids),
@@ -180,7 +177,6 @@ class Reference:
             compare.feature_error(self.encoder),
             signature.activation(self.search),
             self.threshold,
-            **options,
         )
 
     def _some_ids(self, given):
