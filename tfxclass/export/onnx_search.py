@@ -53,8 +53,8 @@ class OnnxSearch:
             # ONNX does not reshape ids of no columns.
             named = tf.pad(ids[0], [[0, 0], [0, 1]], constant_values=-1)
             if signature.filter.kind == filters.ONLY:
+                named = filters.distinct(live_ids(named, head.removed))
                 logits = self._logits_of(rows, named)
-                named = live_ids(named, head.removed)
                 found = filters.among(head, logits, named, k)
             else:
                 size = tf.minimum(k + tf.shape(named)[1], head.num_answers)
