@@ -48,7 +48,6 @@ class ListSearch(ModelSearch):
         sizes = sizes[sizes > 0]
         self.num_lists = len(sizes)
         self.num_probes: int | None = None
-        self.query_weights = head.query_weights()
         self.order = _constant(order, tf.int64, "order")
         places = np.full(head.num_classes, -1)
         places[order] = np.arange(len(order))
@@ -69,6 +68,16 @@ class ListSearch(ModelSearch):
         # Of a list, the greatest.
         most = tf.math.segment_max(biases, of_list)
         self.centre_bias = _constant(most, tf.float32, "centre_bias")
+        self.state = [
+            self.order,
+            self.places,
+            self.starts,
+            self.rows,
+            self.bias,
+            self.centres,
+            self.centre_bias,
+            head.query_weights(),
+        ]
 
     @property
     def activation(self) -> str | None:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfxclass import progress
 from tfxclass.checks import check_k
+from tfxclass.export import compare
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_graph
@@ -159,12 +160,17 @@ def _convert(encoder, head, tensors, signature):
     return convert(answer, specs)
 
 
-def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
-    """ModelProto of a function of tensors to `ids` and `scores`.
+def convert(
+    function: Callable[..., Any],
+    specs: list[tf.TensorSpec],
+    outputs: Sequence[str] = ("ids", "scores"),
+) -> Any:
+    """ModelProto of a function of tensors.
 
     Args:
-        function: of tensors, to a pair of tensors.
+        function: of tensors, to a list of tensors.
         specs: `tf.TensorSpec` of each, with names.
+        outputs: names of what the function returns.
 
     Raises:
         ValueError: an op that ONNX does not have.
@@ -178,7 +184,7 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     with _without_notes_of_tensorflow():
         constant = with_constants(concrete)
     inputs = [x.name for x in constant.inputs]
-    outputs = [x.name for x in constant.outputs]
+    found = [x.name for x in constant.outputs]
     names = [spec.name for spec in specs]
     said = io.StringIO()
     handler = logging.StreamHandler(said)
@@ -190,11 +196,11 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
             model, _ = tf2onnx.convert.from_graph_def(
                 constant.graph.as_graph_def(),
                 input_names=inputs,
-                output_names=outputs,
+                output_names=found,
                 opset=OPSET,
                 custom_op_handlers=onnx_graph.HANDLERS,
                 tensors_to_rename=dict(
-                    zip([*inputs, *outputs], [*names, "ids", "scores"])
+                    zip([*inputs, *found], [*names, *outputs])
                 ),
             )
     except Exception as e:
@@ -267,12 +273,28 @@ def _write(folder, model, tensors):
 
 def _verify(path, encoder, head, signature, examples):
     """Raises RuntimeError unless ONNX Runtime answers as the model does."""
+    model = signatures.Reference(encoder, searches.ModelSearch(head), examples)
+    features = model.features()
+    if compare.feature_error(encoder):
+        # The model computes them in 16 bits, and its export in float32.
+        specs = [example_inputs_lib.spec_of(x) for x in encoder.inputs]
+        encoded = convert(
+            lambda *inputs: [signatures.encode(encoder, inputs)],
+            specs,
+            ["features"],
+        )
+        answers = _ask(encoded.SerializeToString(), model.inputs, ["features"])
+        features = answers["features"]
+    model.check_features(features)
+    answers = _ask(path, model.request(signature).inputs, ["ids", "scores"])
+    model.check(signature, answers, features)
+
+
+def _ask(model, inputs, outputs):
+    """Answers of ONNX Runtime, a dict of arrays."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
-        path, providers=["CPUExecutionProvider"]
+        model, providers=["CPUExecutionProvider"]
     )
-    model = signatures.Reference(encoder, searches.ModelSearch(head), examples)
-    asked = model.check(signature)
-    found = session.run(["ids", "scores"], asked.inputs)
-    asked.check(dict(zip(("ids", "scores"), found)))
+    return dict(zip(outputs, session.run(outputs, inputs)))
