@@ -14,7 +14,7 @@ from tests.support import helpers
 from tfxclass.data import XCFile
 from tfxclass.data import passes
 from tfxclass.data import xc_file
-from tfxclass.ops.xc_lines import parse_xc_lines
+from tfxclass.ops.library import ops
 
 OPEN = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 SMALL = b"3 5 4\n0,2 0:1 4:2.5\n 1:3\n3\n"
@@ -362,7 +362,7 @@ VALUES = st.floats(-(2.0**99), 2.0**99, width=32, allow_subnormal=False)
 
 def parse(lines, num_features=50, num_classes=40, first=2):
     numbers = np.arange(first, first + len(lines))
-    return parse_xc_lines(
+    return ops.tfxclass_parse_xc_lines(
         tf.constant(lines, tf.string), numbers, num_features, num_classes, "f"
     )
 
@@ -427,7 +427,9 @@ class TestOp:
     def test_static_shapes(self):
         @tf.function(input_signature=[tf.TensorSpec([3], tf.string)])
         def shapes(lines):
-            parsed = parse_xc_lines(lines, tf.range(3, dtype=tf.int64), 5, 4)
+            parsed = ops.tfxclass_parse_xc_lines(
+                lines, tf.range(3, dtype=tf.int64), 5, 4
+            )
             assert parsed.feature_splits.shape == parsed.label_splits.shape
             assert parsed.label_splits.shape == [4]
             assert parsed.values.shape.as_list() == [None]
@@ -439,10 +441,14 @@ class TestOp:
         with pytest.raises(
             (ValueError, tf.errors.InvalidArgumentError), match="line_numbers"
         ):
-            parse_xc_lines(["1", "2"], tf.range(3, dtype=tf.int64), 5, 4)
+            ops.tfxclass_parse_xc_lines(
+                ["1", "2"], tf.range(3, dtype=tf.int64), 5, 4
+            )
 
     def test_lines_of_other_rank(self):
         with pytest.raises(
             (ValueError, tf.errors.InvalidArgumentError), match="rank 1"
         ):
-            parse_xc_lines([["1"]], tf.zeros([1, 1], tf.int64), 5, 4)
+            ops.tfxclass_parse_xc_lines(
+                [["1"]], tf.zeros([1, 1], tf.int64), 5, 4
+            )

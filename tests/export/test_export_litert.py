@@ -68,13 +68,11 @@ def test_blocks_of_classes(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("quantize", quick([None, "int8"], [None]))
-@pytest.mark.parametrize("probabilities", quick([False, True], [True]))
-def test_inverted_lists(probabilities, quantize, tmp_path):
+@pytest.mark.parametrize("name", quick(["dot", "sigmoid"], ["dot"]))
+def test_inverted_lists(name, quantize, tmp_path):
     """Approximate answers are those of the export in TensorFlow."""
-    model = make_model("dot")
-    search = tfxclass.export.InvertedLists(
-        10, 3, 0.01, probabilities=probabilities, portable=True
-    )
+    model = make_model(name)
+    search = tfxclass.export.InvertedLists(10, 3, 0.01, portable=True)
     folder = tfxclass.export.saved_model(
         model, tmp_path, 7, verify=False, search=search, quantize=quantize
     )

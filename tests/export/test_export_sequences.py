@@ -32,7 +32,6 @@ def test_saved_model(name, tmp_path):
         model, tmp_path, top_k=K, labels=names, full_scores=True
     )
     served = tf.saved_model.load(folder).signatures
-    assert "classify" not in served
     given = {"words": tf.constant(WORDS)}
     answers = served["serving_default"](**given)
     ids, scores = tfxclass.top_k(model, K).predict(WORDS, verbose=0)

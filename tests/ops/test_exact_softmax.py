@@ -72,8 +72,15 @@ def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
 def test_sums_are_those_of_numpy(size, normalize, dtype):
     queries, kernel, bias, ids, deltas, rows = drawn(0, *size, normalize, dtype)
     epsilon = 1e-6 if normalize else 0.0
-    found = exact_softmax.sums(
-        queries, kernel, bias, ids, deltas, epsilon=epsilon, wants_rows=True
+    found = ops.tfxclass_exact_softmax(
+        queries=queries,
+        kernel=kernel,
+        bias=[bias],
+        targets=ids,
+        deltas=deltas,
+        epsilon=epsilon,
+        wants_rows=True,
+        bfloat16_products=False,
     )
     assert_sums(found, queries, rows, bias, ids, deltas)
 
@@ -188,12 +195,12 @@ def test_sums_of_bfloat16_products(size, normalize, dtype):
     queries, kernel, bias, ids, deltas, _ = drawn(3, *size, dtype=dtype)
     plain = np.asarray(tf.cast(kernel, "float64"))
     norms = np.linalg.norm(plain, axis=1, keepdims=True) if normalize else 1.0
-    found = exact_softmax.sums(
-        queries,
-        kernel,
-        bias,
-        ids,
-        deltas,
+    found = ops.tfxclass_exact_softmax(
+        queries=queries,
+        kernel=kernel,
+        bias=[bias],
+        targets=ids,
+        deltas=deltas,
         epsilon=1e-6 if normalize else 0.0,
         wants_rows=True,
         bfloat16_products=True,

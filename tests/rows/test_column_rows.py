@@ -24,10 +24,10 @@ def make_rows(n, dtype="float32", seed=0):
 def test_rows_are_kept(n, width, dtype):
     rows = make_rows(n, dtype)
     found = column_rows.in_columns(rows, width)
-    assert found.shape == rows.shape and found.dtype == rows.dtype
-    assert found.count() == n and found.block <= max(width, 48)
+    assert found.shape == rows.shape and found.columns.dtype == rows.dtype
+    assert found.block <= max(width, 48)
     rows = tf.cast(rows, tf.float32)
-    np.testing.assert_array_equal(found.widened(), rows)
+    np.testing.assert_array_equal(found.floats(np.arange(n)), rows)
     ids = np.array([[n - 1, 0], [n // 2, n // 3]])
     np.testing.assert_array_equal(found.floats(ids), tf.gather(rows, ids))
 

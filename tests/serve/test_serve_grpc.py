@@ -13,7 +13,7 @@ from tests.support.serving_cases import NAMES
 from tests.support.serving_cases import X
 from tests.support.serving_cases import needs_grpc
 from tests.support.serving_cases import predict
-from tfxclass.export import example_inputs
+from tests.support.serving_cases import serialize
 from tfxclass_serve import servable
 from tfxclass_serve.c_loader import TensorFlowError
 from tfxclass_serve.servable import Servable
@@ -164,7 +164,7 @@ class TestGrpc:
         request = classification_pb2.ClassificationRequest()
         request.model_spec.name = "numbers"
         request.model_spec.signature_name = "classify"
-        for example in example_inputs.serialize({"x": X}):
+        for example in serialize({"x": X}):
             examples = request.input.example_list.examples
             examples.add().ParseFromString(example)
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)

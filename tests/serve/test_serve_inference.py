@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.support.serving_cases import assert_refused
 from tests.support.serving_cases import call
 from tests.support.serving_cases import needs_grpc
-from tfxclass.export import example_inputs
+from tests.support.serving_cases import serialize
 from tfxclass_serve.server import Server
 
 X = np.array([[1.0, 2.0], [0.5, -1.0], [3.0, 0.0]], np.float32)
@@ -89,7 +89,7 @@ class TestGrpc:
             yield prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def fill(self, request):
-        for example in example_inputs.serialize({"x": X}):
+        for example in serialize({"x": X}):
             examples = request.input.example_list.examples
             examples.add().ParseFromString(example)
         return request

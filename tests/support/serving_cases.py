@@ -3,11 +3,16 @@
 import http.client
 import importlib.util
 import json
+import os
+import shutil
 import socket
+import tempfile
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 import tfxclass
 from tests.support.helpers import make_text_model
@@ -43,10 +48,53 @@ needs_grpc = pytest.mark.skipif(
 )
 
 
+def serialize(inputs):
+    """Rows of a dict of arrays as serialized tf.Examples, list of bytes."""
+    found = []
+    for row in zip(*inputs.values()):
+        example = tf.train.Example()
+        for name, values in zip(inputs, row):
+            feature = example.features.feature[name]
+            values = np.ravel(values)
+            if values.dtype == object:
+                feature.bytes_list.value.extend(values)
+            else:
+                feature.float_list.value.extend(values)
+        found.append(example.SerializeToString())
+    return found
+
+
+def add_classify(folder, features):
+    """Adds a signature of the Classify API to an export, for tf.Examples."""
+    loaded = tf.saved_model.load(folder)
+    serve = loaded.signatures["serving_default"]
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "inputs")])
+    def classify(inputs):
+        answers = serve(**tf.io.parse_example(inputs, features))
+        classes = answers.get("labels")
+        if classes is None:
+            classes = tf.strings.as_string(answers["ids"])
+        return {"classes": classes, "scores": answers["scores"]}
+
+    loaded.classify = classify
+    signatures = {**loaded.signatures, "classify": classify}
+    with tempfile.TemporaryDirectory() as scratch:
+        tf.saved_model.save(loaded, scratch, signatures=signatures)
+        shutil.copytree(scratch, folder, dirs_exist_ok=True)
+    path = os.path.join(folder, "saved_model.pb")
+    with open(path, "rb") as f:
+        saved = saved_model_pb2.SavedModel.FromString(f.read())
+    signature = saved.meta_graphs[0].signature_def["classify"]
+    signature.method_name = tf.saved_model.CLASSIFY_METHOD_NAME
+    with open(path, "wb") as f:
+        f.write(saved.SerializeToString())
+
+
 def export_models(root):
     """Exports three models to the folder `root`."""
     export = tfxclass.export.saved_model
-    export(
+    numbers = export(
         make_model(),
         root / "numbers",
         top_k=3,
@@ -54,8 +102,10 @@ def export_models(root):
         full_scores=True,
         warmup_batch_sizes=[1, 2] if has_grpc() else [],
     )
+    add_classify(numbers, {"x": tf.io.FixedLenFeature([3], tf.float32)})
     text = make_text_model(NUM_CLASSES)
-    export(text, root / "words", top_k=3, labels=NAMES, verify=False)
+    words = export(text, root / "words", top_k=3, labels=NAMES, verify=False)
+    add_classify(words, {"text": tf.io.FixedLenFeature([], tf.string)})
     pairs = make_pair_model()
     export(pairs, root / "pairs", 2, verify=False, exclude=3, only=True)
 

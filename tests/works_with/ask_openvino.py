@@ -39,8 +39,7 @@ ask("SavedModel with names", "named/1", features, head["ids"])
 model = openvino.convert_model(FOLDER / "named" / "1", output=["ids", "scores"])
 openvino.save_model(model, FOLDER / "named.xml", compress_to_fp16=False)
 ask("the same without names", "named.xml", features, head["ids"])
-for path in ("head", "head_int8"):
-    ask(f"ONNX {path}", f"{path}_onnx/model.onnx", features, head["ids"])
+ask("ONNX head", "head_onnx/model.onnx", features, head["ids"])
 terms = {"feature_ids": tagger["ids"], "feature_values": tagger["values"]}
 ask("ONNX tagger", "tagger_onnx/model.onnx", terms, tagger["best"])
 ask("SavedModel tagger", "tagger/1", {"text": tagger["texts"]}, tagger["best"])

@@ -47,12 +47,16 @@ def _head(folder):
     _questions(folder, model)
     export = tfxclass.export
     lists = export.InvertedLists(min_recall=0.5, portable=True)
-    for name, options in {
-        "head": {},
-        "head_int8": {"quantize": "int8", "min_recall": 0.5},
-    }.items():
-        export.saved_model(model, folder / name, K, verify=False, **options)
-        export.onnx(model, folder / f"{name}_onnx", K, verify=False, **options)
+    export.saved_model(model, folder / "head", K, verify=False)
+    export.onnx(model, folder / "head_onnx", K, verify=False)
+    export.saved_model(
+        model,
+        folder / "head_int8",
+        K,
+        verify=False,
+        quantize="int8",
+        min_recall=0.5,
+    )
     names = [f"class {i}" for i in range(CLASSES)]
     export.saved_model(model, folder / "named", K, names, verify=False)
     path = export.saved_model(

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfxclass import text_files
 from tfxclass.checks import check_positive_int
 from tfxclass.data import passes
-from tfxclass.ops.xc_lines import parse_xc_lines
+from tfxclass.ops import library
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
@@ -176,8 +176,13 @@ class XCFile:
             yield number, [rest]
 
     def _parse(self, line_numbers, lines):
-        return parse_xc_lines(
-            lines, line_numbers, self.num_features, self.num_classes, self.path
+        """The features and labels of lines, and where those of each begin."""
+        return library.ops.tfxclass_parse_xc_lines(
+            lines,
+            line_numbers,
+            num_features=self.num_features,
+            num_classes=self.num_classes,
+            path=self.path,
         )
 
 

@@ -1,8 +1,5 @@
 """How near the answers of an export that approximates are to the model's."""
 
-import json
-import os
-
 import numpy as np
 
 from tfxclass.layers.output_head import OutputHead
@@ -62,10 +59,3 @@ def measure(
         "recall": recall(ids, true_ids),
         "score_error": {"max": most, "mean": mean},
     }
-
-
-def write_report(path: str, measured: Config, k: int) -> None:
-    """Writes what was measured at `k` in JSON, in a folder that it makes."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump({**measured, "top_k": k}, f, indent=2)

@@ -1,15 +1,12 @@
-"""Checks an export: ops that a server has, and the model's own answers.
+"""The ops and the answers of an export, as a server has them.
 
 The export is run in a session of its own, from its files alone, as TensorFlow
 Serving runs it.
 """
 
-import contextlib
 import glob
 import os
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -25,42 +22,16 @@ from tfxclass.types import Path
 _PYTHON_OPS = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 
 
-class SignatureCheck(NamedTuple):
-    """Inputs for a signature, and whether its answers are right.
+class Request(NamedTuple):
+    """What a signature is asked.
 
     Attributes:
         signature: str, the name of the signature.
         inputs: dict of arrays by input name.
-        check: function of the answers, a dict of arrays. It raises
-            RuntimeError where they differ from the model's. None of a warm-up
-            request, which is run, not compared.
     """
 
     signature: str
     inputs: dict[str, np.ndarray]
-    check: Callable[[dict[str, np.ndarray]], None] | None = None
-
-
-def verify(folder: Path, checks: Sequence[SignatureCheck] = ()) -> None:
-    """Raises unless the SavedModel in `folder` is sound; see `saved_model`.
-
-    Without checks, only the ops of the graph are looked at.
-
-    Raises:
-        ValueError: the graph has ops that neither TensorFlow nor TensorFlow
-            Text has, or ops that call Python.
-        RuntimeError: the export does not load, or answers otherwise.
-    """
-    folder = local_path(folder, "folder")
-    graph = meta_graph(folder)
-    _check_ops(ops_of(graph))
-    if not checks:
-        return
-    with _runner(folder, graph) as run:
-        answers = [run(each.signature, each.inputs) for each in checks]
-    for each, found in zip(checks, answers):
-        if each.check is not None:
-            each.check(found)
 
 
 def meta_graph(folder: str) -> Any:
@@ -80,7 +51,13 @@ def ops_of(graph: Any) -> set[str]:
     return ops - {function.signature.name for function in library}
 
 
-def _check_ops(ops):
+def check_ops(folder: Path) -> None:
+    """Raises ValueError where a SavedModel has ops that a server lacks.
+
+    Those are ops that neither TensorFlow nor TensorFlow Text has, and ops that
+    call Python.
+    """
+    ops = ops_of(meta_graph(local_path(folder, "folder")))
     stock = set(dir(tf.raw_ops)) | _text_ops()
     foreign = sorted(
         op
@@ -114,9 +91,15 @@ def _text_ops():
     }
 
 
-@contextlib.contextmanager
-def _runner(folder, graph) -> Iterator[Callable[..., dict[str, np.ndarray]]]:
-    """A function of a signature's name and inputs that returns its answers."""
+def answers_of(
+    folder: Path, requests: Sequence[Request]
+) -> list[dict[str, np.ndarray]]:
+    """Answers of the SavedModel in `folder`, each a dict of arrays.
+
+    A RuntimeError is raised if it does not load or run.
+    """
+    folder = local_path(folder, "folder")
+    signatures = meta_graph(folder).signature_def
     # No GPU: this process may hold its memory.
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
     logger = tf.get_logger()
@@ -129,14 +112,13 @@ def _runner(folder, graph) -> Iterator[Callable[..., dict[str, np.ndarray]]]:
             tf.compat.v1.Session(config=config) as session,
         ):
             tf.compat.v1.saved_model.load(session, ["serve"], folder)
-
-            def run(signature, inputs):
-                signature = graph.signature_def[signature]
+            answers = []
+            for name, given in requests:
+                signature = signatures[name]
                 fetches = {k: v.name for k, v in signature.outputs.items()}
-                feeds = {signature.inputs[k].name: v for k, v in inputs.items()}
-                return session.run(fetches, feeds)
-
-            yield run
+                feeds = {signature.inputs[k].name: v for k, v in given.items()}
+                answers.append(session.run(fetches, feeds))
+            return answers
     except (tf.errors.OpError, ValueError) as e:
         raise RuntimeError(
             f"The export does not load or run without tfxclass: {e}\n"

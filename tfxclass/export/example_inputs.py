@@ -37,24 +37,6 @@ def served(
     }
 
 
-def serialize(inputs: dict[str, np.ndarray]) -> list[bytes]:
-    """Rows of a dict of arrays as serialised tf.Examples, list of bytes."""
-    found = []
-    for row in range(len(next(iter(inputs.values())))):
-        example = tf.train.Example()
-        for name, array in inputs.items():
-            feature = example.features.feature[name]
-            values = np.ravel(array[row : row + 1])
-            if values.dtype == object:
-                feature.bytes_list.value.extend(values)
-            elif values.dtype.kind == "f":
-                feature.float_list.value.extend(values)
-            else:
-                feature.int64_list.value.extend(values.astype("int64"))
-        found.append(example.SerializeToString(deterministic=True))
-    return found
-
-
 def examples(
     inputs: Sequence[keras.KerasTensor], given: Any = None
 ) -> list[np.ndarray]:

@@ -11,7 +11,6 @@ from tfxclass.export.list_search import ListSearch
 from tfxclass.export.loading import check_plain_logits
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
-from tfxclass.rows import search as rows_search
 from tfxclass.rows import stock_search
 from tfxclass.rows.best import Best
 from tfxclass.types import Array
@@ -30,10 +29,9 @@ class InvertedLists:
     products with it. The graph uses TensorFlow's own ops only. The class
     vectors are in the export once, in the order of the clusters.
 
-    Scores are exact logits of the classes that were found, or probabilities
-    with `probabilities=True`. The log-sum-exp of the other clusters is then
-    estimated from their mean vectors and spread. The errors of the scores and
-    of this estimate are measured.
+    With a softmax, scores are the exact logits of the classes that were found:
+    their probabilities depend on the classes that are not read. With a
+    sigmoid, scores are exact probabilities.
 
     Args:
         num_lists: int, number of clusters. Defaults to four times the square
@@ -45,8 +43,6 @@ class InvertedLists:
             `top_k` is lower. It is measured on the features of
             `example_inputs`, or on class vectors, which overestimates it.
         seed: int. The same seed and class vectors give the same clusters.
-        probabilities: bool, whether answers have probabilities, which
-            `threshold` needs.
         portable: bool, whether LiteRT and OpenVINO must be able to read the
             export. A search in TensorFlow is then somewhat slower. Without it
             they refuse the op `RaggedRange`.
@@ -67,7 +63,6 @@ class InvertedLists:
         num_probes: int | None = None,
         min_recall: float = 0.95,
         seed: int = 0,
-        probabilities: bool = False,
         portable: bool = False,
     ) -> None:
         if num_lists is not None:
@@ -82,7 +77,6 @@ class InvertedLists:
         self.num_probes = num_probes
         self.min_recall = min_recall
         self.seed = seed
-        self.probabilities = bool(probabilities)
         self.portable = bool(portable)
 
     def build(
@@ -111,23 +105,22 @@ class InvertedLists:
         most = min(k + max_excluded, head.num_answers)
         with progress.log_if_slow("Measuring the recall of the lists"):
             recall = self._choose_probes(search, k, queries, best.ids, most)
-        measured: Config = {"quantize": accuracy.INT8} if quantize else {}
-        if search.sums is not None:
-            seen = search.read(queries, k)[2]
-            measured["log_sum_error"] = search.sums.fit(seen, best.logsumexp)
-        if quantize or self.probabilities:
-            expected = best.ids, best.logits
-            if search.activation is not None:
-                expected = best.ids, head.objective.probabilities(*best[1:])
-            found = accuracy.measure(search.top_k_of(queries, k), expected)
-            measured["score_error"] = found["score_error"]
-        search.measured = {
-            **measured,
+        measured: Config = {
             "num_lists": search.num_lists,
             "num_probes": search.num_probes,
             "recall": recall,
             "measured_on": "class rows" if features is None else "examples",
         }
+        if quantize:
+            scores = best.logits
+            if search.activation is not None:
+                scores = head.activate(scores)
+            found = accuracy.measure(
+                search.top_k_of(queries, k), (best.ids, scores)
+            )
+            measured["quantize"] = accuracy.INT8
+            measured["score_error"] = found["score_error"]
+        search.measured = measured
         return search
 
     def prepared(
@@ -139,11 +132,6 @@ class InvertedLists:
     ) -> tuple[ListSearch, tf.Tensor, Best]:
         """`(search, queries, best)`: queries and their `k` best classes."""
         check_plain_logits("`search`", head, "Leave it out for exact search.")
-        if self.probabilities and head.activation is None:
-            raise ValueError(
-                "`probabilities` needs a head with probabilities. Received: "
-                f"{head.name!r} with activation=None"
-            )
         (served,) = head.export_weights()
         rows = tf.convert_to_tensor(served.kernel)
         # Removed classes are in no list.
@@ -156,25 +144,14 @@ class InvertedLists:
                 rows, min(count, rows.shape[0]), self.seed
             )
         search = ListSearch(
-            head,
-            rows,
-            bias,
-            lists.numpy(),
-            quantize,
-            self.probabilities,
-            self.portable,
+            head, rows, bias, lists.numpy(), quantize, self.portable
         )
         if features is None:
             queries = _drawn(tf.gather(rows, search.live), self.seed)
         else:
             queries = head.queries(features)
-        parts: rows_search.Parts = [(queries, served)]
-        if self.probabilities:
-            parts = rows_search.scaled(parts, head.answer_scale)
         with progress.log_if_slow("Answering exactly"):
-            best = stock_search.best(
-                *parts[0], k, with_logsumexp=search.sums is not None
-            )
+            best = stock_search.best(queries, served, k, with_logsumexp=False)
         return search, queries, best
 
     def _choose_probes(self, search, k, queries, expected, most):

@@ -17,16 +17,12 @@ from tfxclass.types import Path
 FILE_NAME = "labels.txt"
 
 
-def read(
-    labels: Sequence[str] | Path | None, num_classes: int
-) -> list[str] | None:
-    """The names as a list of str, checked; None for None.
+def read(labels: Sequence[str] | Path, num_classes: int) -> list[str]:
+    """The names as a list of str, checked.
 
     A ValueError is raised for a name that a line of the file cannot hold, a
     number of names other than `num_classes`, and a file that is not UTF-8.
     """
-    if labels is None:
-        return None
     if isinstance(labels, (str, os.PathLike)):
         lines = text_files.read_lines(local_path(labels, "labels"))
         names = [line.rstrip("\r\n") for line in lines]
@@ -68,10 +64,10 @@ def of_head(
     """
     if labels is False:
         return None
-    names = read(labels, head.num_classes)
     # A head has checked its own.
-    if names is None:
+    if labels is None:
         return head.class_names
+    names = read(labels, head.num_classes)
     check_distinct_names("labels", names, head.removed)
     return names
 

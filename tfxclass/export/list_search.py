@@ -5,7 +5,6 @@ import tensorflow as tf
 
 from tfxclass.checks import check_k
 from tfxclass.core.forward import unflatten
-from tfxclass.export import list_sums
 from tfxclass.export.searches import ModelSearch
 from tfxclass.layers.head_config import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
@@ -28,7 +27,6 @@ class ListSearch(ModelSearch):
         bias: float32 `[num_classes]`, or None.
         lists: int `[num_classes]`, the list of each class.
         quantize: whether rows are kept in int8.
-        probabilities: whether scores are the head's probabilities.
         portable: whether only ops are used that LiteRT and OpenVINO have, too.
     """
 
@@ -39,12 +37,10 @@ class ListSearch(ModelSearch):
         bias: tf.Tensor | None,
         lists: np.ndarray,
         quantize: bool = False,
-        probabilities: bool = False,
         portable: bool = False,
     ) -> None:
         super().__init__(head)
         self._ranges = _plain_ranges if portable else _ranges
-        self._probabilities = probabilities
         order = np.argsort(lists, kind="stable")
         order = order[~np.isin(order, head.removed)]
         self.live = np.sort(order)
@@ -52,7 +48,6 @@ class ListSearch(ModelSearch):
         sizes = sizes[sizes > 0]
         self.num_lists = len(sizes)
         self.num_probes: int | None = None
-        self.query_weights = head.query_weights()
         self.order = _constant(order, tf.int64, "order")
         places = np.full(head.num_classes, -1)
         places[order] = np.arange(len(order))
@@ -64,25 +59,33 @@ class ListSearch(ModelSearch):
         if bias is not None:
             bias = tf.gather(tf.convert_to_tensor(bias), order)
             self.bias = _constant(bias, tf.float32, "bias")
-        means, variances = _moments(tf.convert_to_tensor(self.rows), sizes)
-        biases = tf.zeros(len(order)) if bias is None else bias
-        of_list = np.repeat(np.arange(len(sizes)), sizes)
-        self.sums = None
-        if probabilities and head.objective.needs_logsumexp:
-            scale = head.answer_scale
-            masses = list_sums.log_masses(scale * biases, of_list)
-            self.sums = list_sums.ListSums(variances, masses, scale)
+        means = _means(tf.convert_to_tensor(self.rows), sizes)
+        self.centres = _constant(means, tf.float32, "centres")
         if quantize:
             self.rows = int8_rows.quantize(self.rows)
-        self.centres = _constant(means, tf.float32, "centres")
+        biases = tf.zeros(len(order)) if bias is None else bias
+        of_list = np.repeat(np.arange(len(sizes)), sizes)
         # Of a list, the greatest.
         most = tf.math.segment_max(biases, of_list)
         self.centre_bias = _constant(most, tf.float32, "centre_bias")
+        self.state = [
+            self.order,
+            self.places,
+            self.starts,
+            self.rows,
+            self.bias,
+            self.centres,
+            self.centre_bias,
+            head.query_weights(),
+        ]
 
     @property
     def activation(self) -> str | None:
-        """The activation of the scores; None where they are logits."""
-        return self.head.activation if self._probabilities else None
+        """The activation of the scores; None where they are logits.
+
+        A softmax would need the logits of the lists that are not read.
+        """
+        return None if self.head.needs_logsumexp else self.head.activation
 
     def min_probes(self, k: int) -> int:
         """Lists to read that hold `k` classes whichever they are, int."""
@@ -99,18 +102,6 @@ class ListSearch(ModelSearch):
         self, queries: tf.Tensor, k: int
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`top_k` of queries, float32 `[batch, dim]`."""
-        ids, logits, seen = self.read(queries, k)
-        if self.activation is None:
-            return mask_missing(ids, logits)
-        total = None if self.sums is None else self.sums.total(seen)
-        logits = self.head.answer_scale * logits
-        scores = self.head.objective.probabilities(logits, total)
-        return mask_missing(ids, scores)
-
-    def read(
-        self, queries: tf.Tensor, k: int
-    ) -> tuple[tf.Tensor, tf.Tensor, list_sums.Seen]:
-        """The best of the lists that are read: `(ids, logits, seen)`."""
         k = check_k(k, self.order.shape[0])
         means = tf.matmul(queries, self.centres, transpose_b=True)
         probes = tf.math.top_k(
@@ -130,25 +121,22 @@ class ListSearch(ModelSearch):
             if class_rows.bias is not None:
                 logits += tf.gather(class_rows.bias, at)
             columns = tf.math.top_k(nan_last(logits), k).indices
-            best = tf.gather(at, columns), tf.gather(logits, columns)
-            if self.sums is None:
-                return *best, tf.zeros([])
-            return *best, tf.reduce_logsumexp(self.sums.scale * logits)
+            return tf.gather(at, columns), tf.gather(logits, columns)
 
         # One query at a time: the rows that all of a batch read at once would
         # be gigabytes.
-        at, scores, total = tf.map_fn(
+        at, scores = tf.map_fn(
             answer,
             (queries, probes),
             fn_output_signature=(
                 tf.TensorSpec([k], tf.int64),
                 tf.TensorSpec([k], tf.float32),
-                tf.TensorSpec([], tf.float32),
             ),
             parallel_iterations=2,
         )
-        seen = list_sums.Seen(total, queries, means, probes)
-        return tf.gather(self.order, at), scores, seen
+        if self.activation is not None:
+            scores = self.head.activate(scores)
+        return mask_missing(tf.gather(self.order, at), scores)
 
     def _class_rows(self):
         """`ClassRows` in the order of the lists, read."""
@@ -192,16 +180,12 @@ def _constant(value, dtype, name):
     return tf.Variable(value, trainable=False, name=name)
 
 
-def _moments(rows, sizes):
-    """Means of consecutive rows, and their variances, float32.
-
-    Some lists are widened at a time.
-    """
-    means, variances, ends = [], [], np.cumsum(sizes)
+def _means(rows, sizes):
+    """Means of consecutive rows, float32; some lists are widened at a time."""
+    means, ends = [], np.cumsum(sizes)
     for lists in np.array_split(np.arange(len(sizes)), -(-len(sizes) // 256)):
         first = ends[lists[0]] - sizes[lists[0]]
         part = bfloat16_rows.widen(rows[first : ends[lists[-1]]])
         of_list = np.repeat(np.arange(len(lists)), sizes[lists])
         means.append(tf.math.segment_mean(part, of_list))
-        variances.append(list_sums.variances(part, means[-1], of_list))
-    return tf.concat(means, axis=0), tf.concat(variances, axis=0)
+    return tf.concat(means, axis=0)

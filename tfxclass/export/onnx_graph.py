@@ -99,11 +99,10 @@ HANDLERS: dict[str, Any] = {
 def finish_products(graph: Any) -> None:
     """Makes the products with class vectors those that are fast.
 
-    tf2onnx transposes float32 class vectors, for which ONNX Runtime would make
-    a copy of them; a Gemm multiplies them as they are. The digits of queries
-    that int8 class vectors are multiplied with have a zero point.
+    tf2onnx transposes the class vectors, for which ONNX Runtime would make a
+    copy of them. A Gemm multiplies them as they are.
     """
-    from onnx import numpy_helper
+    from onnx import helper
 
     turned = [
         node
@@ -111,22 +110,11 @@ def finish_products(graph: Any) -> None:
         if node.op_type == "Transpose" and node.input[0] == onnx_search.ROWS
     ]
     for node in graph.node:
-        if node.op_type == "MatMulInteger" and onnx_search.CODES in node.input:
-            zero = np.array(onnx_search.ZERO, np.uint8)
-            name = "tfxclass/zero"
-            graph.initializer.append(numpy_helper.from_array(zero, name))
-            node.input[2] = name
         if any(x.output[0] in node.input for x in turned):
-            _make_gemm(node)
+            node.op_type, node.input[1] = "Gemm", onnx_search.ROWS
+            node.attribute.append(helper.make_attribute("transB", 1))
     for node in turned:
         graph.node.remove(node)
-
-
-def _make_gemm(node):
-    from onnx import helper
-
-    node.op_type, node.input[1] = "Gemm", onnx_search.ROWS
-    node.attribute.append(helper.make_attribute("transB", 1))
 
 
 def to_float32(graph: Any) -> None:
@@ -183,25 +171,22 @@ def write_tensors(
     Args:
         graph: GraphProto.
         folder: str.
-        tensors: float32 tensors, and int8 ones `[n, dim]`, which are
-            transposed, by the name of the input.
+        tensors: float32 tensors by the name of the input.
     """
     import onnx
 
     inputs = [x for x in graph.input if x.name not in tensors]
     del graph.input[:]
     graph.input.extend(inputs)
-    with open(os.path.join(folder, CLASSES), "w+b") as f:
+    with open(os.path.join(folder, CLASSES), "wb") as f:
         for name, tensor in tensors.items():
-            offset, is_int8 = f.tell(), tensor.dtype == tf.int8
-            (_write_transposed if is_int8 else _write)(f, tensor)
-            shape = tensor.shape.as_list()
+            offset = f.tell()
+            for start in range(0, tensor.shape[0], _BLOCK):
+                tensor[start : start + _BLOCK].numpy().tofile(f)
             proto = onnx.TensorProto(
                 name=name,
-                dims=shape[::-1] if is_int8 else shape,
-                data_type=onnx.TensorProto.INT8
-                if is_int8
-                else onnx.TensorProto.FLOAT,
+                dims=tensor.shape.as_list(),
+                data_type=onnx.TensorProto.FLOAT,
                 data_location=onnx.TensorProto.EXTERNAL,
             )
             length = f.tell() - offset
@@ -209,20 +194,3 @@ def write_tensors(
             for key, value in where.items():
                 proto.external_data.add(key=key, value=str(value))
             graph.initializer.append(proto)
-
-
-def _write(f, tensor):
-    for start in range(0, tensor.shape[0], _BLOCK):
-        tensor[start : start + _BLOCK].numpy().tofile(f)
-    f.flush()
-
-
-def _write_transposed(f, tensor):
-    begin, (count, dim) = f.tell(), tensor.shape
-    end = f.seek(begin + count * dim)
-    f.truncate(end)
-    columns = np.memmap(f, "int8", "r+", begin, (dim, count))
-    for start in range(0, count, _BLOCK):
-        part = tensor[start : start + _BLOCK].numpy()
-        columns[:, start : start + _BLOCK] = part.T
-    columns.flush()

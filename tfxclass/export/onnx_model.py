@@ -12,12 +12,11 @@ from typing import Any
 from typing import Literal
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
 from tfxclass.checks import check_k
-from tfxclass.export import accuracy
+from tfxclass.export import compare
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_graph
@@ -35,7 +34,7 @@ from tfxclass.keras_internals import with_constants
 from tfxclass.types import Path
 
 OPSET = 18
-MODEL, REPORT = "model.onnx", "search.json"
+MODEL = "model.onnx"
 
 
 def onnx(
@@ -47,8 +46,6 @@ def onnx(
     example_inputs: Any = None,
     exclude: bool = False,
     only: bool = False,
-    quantize: str | None = None,
-    min_recall: float = 0.95,
 ) -> str:
     """Exports a model to ONNX, with the best classes of each request.
 
@@ -83,19 +80,13 @@ def onnx(
             `tfxclass.top_k`. Not for sequences of features.
         only: bool, whether to add an input `only_ids` instead: the classes that
             may be answers. Only their class vectors are read.
-        quantize: `"int8"` to store class vectors in int8 with one scale each: a
-            quarter of the bytes, multiplied by `MatMulInteger`. The recall and
-            the error of the scores are measured as by `saved_model`, and
-            written to `search.json`.
-        min_recall: float in [0, 1]. A lower recall of `quantize` is refused.
 
     Returns:
         The path of `model.onnx`, str.
 
     Raises:
         ValueError: if an argument is out of range, the head is of another kind,
-            an input has the name of an output, ONNX does not have an op, or the
-            recall is too low.
+            an input has the name of an output, or ONNX does not have an op.
         RuntimeError: if the export answers differently.
         ImportError: if the extra is not installed.
     """
@@ -104,7 +95,6 @@ def onnx(
     inputs, features, head = parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
-    is_int8 = accuracy.check_quantize(quantize, min_recall, head)
     encoder = served_encoder(inputs, features)
     _check_names(encoder.inputs)
     filters.check_single(exclude, only)
@@ -117,29 +107,17 @@ def onnx(
         )
     names = labels_lib.of_head(labels, head)
     examples = example_inputs_lib.examples(encoder.inputs, example_inputs)
-    if is_int8:
-        measured_on = None
-        if example_inputs is not None:
-            measured_on = encoder([tf.constant(x) for x in examples])
-        search = searches.int8_search(
-            head, measured_on, features.shape[-1], top_k, min_recall
-        )
-    else:
-        search = searches.ExactSearch(head)
     signature = signatures.Signature(signatures.DEFAULT, top_k, given)
-    tensors = onnx_search.tensors_of(search.weights[0], head.answer_scale)
+    tensors = onnx_search.tensors_of(*head.export_weights())
     with progress.log_if_slow("Converting the model"):
         converted = _convert(encoder, head, tensors, signature)
     with new_folder(path) as folder:
         _write(folder, converted, tensors)
         labels_lib.write(names, folder)
-        if search.measured is not None:
-            report = os.path.join(folder, REPORT)
-            accuracy.write_report(report, search.measured, top_k)
         if verify:
             with progress.log_if_slow("Comparing the answers"):
                 path_here = os.path.join(folder, MODEL)
-                _verify(path_here, encoder, search, signature, examples)
+                _verify(path_here, encoder, head, signature, examples)
     return os.path.join(path, MODEL)
 
 
@@ -171,24 +149,28 @@ def _convert(encoder, head, tensors, signature):
     if signature.ids_input is not None:
         specs.append(tf.TensorSpec([None, None], tf.int64, signature.ids_input))
     for name, x in tensors.items():
-        shape = x.shape[::-1] if x.dtype == tf.int8 else x.shape
-        specs.append(tf.TensorSpec(shape, x.dtype, name=name))
+        specs.append(tf.TensorSpec(x.shape, x.dtype, name=name))
 
     def answer(*inputs):
         features = signatures.encode(encoder, inputs[:count])
         ids, classes = inputs[count : -len(tensors)], inputs[-len(tensors) :]
-        search = onnx_search.OnnxSearch(head, dict(zip(tensors, classes)))
+        search = onnx_search.OnnxSearch(head, *classes)
         return search.answer(signature, features, *ids)
 
     return convert(answer, specs)
 
 
-def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
-    """ModelProto of a function of tensors to `ids` and `scores`.
+def convert(
+    function: Callable[..., Any],
+    specs: list[tf.TensorSpec],
+    outputs: Sequence[str] = ("ids", "scores"),
+) -> Any:
+    """ModelProto of a function of tensors.
 
     Args:
-        function: of tensors, to a pair of tensors.
+        function: of tensors, to a list of tensors.
         specs: `tf.TensorSpec` of each, with names.
+        outputs: names of what the function returns.
 
     Raises:
         ValueError: an op that ONNX does not have.
@@ -202,7 +184,7 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
     with _without_notes_of_tensorflow():
         constant = with_constants(concrete)
     inputs = [x.name for x in constant.inputs]
-    outputs = [x.name for x in constant.outputs]
+    found = [x.name for x in constant.outputs]
     names = [spec.name for spec in specs]
     said = io.StringIO()
     handler = logging.StreamHandler(said)
@@ -214,11 +196,11 @@ def convert(function: Callable[..., Any], specs: list[tf.TensorSpec]) -> Any:
             model, _ = tf2onnx.convert.from_graph_def(
                 constant.graph.as_graph_def(),
                 input_names=inputs,
-                output_names=outputs,
+                output_names=found,
                 opset=OPSET,
                 custom_op_handlers=onnx_graph.HANDLERS,
                 tensors_to_rename=dict(
-                    zip([*inputs, *outputs], [*names, "ids", "scores"])
+                    zip([*inputs, *found], [*names, *outputs])
                 ),
             )
     except Exception as e:
@@ -289,25 +271,30 @@ def _write(folder, model, tensors):
     onnx.checker.check_model(os.path.join(folder, MODEL))
 
 
-def _verify(path, encoder, search, signature, examples):
+def _verify(path, encoder, head, signature, examples):
     """Raises RuntimeError unless ONNX Runtime answers as the model does."""
+    model = signatures.Reference(encoder, searches.ModelSearch(head), examples)
+    features = model.features()
+    if compare.feature_error(encoder):
+        # The model computes them in 16 bits, and its export in float32.
+        specs = [example_inputs_lib.spec_of(x) for x in encoder.inputs]
+        encoded = convert(
+            lambda *inputs: [signatures.encode(encoder, inputs)],
+            specs,
+            ["features"],
+        )
+        answers = _ask(encoded.SerializeToString(), model.inputs, ["features"])
+        features = answers["features"]
+    model.check_features(features)
+    answers = _ask(path, model.request(signature).inputs, ["ids", "scores"])
+    model.check(signature, answers, features)
+
+
+def _ask(model, inputs, outputs):
+    """Answers of ONNX Runtime, a dict of arrays."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(
-        path, providers=["CPUExecutionProvider"]
+        model, providers=["CPUExecutionProvider"]
     )
-    head, options = search.head, {}
-    if search.measured is None:
-        model = signatures.Reference(
-            encoder, searches.ModelSearch(head), examples
-        )
-    else:
-        model = signatures.Reference(encoder, search, examples)
-        error = onnx_search.logit_error(search, model.features)
-        options["score_error"] = lambda scores: (
-            # The probability, and the sum by which it is divided.
-            2 * error * np.abs(scores) if head.activation else error
-        )
-    asked = model.check(signature, **options)
-    found = session.run(["ids", "scores"], asked.inputs)
-    asked.check(dict(zip(("ids", "scores"), found)))
+    return dict(zip(outputs, session.run(outputs, inputs)))

@@ -20,7 +20,7 @@ from tfxclass.types import Config
 _NUM_RANDOM = 256
 
 
-class ModelSearch(tf.Module):
+class ModelSearch:
     """The answers of the head itself, which an export has to match.
 
     Args:
@@ -29,26 +29,16 @@ class ModelSearch(tf.Module):
             are stored.
 
     Attributes:
+        state: what an export saves of the search: variables and modules, in
+            lists and tuples.
         measured: dict of what was measured; None if it answers as the head
             does.
     """
 
-    measured: Config | None = None
-
     def __init__(self, head: OutputHead, weights: Any = None) -> None:
-        super().__init__()
-        # Untracked: a layer would be saved with copies of its variables.
-        self._head = lambda: (head, weights)
-
-    @property
-    def head(self) -> OutputHead:
-        """The head; it is not saved."""
-        return self._head()[0]
-
-    @property
-    def weights(self) -> Any:
-        """The weights that it reads, None for the head's own."""
-        return self._head()[1]
+        self.head, self.weights = head, weights
+        self.state: Any = []
+        self.measured: Config | None = None
 
     @property
     def activation(self) -> str | None:
@@ -90,12 +80,7 @@ class ExactSearch(ModelSearch):
         if store is not None:
             weights = stock_search.stored(weights, store)
         super().__init__(head, weights)
-        self.variables_read = [
-            x
-            for x in tf.nest.flatten(weights)
-            if isinstance(x, (tf.Variable, tf.Module))
-        ]
-        self.query_weights = head.query_weights()
+        self.state = [weights, head.query_weights()]
 
 
 def int8_search(

@@ -1,6 +1,7 @@
 """`saved_model`: a version folder with the best classes of each request."""
 
 import gc
+import json
 import os
 import re
 import tempfile
@@ -15,7 +16,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tfxclass import progress
 from tfxclass.checks import check_k
 from tfxclass.export import accuracy
-from tfxclass.export import checks as checks_lib
+from tfxclass.export import checks
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import searches
@@ -64,10 +65,6 @@ def saved_model(
     - `serving_default`: from the inputs by their Keras names to `ids` (int64),
       `scores` (float32) and, with `labels`, `labels` (string), each `[batch,
       top_k]`, best first.
-    - `classify`: from `inputs`, serialized tf.Examples with the inputs as
-      features, to `classes` (string: names, or ids without names) and `scores`.
-      An input of unknown size in dimension 1 is padded with zeros or empty
-      strings.
     - `embed`: from the inputs to `features`, the input of the head, float32.
     - `exclude`, on request: from the inputs and `exclude_ids`, int64 `[batch,
       p]` padded with -1, to the outputs of `serving_default` without these
@@ -101,13 +98,13 @@ def saved_model(
             `tensorflow-serving-api`.
         threshold: float in [0, 1], lowest probability of a class in an answer,
             `"calibrated"` for the threshold of each class from
-            `tfxclass.calibrate`, or None. Below it ids are -1 and scores 0. Not
-            with `search`.
+            `tfxclass.calibrate`, or None. Below it ids are -1 and scores 0.
+            With `search`, only for heads with a sigmoid.
         exclude: bool, whether to write the signature of that name, or int, the
             largest number of ids in a request (True is 64). Answers are
             searched among as many more. Or a Keras tensor as in
-            `tfxclass.top_k`: then `serving_default` and `classify` leave these
-            classes out, and no signature is added.
+            `tfxclass.top_k`: then `serving_default` leaves these classes out,
+            and no signature is added.
         only: bool, whether to write the signature of that name. For all heads
             but trees. An `AdaptiveSoftmax` reads all class vectors for it.
             Scores equal `tfxclass.top_k(model, only=True)`, and exact
@@ -151,7 +148,7 @@ def saved_model(
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
     if search is not None:
-        _check_search(search, threshold, boost)
+        _check_search(search, head, threshold, boost)
     is_int8 = accuracy.check_quantize(quantize, min_recall, head)
     given = filters.filters_of(head, inputs, exclude, only, boost)
     if only and not head.has_class_rows:
@@ -166,7 +163,7 @@ def saved_model(
     encoder = served_encoder(inputs, features)
     _check_names(encoder.inputs)
     signatures = signatures_lib.signatures_of(
-        encoder, top_k, given, full_scores, excluded
+        top_k, given, full_scores, excluded
     )
     names = labels_lib.of_head(labels, head)
     warmup_batch_sizes = warmup.check(warmup_batch_sizes)
@@ -175,7 +172,8 @@ def saved_model(
     if example_inputs is not None and (search or is_int8):
         measured_on = encoder([tf.constant(x) for x in examples])
     # What the export is compared with: the model, unless it approximates it.
-    answers, saved = searches.ModelSearch(head), None
+    answers = searches.ModelSearch(head)
+    saved: searches.ModelSearch | None = None
     if search is not None:
         room = max((x.filter.room for x in signatures if x.filter), default=0)
         saved = answers = search.build(head, top_k, measured_on, room, is_int8)
@@ -190,30 +188,31 @@ def saved_model(
         with progress.log_if_slow("Writing the export"):
             _write(folder, signatures, reference, saved or _exact(head))
         if answers.measured is not None:
-            report = os.path.join(folder, "assets.extra", "search.json")
-            accuracy.write_report(report, answers.measured, top_k)
-        checks = [reference.check(signature) for signature in signatures]
-        checks += warmup.write(
+            _write_report(folder, {**answers.measured, "top_k": top_k})
+        requests = warmup.write(
             folder, signatures, reference.inputs, warmup_batch_sizes
         )
-        # A normalised class matrix goes before the check loads another one.
-        gc.collect()
-        with progress.log_if_slow("Proving the export"):
-            checks_lib.verify(folder, checks if verify else [])
+        checks.check_ops(folder)
+        if verify:
+            # A normalised class matrix goes before the check loads another.
+            gc.collect()
+            with progress.log_if_slow("Proving the export"):
+                _verify(folder, signatures, reference, requests)
         return publish_version(folder, path)
 
 
-def _check_search(search, threshold, boost):
+def _check_search(search, head, threshold, boost):
     if not isinstance(search, InvertedLists):
         raise ValueError(
             "`search` must be a tfxclass.export.InvertedLists, or None for "
             f"exact answers. Received: {search!r}"
         )
-    if threshold is not None and not search.probabilities:
+    if threshold is not None and head.needs_logsumexp:
         raise ValueError(
-            "`threshold` needs probabilities, but the scores of `search` are "
-            f"logits. Received: threshold={threshold} with a search. Fix: "
-            "InvertedLists(probabilities=True)."
+            "`threshold` needs probabilities, but with a softmax the scores of "
+            f"`search` are logits. Received: threshold={threshold} with a "
+            "search. Fix: leave out one of them, or train with "
+            'loss="sigmoid".'
         )
     if boost is not None:
         raise ValueError(
@@ -249,21 +248,15 @@ def _write(folder, signatures, model, search):
         )
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)
-    _finish(folder)
+    _add_defaults(folder)
 
 
-def _finish(folder):
-    """Adds methods and defaults to signatures, which TensorFlow omits.
-
-    It writes each as one of the Predict API.
-    """
+def _add_defaults(folder):
+    """Adds the defaults of inputs to signatures, which TensorFlow omits."""
     path = os.path.join(folder, "saved_model.pb")
     with open(path, "rb") as f:
         saved = saved_model_pb2.SavedModel.FromString(f.read())
     signatures = saved.meta_graphs[0].signature_def
-    if signatures_lib.CLASSIFY in signatures:
-        method = tf.saved_model.CLASSIFY_METHOD_NAME
-        signatures[signatures_lib.CLASSIFY].method_name = method
     for kind in (filters.EXCLUDE, filters.BOOST):
         if kind in signatures:
             none = tf.make_tensor_proto([[-1]], tf.int64)
@@ -271,3 +264,23 @@ def _finish(folder):
             defaults[filters.INPUTS[kind]].CopyFrom(none)
     with open(path, "wb") as f:
         f.write(saved.SerializeToString(deterministic=True))
+
+
+def _write_report(folder, measured):
+    """Writes what was measured in JSON."""
+    path = os.path.join(folder, "assets.extra", "search.json")
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(measured, f, indent=2)
+
+
+def _verify(folder, signatures, reference, warmup_requests):
+    """Raises RuntimeError unless an export answers as the model does."""
+    requests = [reference.request(signature) for signature in signatures]
+    answers = checks.answers_of(folder, [*requests, *warmup_requests])
+    found = dict(zip((x.name for x in signatures), answers))
+    features = found.pop(signatures_lib.EMBED)["features"]
+    reference.check_features(features)
+    for signature in signatures:
+        if signature.name in found:
+            reference.check(signature, found[signature.name], features)

@@ -5,7 +5,6 @@ the export and the check gives it the model's own, so that no answer is
 described twice.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -17,17 +16,16 @@ import tensorflow as tf
 from tfxclass.export import compare
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import resources
-from tfxclass.export.checks import SignatureCheck
+from tfxclass.export.checks import Request
 from tfxclass.export.example_inputs import ANY_SIZE
-from tfxclass.export.example_inputs import serialize
 from tfxclass.export.example_inputs import served
 from tfxclass.export.example_inputs import spec_of
+from tfxclass.export.searches import ModelSearch
 from tfxclass.inference import filters
 from tfxclass.inference.thresholds import above
 
 DEFAULT = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-CLASSIFY, EMBED, FULL_SCORES = "classify", "embed", "full_scores"
-EXAMPLES = tf.saved_model.CLASSIFY_INPUTS
+EMBED, FULL_SCORES = "embed", "full_scores"
 
 
 class Signature(NamedTuple):
@@ -88,7 +86,6 @@ class Signature(NamedTuple):
 
 
 def signatures_of(
-    encoder: keras.Model,
     k: int,
     given: Sequence[filters.Filter] = (),
     full_scores: bool = False,
@@ -105,12 +102,7 @@ def signatures_of(
     found = [best, Signature(EMBED)]
     if full_scores:
         found.append(Signature(FULL_SCORES))
-    found += [Signature(each.kind, k, each) for each in given]
-    # The Classify API has one list of classes for an example.
-    is_flat = len(encoder.outputs[0].shape) == 2
-    if is_flat and example_spec(encoder.inputs) is not None:
-        found.append(best._replace(name=CLASSIFY))
-    return found
+    return found + [Signature(each.kind, k, each) for each in given]
 
 
 class Reference:
@@ -138,49 +130,63 @@ class Reference:
         self.search, self.names, self.threshold = search, names, threshold
         self.inputs = served(encoder.inputs, examples)
 
-    # When the export has answered: it tells of bad inputs more clearly.
-    @functools.cached_property
-    def features(self) -> tf.Tensor:
-        """The input of the head, float `[..., dim]`."""
-        return self._of_examples(self.encoder)
+    def features(self) -> np.ndarray:
+        """The input of the head, float32 `[..., dim]`."""
+        return tf.cast(self._of_examples(self.encoder), tf.float32).numpy()
 
     def _of_examples(self, model):
         return model([tf.constant(x) for x in self._examples], training=False)
 
-    def check(self, signature: Signature, **options: Any) -> SignatureCheck:
-        """Inputs for a signature, and whether its answers are right.
+    def request(self, signature: Signature) -> Request:
+        """What a signature is asked."""
+        inputs = self.inputs
+        if signature.ids_input is not None:
+            ids = self._some_ids(signature.filter)
+            inputs = {**inputs, signature.ids_input: ids}
+        return Request(signature.name, inputs)
 
-        The options are those of `compare.expect`.
+    def check_features(self, found: np.ndarray) -> None:
+        """Raises RuntimeError unless features are the model's.
+
+        A ValueError is raised where none of them are finite.
         """
-        inputs, ids = self.inputs, []
+        expected = self.features()
+        if not _is_finite(expected).any():
+            raise ValueError(
+                "The features of all example rows are NaN or infinite, so that "
+                "no answer can be compared with the model's. Give rows of real "
+                "data as `example_inputs`, or look for NaN in the model's "
+                "weights."
+            )
+        sizes = np.abs(expected.reshape(-1, expected.shape[-1]))
+        sizes = np.nan_to_num(sizes).max(axis=1, keepdims=True)
+        compare.check(
+            {"features": found},
+            {"features": expected},
+            error=compare.feature_error(self.encoder) * sizes,
+        )
+
+    def check(
+        self,
+        signature: Signature,
+        answers: dict[str, np.ndarray],
+        features: np.ndarray,
+    ) -> None:
+        """Raises RuntimeError unless answers to features are the head's."""
+        ids = []
         if signature.excluded is not None:
             ids = [self._of_examples(signature.excluded)]
         elif signature.filter is not None:
             ids = [self._some_ids(signature.filter)]
-            name = filters.INPUTS[signature.filter.kind]
-            inputs = {**inputs, name: ids[0]}
-
-        def check(answers):
-            expected, names = self._expect(signature, ids, options), self.names
-            if signature.name == CLASSIFY:
-                wanted = expected.answers["ids"]
-                found = _ids_of(answers["classes"], wanted, names)
-                answers, names = {**answers, "ids": found}, None
-            compare.check(answers, expected, names)
-
-        if signature.name == CLASSIFY:
-            inputs = {EXAMPLES: np.array(serialize(inputs), object)}
-        return SignatureCheck(signature.name, inputs, check)
-
-    def _expect(self, signature, ids, options):
-        """`Expected` of the model's own answers."""
-        return compare.expect(
-            lambda features: signature.answer(self.search, features, *ids),
-            self.features,
-            compare.feature_error(self.encoder),
+        found = signature.answer(self.search, tf.constant(features), *ids)
+        found = _above(self.threshold, found)
+        compare.check(
+            answers,
+            {key: x.numpy() for key, x in found.items()},
             signature.activation(self.search),
-            self.threshold,
-            **options,
+            self.names,
+            # An encoder may have no answer to a row, as the mean of no words.
+            _is_finite(features),
         )
 
     def _some_ids(self, given):
@@ -194,17 +200,17 @@ class Reference:
         return np.pad(ids, padding, constant_values=-1)
 
 
-def _ids_of(classes, expected, names):
-    """Class ids of the answers of `classify`, -1 for none."""
-    if names is None:
-        return classes.astype("int64")
-    # Id -1, where no class was found, has no name.
-    known = [*(name.encode() for name in names), b""]
-    ids = {name: i for i, name in enumerate(known[:-1])}
-    # Names may repeat.
-    same = np.array([[known[i] for i in row] for row in expected], object)
-    found = [[ids.get(name, -1) for name in row] for row in classes]
-    return np.where(same == classes, expected, found)
+def _above(threshold, answers):
+    """Answers at the threshold and above, if they are classes."""
+    if "ids" not in answers:
+        return answers
+    return dict(zip(("ids", "scores"), above(threshold, **answers)))
+
+
+def _is_finite(features):
+    """bool `[rows, 1]`."""
+    features = features.reshape(-1, features.shape[-1])
+    return np.isfinite(features).all(axis=1, keepdims=True)
 
 
 class SavedSignatures(tf.Module):
@@ -220,7 +226,7 @@ class SavedSignatures(tf.Module):
     def __init__(
         self,
         model: Reference,
-        search: tf.Module,
+        search: ModelSearch,
         signatures: Sequence[Signature],
         asset: str | None,
     ) -> None:
@@ -229,6 +235,11 @@ class SavedSignatures(tf.Module):
         # saved with copies of its variables in addition to those in use.
         read = [model.encoder, *(each.excluded for each in signatures)]
         self.state = [resources.of(x) for x in read if x is not None]
+        self.state += [
+            x
+            for x in tf.nest.flatten(search.state)
+            if isinstance(x, (tf.Variable, tf.Module))
+        ]
         self.search = search
         self.names = None if asset is None else labels_lib.table(asset)
         self._threshold = model.threshold
@@ -242,7 +253,7 @@ class SavedSignatures(tf.Module):
 
     def _function(self, encoder, signature):
         specs = [spec_of(x) for x in encoder.inputs]
-        count, features = len(specs), example_spec(encoder.inputs)
+        count = len(specs)
         if signature.ids_input is not None:
             specs.append(
                 tf.TensorSpec([None, None], tf.int64, signature.ids_input)
@@ -255,28 +266,13 @@ class SavedSignatures(tf.Module):
                 ids = (encode(signature.excluded, inputs[:count]),)
             return self._named(signature.answer(self.search, encoded, *ids))
 
-        def classify(serialized):
-            examples = tf.io.parse_example(serialized, features)
-            # `parse_example` sorts them.
-            answers = serve(*(examples[name] for name in features))
-            classes = answers.get("labels")
-            if classes is None:
-                classes = tf.strings.as_string(answers["ids"])
-            return {"classes": classes, "scores": answers["scores"]}
-
-        if signature.name == CLASSIFY:
-            specs = [tf.TensorSpec([None], tf.string, name=EXAMPLES)]
-            return tf.function(classify, specs, autograph=False)
         return tf.function(serve, specs, autograph=False)
 
     def _named(self, answers):
         """Answers at the threshold and above, with their names."""
-        if "ids" not in answers:
-            return answers
-        ids, scores = above(self._threshold, answers["ids"], answers["scores"])
-        answers = {"ids": ids, "scores": scores}
-        if self.names is not None:
-            answers["labels"] = self.names.lookup(ids)
+        answers = _above(self._threshold, answers)
+        if self.names is not None and "ids" in answers:
+            answers["labels"] = self.names.lookup(answers["ids"])
         return answers
 
 
@@ -284,30 +280,3 @@ def encode(encoder: keras.Model, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
     """Features of inputs as they come, of types that JSON has."""
     inputs = [tf.cast(x, y.dtype) for x, y in zip(inputs, encoder.inputs)]
     return encoder(inputs, training=False)
-
-
-def example_spec(
-    inputs: Sequence[keras.KerasTensor],
-) -> dict[str, tuple] | None:
-    """Features of a tf.Example by input name; None where there are none.
-
-    They are in the order of the inputs. Where dimension 1 is of unknown size,
-    rows are as long as the longest, those that are shorter padded with zeros
-    or empty strings. No other dimension may be.
-    """
-    features = {}
-    for x in inputs:
-        if None in x.shape[2:]:
-            return None
-        dtype = tf.as_dtype(x.dtype)
-        if dtype.is_floating:
-            dtype = tf.float32
-        elif dtype != tf.string:
-            dtype = tf.int64
-        if None in x.shape[1:]:
-            features[x.name] = tf.io.FixedLenSequenceFeature(
-                x.shape[2:], dtype, allow_missing=True
-            )
-        else:
-            features[x.name] = tf.io.FixedLenFeature(x.shape[1:], dtype)
-    return features

@@ -7,10 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_positive_ints
-from tfxclass.export.checks import SignatureCheck
-from tfxclass.export.example_inputs import serialize
-from tfxclass.export.signatures import CLASSIFY
-from tfxclass.export.signatures import EXAMPLES
+from tfxclass.export.checks import Request
 from tfxclass.export.signatures import Signature
 from tfxclass.types import Config
 from tfxclass.types import Path
@@ -44,7 +41,7 @@ def write(
     signatures: Sequence[Signature],
     inputs: Config,
     batch_sizes: Sequence[int],
-) -> list[SignatureCheck]:
+) -> list[Request]:
     """Writes one request of each size for each signature; returns them.
 
     The rows of `inputs`, a dict of arrays by input name, are asked in turn.
@@ -62,30 +59,18 @@ def write(
         batch = {key: x[np.arange(size) % len(x)] for key, x in inputs.items()}
         for signature in signatures:
             asked = batch
-            if signature.name == CLASSIFY:
-                asked = {EXAMPLES: np.array(serialize(batch), object)}
-            elif signature.ids_input is not None:
+            if signature.ids_input is not None:
                 asked = {**batch, signature.ids_input: np.full([size, 1], -1)}
-            requests.append(SignatureCheck(signature.name, asked))
+            requests.append(Request(signature.name, asked))
     path = os.path.join(folder, PATH)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with tf.io.TFRecordWriter(path) as writer:
         for request in requests:
-            writer.write(_log(request).SerializeToString(deterministic=True))
+            log = _prediction_log().PredictionLog()
+            logged = log.predict_log.request
+            for name, value in request.inputs.items():
+                logged.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            # The server puts its own name of the model here.
+            logged.model_spec.signature_name = request.signature
+            writer.write(log.SerializeToString(deterministic=True))
     return requests
-
-
-def _log(asked):
-    log = _prediction_log().PredictionLog()
-    if asked.signature == CLASSIFY:
-        request = log.classify_log.request
-        for serialized in asked.inputs[EXAMPLES]:
-            example = request.input.example_list.examples.add()
-            example.ParseFromString(serialized)
-    else:
-        request = log.predict_log.request
-        for name, value in asked.inputs.items():
-            request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
-    # The server puts its own name of the model here.
-    request.model_spec.signature_name = asked.signature
-    return log

@@ -68,7 +68,7 @@ class Filter(NamedTuple):
             best, scores = search.top_k(rows, n)
             found = without(best, scores, ids, k)
         else:
-            ids = live_ids(ids, head.removed)
+            ids = distinct(live_ids(ids, head.removed))
             if self.kind == ONLY:
                 found = among(head, search.logits_of(rows, ids), ids, k)
             else:
@@ -168,7 +168,6 @@ def _boosted(head, rows, ids, k, boost, search):
     """The best classes of rows, if `boost` is added to the logits of `ids`."""
     # A class that is not boosted is among the best k only if it was before.
     best, scores = search.top_k(rows, k)
-    ids = _distinct(ids)
     logits = search.logits_of(rows, tf.concat([best, ids], axis=1))
     boosts = head.answer_scale * boost * tf.cast(ids >= 0, tf.float32)
     boosts = tf.pad(boosts, [[0, 0], [tf.shape(best)[1], 0]])
@@ -199,7 +198,7 @@ def _best_first(keys, ids, scores, k):
     )
 
 
-def _distinct(ids):
+def distinct(ids: tf.Tensor) -> tf.Tensor:
     """`ids` `[rows, p]`, sorted, -1 in place of repeated ones."""
     ids = tf.sort(ids, axis=1)
     before = tf.pad(ids, [[0, 0], [1, 0]], constant_values=-1)[:, :-1]
@@ -293,20 +292,11 @@ def among(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The `k` best of the classes `ids` `[rows, q]`, given their logits.
 
-    -1 is padding, and repeated ids count once. Returns `(ids, scores)` `[rows,
-    k]`, as `without`. A softmax is over the classes of a row.
+    The ids are `distinct`. Returns `(ids, scores)` `[rows, k]`, as `without`. A
+    softmax is over the classes of a row.
     """
-    # Repeated ids are neighbours.
-    order = tf.argsort(ids, axis=1)
-    ids, logits = (
-        tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, logits)
-    )
-    before = tf.pad(ids, [[0, 0], [1, 0]], constant_values=-1)[:, :-1]
-    is_class = (ids >= 0) & (ids != before)
-    is_class = tf.pad(is_class, [[0, 0], [0, k]])
     ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
     logits = tf.pad(logits, [[0, 0], [0, k]])
-    logits = tf.where(is_class, logits, REMOVED_LOGIT)
+    logits = tf.where(ids >= 0, logits, REMOVED_LOGIT)
     scores = head.activate(logits) if head.activation else logits
-    ids = tf.where(is_class, ids, -1)
     return _best_first(nan_last(logits), ids, scores, k)

@@ -22,20 +22,9 @@ def is_half(values: Any) -> bool:
     return tf.as_dtype(values.dtype) == tf.bfloat16
 
 
-def widen(values: tf.Tensor | StoredRows) -> tf.Tensor:
+def widen(values: tf.Tensor) -> tf.Tensor:
     """Rows as float32, without a gradient of their own."""
-    if isinstance(values, StoredRows):
-        return values.widened()
     return tf.cast(values, tf.float32) if is_half(values) else values
-
-
-def count(values: tf.Tensor | StoredRows) -> tf.Tensor:
-    """Number of rows, int64 scalar tensor."""
-    if isinstance(values, StoredRows):
-        return values.count()
-    if values.shape[0] is not None:
-        return tf.constant(values.shape[0], tf.int64)
-    return tf.shape(values, tf.int64)[0]
 
 
 def take(values: tf.Tensor | StoredRows, ids: tf.Tensor) -> tf.Tensor:

@@ -30,25 +30,12 @@ class StoredRows(tf.Module, abc.ABC):
 
     @property
     @abc.abstractmethod
-    def dtype(self) -> tf.DType:
-        """The dtype in which they are stored."""
-
-    @property
-    @abc.abstractmethod
     def block(self) -> int:
         """Classes that `products` is best called for, int."""
 
     @abc.abstractmethod
     def read(self) -> "StoredRows":
         """A copy with tensors in place of variables."""
-
-    @abc.abstractmethod
-    def count(self) -> tf.Tensor:
-        """Number of rows, int64 scalar tensor."""
-
-    @abc.abstractmethod
-    def widened(self) -> tf.Tensor:
-        """float32 `[n, dim]`."""
 
     @abc.abstractmethod
     def floats(self, ids: tf.Tensor) -> tf.Tensor:

@@ -69,7 +69,10 @@ class Blocks:
     ) -> None:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
-        self.num_classes = bfloat16_rows.count(rows.kernel)
+        if rows.kernel.shape[0] is None:
+            self.num_classes = tf.shape(rows.kernel, tf.int64)[0]
+        else:
+            self.num_classes = tf.constant(rows.kernel.shape[0], tf.int64)
         if isinstance(rows.kernel, StoredRows):
             self.size = tf.constant(rows.kernel.block, tf.int64)
             return

@@ -37,11 +37,6 @@ class ColumnRows(StoredRows):
         return tf.TensorShape([self.num_classes, self.columns.shape[1]])
 
     @property
-    def dtype(self) -> tf.DType:
-        """The dtype of the columns."""
-        return self.columns.dtype
-
-    @property
     def block(self) -> int:
         """Classes of a matrix, int."""
         return self.columns.shape[2]
@@ -49,15 +44,6 @@ class ColumnRows(StoredRows):
     def read(self) -> "ColumnRows":
         """A copy with tensors in place of variables."""
         return ColumnRows(tf.convert_to_tensor(self.columns), self.num_classes)
-
-    def count(self) -> tf.Tensor:
-        """Number of rows, int64 scalar tensor."""
-        return tf.constant(self.num_classes, tf.int64)
-
-    def widened(self) -> tf.Tensor:
-        """float32 `[n, dim]`."""
-        rows = tf.transpose(tf.cast(self.columns, tf.float32), [0, 2, 1])
-        return tf.reshape(rows, [-1, self.shape[1]])[: self.num_classes]
 
     def floats(self, ids: tf.Tensor) -> tf.Tensor:
         """Rows `ids`, int64 `[...]`: float32 `[..., dim]`."""

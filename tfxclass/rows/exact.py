@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from tfxclass.core.softmax import TargetTerms
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import exact_softmax
@@ -17,8 +16,8 @@ from tfxclass.ops import library
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
 from tfxclass.rows import norms
-from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.rows.loss_parts import SoftmaxPart
 from tfxclass.types import Margin
 
 
@@ -33,10 +32,9 @@ def is_used(parts: Iterable[ClassRows]) -> bool:
     )
 
 
-class ExactPart:
-    """A part, as `loss_parts.py` describes it; `grad` makes its `gradient`.
+class ExactPart(SoftmaxPart):
+    """A part of a softmax; `grad` makes its `gradient`.
 
-    `uniform` is the mass of each class in addition to the targets, and
     `is_recorded` tells whether gradients will be asked for.
     """
 
@@ -57,44 +55,44 @@ class ExactPart:
         )
         if self._is_narrow or on_gpu(rows.device):
             queries = _rounded(queries)
-        self.queries, self.rows = queries, rows
-        self.uniform, self._is_recorded = uniform, is_recorded
+        self._is_recorded = is_recorded
         self._epsilon = norms.EPSILON if rows.normalize else 0.0
-        self._is_labelled = targets.is_labelled
-        safe = tf.maximum(columns, 0)
+        super().__init__(
+            queries, rows, targets, columns, margin, uniform=uniform
+        )
+
+    def _target_logits(self):
+        rows, safe = self.rows, tf.maximum(self.ids, 0)
         taken = bfloat16_rows.widen(tf.gather(rows.kernel, safe))
         # Rounded as the op does: the logits of targets are among its own.
         factors = _rounded(taken) if self._is_narrow else taken
         if rows.normalize:
             inverse = norms.inverse_norms(taken)[..., tf.newaxis]
             taken, factors = taken * inverse, factors * inverse
-        logits = tf.einsum("bd,bpd->bp", self.queries, factors)
+        self._target_rows = taken
+        logits = tf.einsum("bd,bpd->bp", self.blocks.queries, factors)
         if rows.bias is not None:
             logits += tf.gather(rows.bias, safe)
-        # Most rows may have their targets in other parts.
-        weights = tf.where(columns >= 0, targets.weights, 0.0)
-        self._target_rows = taken
-        self._terms = TargetTerms(logits, Targets(columns, weights), margin)
+        return logits
 
-    def stats(self) -> tf.Tensor:
-        """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
-        self._top, total, self._sum_of_rows = self._sums(self._is_recorded)
-        # Rounding a finished sum to float32 makes no visible difference.
-        total = tf.cast(total, tf.float32)
-        target = self._terms.weighted()
-        if self.uniform:
-            self._all_rows, bias = Blocks(self.queries, self.rows).sum_of_rows()
-            logits = tf.linalg.matvec(self.queries, self._all_rows) + bias
-            target += self.uniform * logits
-        return tf.stack([self._top, total, target], axis=1)
+    def _sums(self):
+        self._top, total, self._weighted_rows = self._pass(self._is_recorded)
+        return self._top, total
 
-    def _sums(self, wants_rows):
-        return exact_softmax.sums(
-            self.queries,
-            self.rows.kernel,
-            self.rows.bias,
-            self._terms.targets.ids,
-            self._terms.delta,
+    def _pass(self, wants_rows):
+        """One pass over all classes.
+
+        Returns `(top, total, weighted_rows)`: float32 and float64 `[batch]`,
+        the log-sum-exp is top + log(total); float32 `[batch, dim]`, the sum of
+        exp(logit - top) times the (normalized) row over all classes but the
+        targets, or `[0, dim]`.
+        """
+        return library.ops.tfxclass_exact_softmax(
+            queries=self.blocks.queries,
+            kernel=self.rows.kernel,
+            bias=[] if self.rows.bias is None else [self.rows.bias],
+            targets=self.ids,
+            deltas=self.terms.delta,
             epsilon=self._epsilon,
             wants_rows=wants_rows,
             bfloat16_products=self._is_narrow,
@@ -104,13 +102,12 @@ class ExactPart:
         self, logsumexp: tf.Tensor, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Gradients of the queries, the rows and, or None, the bias."""
-        ids = self._terms.targets.ids
-        at_targets = self._terms.grad(logsumexp, upstream)
+        at_targets = self.terms.grad(logsumexp, upstream)
         self.gradient = ClassGradient(
-            self.queries,
+            self.blocks.queries,
             self.rows.bias,
-            ids,
-            tf.where(ids >= 0, at_targets, 0.0),
+            self.ids,
+            tf.where(self.ids >= 0, at_targets, 0.0),
             tf.cast(logsumexp, tf.float32),
             upstream * self._is_labelled,
             self.uniform,
@@ -124,12 +121,12 @@ class ExactPart:
 
     def _queries_grad(self, logsumexp):
         if not self._is_recorded:
-            self._sum_of_rows = self._sums(True)[2]
+            self._weighted_rows = self._pass(True)[2]
         shift = tf.exp(tf.cast(self._top, tf.float64) - logsumexp)
         # The mean of the class rows by the softmax, but for the targets'.
-        mean = self._sum_of_rows * tf.cast(shift, tf.float32)[:, tf.newaxis]
+        mean = self._weighted_rows * tf.cast(shift, tf.float32)[:, tf.newaxis]
         if self.uniform:
-            mean -= self.uniform * self._all_rows
+            mean -= self.uniform * self.sum_of_rows
         gradient = self.gradient
         at_targets = tf.einsum(
             "bp,bpd->bd", gradient.target_grads, self._target_rows

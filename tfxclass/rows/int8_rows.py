@@ -42,11 +42,6 @@ class Int8Rows(StoredRows):
         return self.codes.shape
 
     @property
-    def dtype(self) -> tf.DType:
-        """The dtype of the codes."""
-        return self.codes.dtype
-
-    @property
     def block(self) -> int:
         """Classes that `products` is best called for, int."""
         return _PARTS * _multiple(_PART_FLOATS // self.shape[1])
@@ -56,23 +51,10 @@ class Int8Rows(StoredRows):
         values = self.codes, self.scales
         return Int8Rows(*map(tf.convert_to_tensor, values))
 
-    def __getitem__(self, part: slice) -> "Int8Rows":
-        """Consecutive rows."""
-        return Int8Rows(self.codes[part], self.scales[part])
-
-    def widened(self) -> tf.Tensor:
-        """float32 `[n, dim]`."""
-        scales = tf.convert_to_tensor(self.scales)[..., tf.newaxis]
-        return tf.cast(self.codes, tf.float32) * scales
-
-    def count(self) -> tf.Tensor:
-        """Number of rows, int64 scalar tensor."""
-        return tf.shape(self.codes, tf.int64)[0]
-
     def floats(self, ids: tf.Tensor) -> tf.Tensor:
         """Rows `ids`, int64 `[...]`: float32 `[..., dim]`."""
-        values = self.codes, self.scales
-        return Int8Rows(*(tf.gather(x, ids) for x in values)).widened()
+        codes = tf.cast(tf.gather(self.codes, ids), tf.float32)
+        return codes * tf.gather(self.scales, ids)[..., tf.newaxis]
 
     def products(
         self, queries: tf.Tensor, start: Scalar, size: int

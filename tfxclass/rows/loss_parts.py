@@ -50,10 +50,14 @@ class _BlockPart:
         self.rows, self._is_labelled = rows, targets.is_labelled
         self.ids = columns
         self.blocks = Blocks(queries, rows)
-        logits = logits_at(queries, rows, columns)
         # Most rows may have their targets in other parts.
         weights = tf.where(columns >= 0, targets.weights, 0.0)
-        self.terms = self._terms(logits, Targets(columns, weights), margin)
+        self.terms = self._terms(
+            self._target_logits(), Targets(columns, weights), margin
+        )
+
+    def _target_logits(self):
+        return logits_at(self.blocks.queries, self.rows, self.ids)
 
     def _terms(self, logits, targets, margin) -> Any:
         """Loss and gradient at the targets, given their logits."""
@@ -107,31 +111,30 @@ class SoftmaxPart(_BlockPart):
 
     def stats(self) -> tf.Tensor:
         """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
-        terms = self.terms
+        top, total = self._sums()
+        # Rounding a finished sum to float32 makes no visible difference.
+        total = tf.cast(total, tf.float32)
+        target = self.terms.weighted()
+        if self.uniform:
+            self.sum_of_rows, bias = self.blocks.sum_of_rows()
+            summed = tf.linalg.matvec(self.blocks.queries, self.sum_of_rows)
+            target += self.uniform * (summed + bias)
+        return tf.stack([top, total, target], axis=1)
+
+    def _sums(self):
+        """Max and sum of exponentials of the logits, `[batch]`."""
 
         def step(start, top, total):
             return library.ops.tfxclass_softmax_block_stats(
                 self.blocks.logits(start),
                 self.ids,
-                terms.delta,
+                self.terms.delta,
                 start,
                 top,
                 total,
             )
 
-        top, total = self.blocks.fold(step, empty_stats(self.blocks.batch))
-        # Rounding a finished sum to float32 makes no visible difference.
-        total = tf.cast(total, tf.float32)
-        target = terms.weighted() + self._uniform_logits()
-        return tf.stack([top, total, target], axis=1)
-
-    def _uniform_logits(self):
-        """The sum of all logits times their mass, `[batch]`."""
-        if not self.uniform:
-            return 0.0
-        kernel, bias = self.blocks.sum_of_rows()
-        summed = tf.linalg.matvec(self.blocks.queries, kernel)
-        return self.uniform * (summed + bias)
+        return self.blocks.fold(step, empty_stats(self.blocks.batch))
 
     @staticmethod
     def merged(stats: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,5 +1,7 @@
 """Trees in which classes that are alike are near each other."""
 
+import itertools
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -46,13 +48,23 @@ def clustered(
     """
     _check(arity, leaf_size, num_iterations)
     rows = _checked(vectors)
+    seeds = itertools.count(seed + 1)
+
+    def halve(order, sizes, splits):
+        """Two sizes a group, the second 0 where it is not split."""
+        # Each group's left half, `(size + 1) // 2` of the rows, comes first.
+        order = library.ops.tfxclass_halve_groups(
+            rows, order, sizes, splits, num_iterations, next(seeds)
+        ).numpy()
+        left = np.where(splits, (sizes + 1) // 2, sizes)
+        return order, np.stack([left, sizes - left], axis=1).ravel()
+
     with progress.log_if_slow(f"Clustering {len(rows):,} classes"):
-        return _tree(_Halver(rows, num_iterations, seed), arity, leaf_size)
+        return _tree(len(rows), halve, arity, leaf_size)
 
 
-def _tree(halver, arity, leaf_size):
-    vectors = halver.vectors
-    order, sizes = np.arange(len(vectors)), np.array([len(vectors)])
+def _tree(num_classes, halve, arity, leaf_size):
+    order, sizes = np.arange(num_classes), np.array([num_classes])
     degrees, classes = [], []
     while len(sizes):
         is_leaf = sizes == 1
@@ -61,10 +73,27 @@ def _tree(halver, arity, leaf_size):
         order, sizes = order[~of_leaf], sizes[~is_leaf]
         degree = np.zeros(len(is_leaf), np.int64)
         is_small = sizes <= leaf_size
-        order, sizes, owners = halver.split(order, sizes, is_small, arity)
+        order, sizes, owners = _split(halve, order, sizes, is_small, arity)
         degree[~is_leaf] = np.bincount(owners, minlength=len(is_small))
         degrees.append(degree)
     return Tree(np.concatenate(degrees), np.concatenate(classes))
+
+
+def _split(halve, order, sizes, is_small, arity):
+    """Each group in `arity` parts, small ones in single classes.
+
+    Returns `(order, sizes, owners)` of the parts; owners are groups.
+    """
+    owners = np.arange(len(sizes))
+    for _ in range(arity.bit_length() - 1):
+        splits = (sizes > 1) & ~is_small[owners]
+        order, sizes = halve(order, sizes, splits)
+        owners = np.repeat(owners, 2)[sizes > 0]
+        sizes = sizes[sizes > 0]
+    is_small = is_small[owners]
+    copies = np.where(is_small, sizes, 1)
+    sizes = np.repeat(np.where(is_small, 1, sizes), copies)
+    return order, sizes, np.repeat(owners, copies)
 
 
 def _check(arity, leaf_size, num_iterations):
@@ -87,45 +116,3 @@ def _checked(vectors):
     # In a long row of zeros and tiny numbers squares are lost, and norms.
     greatest = np.abs(vectors).max(axis=1, keepdims=True)
     return vectors / np.maximum(greatest, np.finfo(np.float32).tiny)
-
-
-class _Halver:
-    """Splits groups of classes, given one after the other in `order`."""
-
-    def __init__(
-        self, vectors: np.ndarray, num_iterations: int, seed: int
-    ) -> None:
-        self.vectors, self.num_iterations = vectors, num_iterations
-        self.seed = seed
-
-    def split(
-        self,
-        order: np.ndarray,
-        sizes: np.ndarray,
-        is_small: np.ndarray,
-        arity: int,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Each group in `arity` parts, small ones in single classes.
-
-        Returns `(order, sizes, owners)` of the parts; owners are groups.
-        """
-        owners = np.arange(len(sizes))
-        for _ in range(arity.bit_length() - 1):
-            splits = (sizes > 1) & ~is_small[owners]
-            order, sizes = self._halve(order, sizes, splits)
-            owners = np.repeat(owners, 2)[sizes > 0]
-            sizes = sizes[sizes > 0]
-        is_small = is_small[owners]
-        copies = np.where(is_small, sizes, 1)
-        sizes = np.repeat(np.where(is_small, 1, sizes), copies)
-        return order, sizes, np.repeat(owners, copies)
-
-    def _halve(self, order, sizes, splits):
-        """Two sizes a group, the second 0 where it is not split."""
-        self.seed += 1
-        # Each group's left half, `(size + 1) // 2` of the rows, comes first.
-        order = library.ops.tfxclass_halve_groups(
-            self.vectors, order, sizes, splits, self.num_iterations, self.seed
-        ).numpy()
-        left = np.where(splits, (sizes + 1) // 2, sizes)
-        return order, np.stack([left, sizes - left], axis=1).ravel()
