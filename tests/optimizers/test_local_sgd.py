@@ -89,11 +89,6 @@ def test_growing_stages_are_those_of_theorem_2():
     assert [stage.steps for stage in slow] == [10, 13, 17, 22]
 
 
-def test_growing_stages_of_stl_sgd():
-    stages = optimizers.growing_stages(0.8, 10, 2, num_stages=3, rule="stl_sgd")
-    assert stages == [(0.8, 10, 2), (0.4, 20, 4), (0.2, 40, 8)]
-
-
 INVALID = {
     "interval": ({"interval": 0}, "`interval` must be a positive"),
     "interval_float": ({"interval": 1.5}, "`interval` must be a positive"),

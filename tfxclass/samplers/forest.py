@@ -170,7 +170,7 @@ class Forest:
             kernel,
             step,
             refresh.interval,
-            lag=refresh.interval if refresh.lag is None else refresh.lag,
+            lag=refresh.lag,
             drifted=refresh.drifted,
             num_trees=tf.cast(num_trees, tf.int64),
             leaf_size=self.leaf_size,
@@ -316,7 +316,7 @@ class HashingForestSampler(IndexedSampler):
         correct_fill: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_sampled, **kwargs)
+        super().__init__(num_sampled, query_fraction=query_fraction, **kwargs)
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.correct_fill = self.estimates_sums = correct_fill
         if isinstance(allocation, dict):
@@ -328,8 +328,7 @@ class HashingForestSampler(IndexedSampler):
         self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
         self.num_candidates = forest.num_candidates
         self.num_neighbors = forest.num_neighbors
-        may_cache = query_fraction is not None or correct_fill
-        self.set_query_fraction(query_fraction, may_cache)
+        self.may_cache = query_fraction is not None or correct_fill
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
@@ -339,12 +338,6 @@ class HashingForestSampler(IndexedSampler):
         self.schedule = self.allocation or self.make_schedule(
             self.rebuild_interval, self.source.build_nanoseconds()
         )
-
-    def neighbors(
-        self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(ids, scores)` `[batch, num_neighbors]`, scores are logits."""
-        return self.source.neighbors(queries, kernel, num_neighbors)
 
     def num_active(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable

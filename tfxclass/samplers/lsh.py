@@ -107,7 +107,9 @@ class LSHSampler(IndexedSampler):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_sampled, neighbor_fraction, seed=seed, **kwargs)
+        super().__init__(
+            num_sampled, neighbor_fraction, query_fraction, seed=seed, **kwargs
+        )
         check_choice("scheme", scheme, ("embedding", "label"))
         check_choice("negatives", negatives, ("batch", "sample"))
         check_choice("correction", correction, ("fill", "none"))
@@ -126,8 +128,7 @@ class LSHSampler(IndexedSampler):
         # Classes of the fill are no classes of a row's own. Other options
         # depend on the buckets and votes of this very step.
         is_filled = correction == "fill" and negatives == "batch"
-        self.estimates_sums = is_filled
-        self.set_query_fraction(query_fraction, may_cache=is_filled)
+        self.estimates_sums = self.may_cache = is_filled
         if (query_fraction or 1) < 1 and not is_filled:
             raise ValueError(
                 '`query_fraction` below 1 needs `correction="fill"` and '

@@ -63,20 +63,20 @@ class Sample(NamedTuple):
         weights, a sum over the sample estimates the sum over all classes.
         """
         inverse = tf.exp(-self.log_expected_count)
-        return (
-            inverse if self.mask is None else tf.where(self.mask, inverse, 0.0)
-        )
+        if self.mask is None:
+            return inverse
+        return tf.where(self.mask, inverse, 0.0)
 
     def without_negatives(self, num_negatives: int) -> "Sample":
         """A copy without the columns of hard negatives."""
         if not num_negatives:
             return self
         log_count = self.target_log_expected_count
+        if log_count is not None:
+            log_count = log_count[:, num_negatives:]
+        positions = self.positions[:, num_negatives:]
         return self._replace(
-            positions=self.positions[:, num_negatives:],
-            target_log_expected_count=None
-            if log_count is None
-            else log_count[:, num_negatives:],
+            positions=positions, target_log_expected_count=log_count
         )
 
 

@@ -132,20 +132,17 @@ class MirroredBatch(_ReplicaBatch):
             for part in parts(self._context, rows)
         ]
 
-    def _exchange(self, outgoing):
-        """Sends item j to replica j, and returns what the others sent."""
-        items = [parts(self._context, x) for x in outgoing]
-        return items[self.shard]
-
     def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         return parts(self._context, values[0])
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        # Cut where it was computed: only what is needed crosses.
-        return self._exchange(tf.split(values[0], self._sizes))
+        # Cut where it was computed: only what is needed crosses. All replicas
+        # send all of their pieces, each reads its own.
+        pieces = tf.split(values[0], self._sizes)
+        return [parts(self._context, x) for x in pieces][self.shard]
 
     def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
-        return tf.add_n(self._exchange(tf.split(x, self._sizes)))
+        return tf.add_n(self.own_from_all([x]))
 
 
 class WorkerBatch(_ReplicaBatch):
@@ -183,7 +180,9 @@ def parts(
     Plain tensors, copied between devices where they are used: what nobody
     reads is pruned, with all that led to it.
     """
-    found = context.merge_call(_local_results, args=(x,))
+    found = context.merge_call(
+        tf.distribute.Strategy.experimental_local_results, args=(x,)
+    )
     # TensorFlow makes one of what is the same object in all replicas.
     count = context.num_replicas_in_sync if len(found) == 1 else 1
     return list(found) * count
@@ -195,7 +194,3 @@ def gather(context: tf.distribute.ReplicaContext, x: tf.Tensor) -> tf.Tensor:
         return tf.concat(parts(context, x), axis=0)
     gathered = context.all_gather(x, axis=0)
     return tf.ensure_shape(gathered, [None, *x.shape[1:]])
-
-
-def _local_results(strategy, x):
-    return strategy.experimental_local_results(x)
