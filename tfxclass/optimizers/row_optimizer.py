@@ -299,10 +299,9 @@ class RowOptimizer(OptimizerHooks):
         name = type(self).__name__
         if is_for_xla():
             raise ValueError(
-                f"{name} updates rows by ops that XLA cannot compile. Keras "
-                "compiles a training step by XLA on a GPU, if all layers of "
-                "the model allow it (tfxclass's heads do not). Received: a row "
-                f"gradient of {path_of(variable)!r} in such a step. Fix: "
+                f"{name} updates rows by ops that XLA cannot compile. "
+                f"Received: a row gradient of {path_of(variable)!r} in a step "
+                "that Keras compiles by XLA, as it may on a GPU. Fix: "
                 "model.compile(..., jit_compile=False)."
             )
         keras_name = name.removeprefix("Lazy")

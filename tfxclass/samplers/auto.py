@@ -39,25 +39,23 @@ class AutoSampler(IndexedSampler):
     noisy uniform samples are, and adds classes similar to the labels while the
     noise costs more than the search.
 
-    The noise is the mean of v (1 - p_y). Here v = N / (m k_eff) is the relative
-    variance of the uniform estimate from m negatives of N classes, and 1 - p_y
-    the model's uncertainty about the labels. The effective number of classes
-    that share the probability mass of other classes than the labels is k_eff =
-    (sum p)^2 / sum p^2. The noise is computed exactly for 16 examples from time
-    to time. Similar classes get half of the sample (`neighbor_fraction`) while
-    the noise exceeds half the relative cost of a step with them (`choice` 1).
-    Below half of this threshold, the whole sample is uniform again (`choice`
-    0). Costs come from a model and not from a clock, so a run can be repeated.
+    The noise is the mean of v (1 - p_y), computed exactly for 16 examples from
+    time to time. Here v = N / (m k_eff) is the relative variance of the uniform
+    estimate from m negatives of N classes, and 1 - p_y the model's uncertainty
+    about the labels. The effective number of classes that share the probability
+    mass of other classes than the labels is k_eff = (sum p)^2 / sum p^2.
+    Similar classes get half of the sample (`neighbor_fraction`) while the noise
+    exceeds half the relative cost of a step with them (`choice` 1), and none
+    below half of this threshold (`choice` 0). Costs come from a model and not
+    from a clock, so a run can be repeated.
 
-    Similar classes come from a `NeighborCache`: the best classes seen for each
-    label, the neighbors of these, and labels of recent examples with similar
-    features. No index has to be built. On GPUs, in shards and on parameter
-    servers a hashing forest is used instead.
+    Similar classes come from a `NeighborCache`. No index has to be built. On
+    GPUs, in shards and on parameter servers a hashing forest is used instead.
 
     `tfxclass.metrics.SamplerState` shows `"k_eff"` (geometric mean), `"v"`
-    (mean), `"noise"` (mean of v (1 - p_y)), `"choice"` and `"recall"`. The
-    recall is the fraction of an example's eight best other classes that are
-    cached. With a forest it is as in `HashingForestSampler`.
+    (mean), `"noise"`, `"choice"` and `"recall"`: the fraction of an example's
+    eight best other classes that are cached. With a forest it is as in
+    `HashingForestSampler`.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.

@@ -233,10 +233,7 @@ class HashingForestSampler(IndexedSampler):
 
     It is the sampler of `SelectiveSoftmax`. A step searches the forest for a
     fraction of the examples: those whose labels were searched for longest ago.
-    Every example compares the classes that were found, the cached neighbors of
-    its label and of one of the neighbors, and the labels of recent examples
-    with similar features. The best eight are cached, so each step has neighbors
-    of all examples (`NeighborCache`).
+    The others take their neighbors from a `NeighborCache`.
 
     Similar classes get at most `neighbor_fraction` of the non-label places. If
     there are more, the classes with the highest probability for an example

@@ -49,10 +49,7 @@ class Shards:
     is_of_replicas = True
 
     def __init__(self, num_rows: int) -> None:
-        if tf.distribute.in_cross_replica_context():
-            self.strategy = tf.distribute.get_strategy()
-        else:
-            self.strategy = tf.distribute.get_replica_context().strategy
+        self.strategy = tf.distribute.get_strategy()
         self.count = self._count()
         self._check(num_rows)
         self.num_rows = num_rows
