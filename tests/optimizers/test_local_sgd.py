@@ -134,7 +134,6 @@ def test_invalid(name):
     "arguments, message",
     [
         ({"growth": 1.0}, "`growth` must be > 1"),
-        ({"rule": "geometric"}, "`rule` must be one of"),
         ({"num_stages": 0}, "`num_stages` must be a positive"),
         ({"interval": 0}, "`interval` must be a positive"),
         ({"steps": 0}, "`steps` must be a positive"),

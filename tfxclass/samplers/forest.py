@@ -13,6 +13,7 @@ from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.indexed import check_fraction
 from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.sampler import check_optional_int
@@ -313,7 +314,7 @@ class HashingForestSampler(IndexedSampler):
         correct_fill: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_sampled, query_fraction=query_fraction, **kwargs)
+        super().__init__(num_sampled, **kwargs)
         self.rebuild_interval = check_rebuild_interval(rebuild_interval)
         self.correct_fill = self.estimates_sums = correct_fill
         if isinstance(allocation, dict):
@@ -325,6 +326,9 @@ class HashingForestSampler(IndexedSampler):
         self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
         self.num_candidates = forest.num_candidates
         self.num_neighbors = forest.num_neighbors
+        if query_fraction is not None:
+            check_fraction("query_fraction", query_fraction)
+        self.query_fraction = query_fraction
         self.may_cache = query_fraction is not None or correct_fill
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:

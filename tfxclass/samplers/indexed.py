@@ -60,6 +60,7 @@ class IndexedSampler(Sampler):
     source: Any = None
     schedule: Any = None
     neighbor_cache: Any = None
+    query_fraction: float | None = None
     #: Whether a step may take neighbors that earlier steps found.
     may_cache = False
     is_on_servers = False
@@ -72,16 +73,12 @@ class IndexedSampler(Sampler):
         self,
         num_sampled: int | None = None,
         neighbor_fraction: float = 0.5,
-        query_fraction: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         self.neighbor_fraction = check_fraction(
             "neighbor_fraction", neighbor_fraction
         )
-        if query_fraction is not None:
-            check_fraction("query_fraction", query_fraction)
-        self.query_fraction = query_fraction
 
     @property
     def sample_overflow(self) -> bool:

@@ -10,6 +10,7 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import check_fraction
 from tfxclass.samplers.indexed import free_slots
 from tfxclass.samplers.lsh_tables import LSHTables
 from tfxclass.samplers.sampler import Sample
@@ -107,9 +108,7 @@ class LSHSampler(IndexedSampler):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            num_sampled, neighbor_fraction, query_fraction, seed=seed, **kwargs
-        )
+        super().__init__(num_sampled, neighbor_fraction, seed=seed, **kwargs)
         check_choice("scheme", scheme, ("embedding", "label"))
         check_choice("negatives", negatives, ("batch", "sample"))
         check_choice("correction", correction, ("fill", "none"))
@@ -129,6 +128,9 @@ class LSHSampler(IndexedSampler):
         # depend on the buckets and votes of this very step.
         is_filled = correction == "fill" and negatives == "batch"
         self.estimates_sums = self.may_cache = is_filled
+        if query_fraction is not None:
+            check_fraction("query_fraction", query_fraction)
+        self.query_fraction = query_fraction
         if (query_fraction or 1) < 1 and not is_filled:
             raise ValueError(
                 '`query_fraction` below 1 needs `correction="fill"` and '
