@@ -26,7 +26,7 @@ SAMPLERS = {
         INDEX | {"recall"},
     ),
     "auto": (
-        lambda: samplers.AutoSampler(32, num_trees=4, seed=1),
+        lambda: samplers.AutoSampler(32, seed=1),
         INDEX | {"recall", "k_eff", "v", "noise", "choice"},
     ),
     "lsh": (

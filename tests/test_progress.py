@@ -87,12 +87,6 @@ LONG = {
             "Proving",
         ),
     ),
-    "index": (
-        lambda model, x, y, folder: model.layers[-1].sampler.rebuild(
-            model.layers[-1].kernel
-        ),
-        ("Building an index of 60 class rows",),
-    ),
     "huffman": (
         lambda model, x, y, folder: tfxclass.trees.huffman(y + 1),
         ("Making a tree of 16 classes",),
@@ -106,7 +100,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("name", quick(LONG, ("index", "huffman")))
+@pytest.mark.parametrize("name", quick(LONG, ("add_classes", "huffman")))
 def test_what_may_take_long_is_told(name, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(progress, "PATIENCE", -1)
     sampler = tfxclass.samplers.KMeansSampler(32, num_groups=4)

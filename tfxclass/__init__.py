@@ -43,11 +43,11 @@ from tfxclass.advice import Advice
 from tfxclass.advice import advise
 from tfxclass.advice import check
 from tfxclass.calibration import calibrate
-from tfxclass.growth.add_classes import add_classes
-from tfxclass.growth.add_classes import next_class_ids
+from tfxclass.growth.class_changes import add_classes
+from tfxclass.growth.class_changes import next_class_ids
+from tfxclass.growth.class_changes import remove_classes
 from tfxclass.growth.class_vectors import set_class_vectors
 from tfxclass.growth.initialize_classes import initialize_classes
-from tfxclass.growth.remove_classes import remove_classes
 from tfxclass.growth.replace_head import replace_head
 from tfxclass.growth.replace_head import to_dense
 from tfxclass.inference.top_k import retain_probabilities

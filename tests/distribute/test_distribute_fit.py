@@ -13,7 +13,7 @@ from tests.support.processes import free_ports
 from tests.support.processes import run_all
 from tfxclass import distribute
 from tfxclass.distribute.checkpoint import Checkpoint
-from tfxclass.distribute.datasets import as_datasets
+from tfxclass.distribute.fit import as_datasets
 from tfxclass.distribute.synchronous import Batches
 from tfxclass.shards import Shards
 

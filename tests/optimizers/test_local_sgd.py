@@ -89,11 +89,6 @@ def test_growing_stages_are_those_of_theorem_2():
     assert [stage.steps for stage in slow] == [10, 13, 17, 22]
 
 
-def test_growing_stages_of_stl_sgd():
-    stages = optimizers.growing_stages(0.8, 10, 2, num_stages=3, rule="stl_sgd")
-    assert stages == [(0.8, 10, 2), (0.4, 20, 4), (0.2, 40, 8)]
-
-
 INVALID = {
     "interval": ({"interval": 0}, "`interval` must be a positive"),
     "interval_float": ({"interval": 1.5}, "`interval` must be a positive"),
@@ -139,7 +134,6 @@ def test_invalid(name):
     "arguments, message",
     [
         ({"growth": 1.0}, "`growth` must be > 1"),
-        ({"rule": "geometric"}, "`rule` must be one of"),
         ({"num_stages": 0}, "`num_stages` must be a positive"),
         ({"interval": 0}, "`interval` must be a positive"),
         ({"steps": 0}, "`steps` must be a positive"),

@@ -72,7 +72,8 @@ def test_recall_is_that_of_the_ten_best(kind, similarity):
     )
     best = np.argsort(-logits, axis=1)[:16, :10]
     if kind == "forest":
-        found, _ = head.sampler.neighbors(tf.constant(queries), head.kernel, 10)
+        queries = tf.constant(queries)
+        found, _ = head.sampler.source.neighbors(queries, head.kernel, 10)
         hits = [np.isin(b, f).mean() for b, f in zip(best, found.numpy())]
     else:
         mask = head.sampler.index.members(

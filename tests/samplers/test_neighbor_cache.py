@@ -423,8 +423,6 @@ def test_tables_are_read_for_a_part_of_the_rows(scheme):
     [
         {"correction": "none"},
         {"negatives": "sample"},
-        {"rerank_factor": 1},
-        {"rerank_factor": 4},
         {"query_fraction": 1.0},
     ],
 )

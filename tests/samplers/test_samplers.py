@@ -434,7 +434,6 @@ WHOLE = {
             "bin_size",
             "bucket_size",
             "redraw_interval",
-            "rerank_factor",
             "rebuild_interval",
         ),
     ),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -70,7 +71,8 @@ class Checkpoint:
     def _take_part(self, position):
         """Reads what the chief's files have of all workers, in its order."""
         saved = [*self.model.weights, *self.model.optimizer.variables]
-        if not any(map(_is_of_each_replica, saved)):
+        on_read = tf.VariableSynchronization.ON_READ
+        if not any(v.value.synchronization == on_read for v in saved):
             self._read_others()
             return
         with tempfile.TemporaryDirectory() as folder:
@@ -149,14 +151,5 @@ class Checkpoint:
         """Names of the complete states, the last one last."""
         if not os.path.isdir(self.folder):
             return []
-        names = os.listdir(self.folder)
-        return sorted(
-            name
-            for name in names
-            if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
-        )
-
-
-def _is_of_each_replica(variable):
-    on_read = tf.VariableSynchronization.ON_READ
-    return variable.value.synchronization == on_read
+        is_state = re.compile(f"{_PREFIX}[0-9]+").fullmatch
+        return sorted(filter(is_state, os.listdir(self.folder)))

@@ -3,15 +3,16 @@
 import json
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.core.scopes import check_made_within
+from tfxclass.data.batches import labelled_arrays
 from tfxclass.distribute.asynchronous import AsynchronousSteps
 from tfxclass.distribute.checkpoint import Checkpoint
-from tfxclass.distribute.datasets import as_datasets
 from tfxclass.distribute.job import Job
 from tfxclass.distribute.job import known_length
 from tfxclass.distribute.synchronous import SynchronousSteps
@@ -19,6 +20,8 @@ from tfxclass.rows import class_matrix
 from tfxclass.types import Data
 from tfxclass.types import Path
 
+# Seed for arrays: equal in all workers, and in each start of a job.
+_SEED = 0
 _OF_CLUSTERS = (
     tf.distribute.MultiWorkerMirroredStrategy,
     tf.distribute.ParameterServerStrategy,
@@ -177,6 +180,34 @@ def fit(
             "`checkpoint`, training goes on from the last state. "
             f"TensorFlow says: {last_line}"
         ) from error
+
+
+def as_datasets(name: str, data: Any, batch_size: int, shuffle: bool) -> Data:
+    """A `tf.data.Dataset` of global batches, or a function of the epoch.
+
+    Arrays `(x, y)` or `(x, y, sample_weight)` come `batch_size` rows at a time,
+    with `shuffle` in a new order in each epoch.
+    """
+    batch_size = check_positive_int("batch_size", batch_size)
+    if isinstance(data, tf.data.Dataset) or callable(data):
+        return data
+    if not isinstance(data, (tuple, list)):
+        raise ValueError(
+            f"`{name}` must be arrays (x, y) or (x, y, sample_weight), a "
+            "tf.data.Dataset, or a function that takes the number of an epoch "
+            f"and returns a dataset. Received: {type(data)}"
+        )
+    arrays = labelled_arrays(name, data)
+    arrays = tf.nest.map_structure(tf.convert_to_tensor, arrays)
+    rows = tf.nest.flatten(arrays)[0].shape[0]
+    order = tf.data.Dataset.range(rows)
+    if shuffle:
+        order = order.shuffle(rows, seed=_SEED)
+
+    def gather(ids):
+        return tf.nest.map_structure(lambda x: tf.gather(x, ids), arrays)
+
+    return order.batch(batch_size).map(gather)
 
 
 def _check_model(model):

@@ -57,7 +57,17 @@ class Job:
             self.number = restored["number"]
             self._go_to(restored["pass"], restored["batch"])
             first, step = restored["epoch"], restored["step"]
-        self.callbacks = self._callbacks(callbacks, verbose, epochs, dataset)
+        if verbose == "auto":
+            verbose = int(self.steps.is_chief)
+        self.callbacks = keras.callbacks.CallbackList(
+            callbacks,
+            add_history=True,
+            add_progbar=verbose != 0,
+            model=self.model,
+            verbose=verbose,
+            epochs=epochs,
+            steps=self.steps_per_epoch or known_length(dataset),
+        )
         self.model.stop_training = False
         self.callbacks.on_train_begin()
         if restored:
@@ -94,19 +104,6 @@ class Job:
             if not self.is_continued or not self.batch:
                 return False
             self._go_to(self.pass_number + 1, 0)
-
-    def _callbacks(self, callbacks, verbose, epochs, dataset):
-        if verbose == "auto":
-            verbose = int(self.steps.is_chief)
-        return keras.callbacks.CallbackList(
-            callbacks,
-            add_history=True,
-            add_progbar=verbose != 0,
-            model=self.model,
-            verbose=verbose,
-            epochs=epochs,
-            steps=self.steps_per_epoch or known_length(dataset),
-        )
 
     def _epoch(self, epoch, step):
         if not step:

@@ -27,8 +27,12 @@ def class_means(
     The encoder computes features of the inputs, and the head reads these.
     Labels are below `num_classes`; other labels are passed over.
     """
-    counts, seen = np.zeros(len(ids), np.int64), _Sums(num_classes)
+    counts, num_rows = np.zeros(len(ids), np.int64), 0
+    is_seen = np.zeros(num_classes, bool)
+    # Of each part of the head: sums by class, sums, and second moments.
     sums: list[np.ndarray] = []
+    totals: list[np.ndarray] = []
+    seconds: list[np.ndarray] = []
     all_batches = progress.progress_iter(
         batches, "Computing the features of batches", batches.count
     )
@@ -41,40 +45,23 @@ def class_means(
         rows, columns = np.nonzero(np.isin(labels, ids))
         numbers = np.searchsorted(ids, labels[rows, columns])
         np.add.at(counts, numbers, 1)
+        has_class = np.any(labels >= 0, axis=1)
+        num_rows += int(has_class.sum())
+        is_seen[labels[labels >= 0]] = True
         queries = [flatten(features)]
         if head.has_class_rows:
             queries = head.part_queries(queries[0])
         queries = [directions(q.numpy()) for q in queries]
-        seen.add(queries, labels)
         if not sums:
-            sums = [
-                np.zeros((len(counts), q.shape[1]), np.float32) for q in queries
-            ]
-        for total, query in zip(sums, queries, strict=True):
-            np.add.at(total, numbers, query[rows])
+            widths = [q.shape[1] for q in queries]
+            sums = [np.zeros((len(ids), n), np.float32) for n in widths]
+            totals = [np.zeros(n) for n in widths]
+            seconds = [np.zeros((n, n)) for n in widths]
+        for part, query in enumerate(queries):
+            np.add.at(sums[part], numbers, query[rows])
+            wide = query[has_class].astype(np.float64)
+            totals[part] += wide.sum(axis=0)
+            seconds[part] += wide.T @ wide
+    seen = Seen(num_rows, int(is_seen.sum()), totals, seconds)
     of_parts = [directions(total) for total in sums]
-    return ClassMeans(of_parts, counts, sums, seen.all())
-
-
-class _Sums:
-    """Makes a `Seen`, batch by batch."""
-
-    def __init__(self, num_classes):
-        self.rows, self.classes = 0, np.zeros(num_classes, bool)
-        self.totals, self.seconds = [], []
-
-    def add(self, queries, labels):
-        has_class = np.any(labels >= 0, axis=1)
-        self.rows += int(has_class.sum())
-        self.classes[labels[labels >= 0]] = True
-        queries = [q[has_class].astype(np.float64) for q in queries]
-        totals = [q.sum(axis=0) for q in queries]
-        seconds = [q.T @ q for q in queries]
-        if self.totals:
-            totals = list(map(np.add, self.totals, totals))
-            seconds = list(map(np.add, self.seconds, seconds))
-        self.totals, self.seconds = totals, seconds
-
-    def all(self):
-        classes = np.count_nonzero(self.classes)
-        return Seen(self.rows, classes, self.totals, self.seconds)
+    return ClassMeans(of_parts, counts, sums, seen)

@@ -123,13 +123,10 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
     The learning rates of rows are fixed multiples of it, because Adagrad needs
     larger ones than Adam.
 
-    Why not Adam for rows? Adam divides a gradient by the size of recent
-    gradients of the same element. A sampled negative whose probability is tiny
-    then moves as far as the class vector of a label. A rare word has few steps,
-    each as long as the steps of a frequent word. Why not plain Adagrad? Its
-    first steps depend on `initial_accumulator_value`, and the best value
-    depends on the batch size and the scale of the features. Here it is
-    measured:
+    With Adam, a sampled negative whose probability is tiny would move as far as
+    the class vector of a label. The first steps of plain Adagrad depend on
+    `initial_accumulator_value`, and the best value depends on the batch size
+    and the scale of the features. Here it is measured:
 
         accumulator += gradient ** 2
         row -= rate * gradient / sqrt(accumulator + offset * scale)

@@ -42,15 +42,12 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
               gradients, as in Adafactor or LAMB. It saves 4 bytes for each
               number.
             - `"matrix"`: one float for all class vectors of a matrix, the mean
-              square of the gradients of a step's class vectors. An unlikely
-              negative then moves by its own small gradient, where Adam moves it
-              as far as a label's class vector. This helps with cosine
-              similarity and a good encoder. It hurts most models with
-              `similarity="dot"`: compare both on validation data
-              (`docs/choosing.md`). The gradient is divided by the moment before
-              it enters the first moment, as in NovoGrad. An embedding that a
-              head is `tied_to` keeps one second moment for each element. Not
-              with `amsgrad=True` or sharded class vectors.
+              square of the gradients of a step's class vectors, as in NovoGrad.
+              An unlikely negative then moves by its own small gradient. This
+              helps with cosine similarity and a good encoder, and hurts most
+              models with `similarity="dot"`. An embedding that a head is
+              `tied_to` keeps one second moment for each element. Not with
+              `amsgrad=True` or sharded class vectors.
         slot_dtype: str, dtype of the first moment of class vectors: `"float32"`
             (default) or `"bfloat16"`, which takes half the memory and is
             rounded stochastically. `"bfloat16"` needs `second_moment="row"` or
@@ -58,10 +55,9 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
         l2: float, coupled L2 regularization: `l2 * row` is added to the
             gradient of each touched row after clipping, and goes through the
             moments and the step size. Dense gradients get it, too. Variables
-            that are excluded from weight decay do not. `l2 / 2 * |w|^2` in the
-            loss of a linear classifier is the same. `weight_decay` is decoupled
-            (AdamW): it shrinks touched rows by `learning_rate * weight_decay`,
-            whatever their gradients are. Defaults to 0.
+            that are excluded from weight decay do not. (`weight_decay` is
+            decoupled: it shrinks touched rows by `learning_rate *
+            weight_decay`, whatever their gradients are.) Defaults to 0.
         **kwargs: as for `keras.optimizers.Adam`, e.g. `clipnorm`, without
             `use_ema`. Clipping, weight decay, loss scale and learning rate
             schedules apply to the touched rows. `gradient_accumulation_steps`

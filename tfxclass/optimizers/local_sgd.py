@@ -42,20 +42,17 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
     their mean. z_0 is the mean at the start of the stage. Replicas exchange
     nothing between two averages, so the traffic per step is the size of the
     model divided by I_s. With `interval=1` it is synchronous SGD, except for
-    the momentum of rows that only some of the replicas touched. With one
-    replica it is plain SGD. It works with `fit` under `MirroredStrategy`, and
-    under `MultiWorkerMirroredStrategy` in `strategy.run(model.train_step,
-    ...)`.
+    the momentum of rows that only some of the replicas touched. It works with
+    `fit` under `MirroredStrategy`, and under `MultiWorkerMirroredStrategy` in
+    `strategy.run(model.train_step, ...)`. `docs/local_sgd.md` shows the
+    accuracy for several intervals.
 
     Row gradients (`tf.IndexedSlices`) update only their rows, as in `LazySGD`,
     and z_0 then pulls only these rows. An average exchanges the rows that some
     replica touched since the last one, and one float for each row of the
     matrix, to agree on them. Momentum is local and averaged with the model (Yu
-    et al., 2019), which doubles the traffic. Clipping and weight decay are
-    local. Samples are local, too, from the features, labels and class vectors
-    of the replica. A sampler with an index keeps one index in each worker.
-    Embeddings that a head is `tied_to` are averaged once. `docs/local_sgd.md`
-    shows the accuracy for several intervals.
+    et al., 2019), which doubles the traffic. Clipping, weight decay and samples
+    are local. A sampler with an index keeps one index in each worker.
 
     Between averages the replicas differ, and an evaluation or a file would not
     see the mean. Therefore:

@@ -92,62 +92,21 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         pairs = _checked(optimizers_and_layers)
         self.optimizers = [optimizer for optimizer, _ in pairs]
         self._owners = [_flatten(owner) for _, owner in pairs]
-        #: Of a file: the number of the group of each variable.
-        self._order: list[int] = []
+        #: Of a file: the path and the group's number of each variable.
+        self._saved: list[Any] = []
         #: The number of the group of each variable, by its key.
         self._group_of: dict[str, int] = {}
-        self._numbers()  # Raises if a variable is named twice.
+        self._named_groups()  # Raises if a variable is named twice.
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
-        numbers = self._numbers_of(variables)
-        self._group_of = dict(zip(map(self._key_of, variables), numbers))
-        groups = self._split(variables, variables)
-        with eager_variables():
-            for optimizer, group in zip(self.optimizers, groups):
-                class_matrix.check_rounded(group, optimizer)
-                optimizer.build(group)
-            super().build(variables)
-
-    def _numbers(self):
-        """The number of the group, by the key or, from a file, by the path."""
-        found = {}
-        for number, part in self._parts():
-            key = part if isinstance(part, str) else self._key_of(part)
-            if found.setdefault(key, number) != number and not self._order:
-                raise ValueError(
-                    "A variable must be named with one optimizer. Received: "
-                    f"'{_path_of(part)}' with numbers {found[key]} and {number}"
-                )
-            # Of a file, two variables may have one path.
-            found[key] = number if found[key] == number else None
-        return found
-
-    def _parts(self):
-        """Pairs of a group's number and a variable that it names, or a path.
-
-        All variables of a layer, so that it may be frozen and set free. Layers
-        may have been built since.
-        """
-        for number, group in enumerate(self._owners):
-            for owner in group:
-                is_layer = isinstance(owner, keras.Layer)
-                for part in owner.weights if is_layer else [owner]:
-                    yield number, part
-
-    def _numbers_of(self, variables):
-        """The number of the group of each variable, a list."""
-        groups = self._numbers()
-        found = [
-            groups.get(self._key_of(v), groups.get(_path_of(v)))
-            for v in variables
-        ]
-        missing = [_path_of(v) for v, g in zip(variables, found) if g is None]
-        if missing and len(self._order) == len(variables):
-            # A model comes back with its variables in the same order, but
-            # perhaps with other paths ("model/dense" as "dense").
-            return self._order
+        keys = list(map(self._key_of, variables))
+        if self._saved:
+            numbers = self._saved_groups(variables)
+        else:
+            numbers = list(map(self._named_groups().get, keys))
+        missing = [path_of(v) for v, n in zip(variables, numbers) if n is None]
         if missing:
             raise ValueError(
                 "Each trainable variable must be named with one optimizer. "
@@ -155,6 +114,49 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
                 "layers, or set `trainable = False` before the model is "
                 "compiled."
             )
+        self._group_of = dict(zip(keys, numbers))
+        groups = self._split(variables, variables)
+        with eager_variables():
+            for optimizer, group in zip(self.optimizers, groups):
+                class_matrix.check_rounded(group, optimizer)
+                optimizer.build(group)
+            super().build(variables)
+
+    def _named(self):
+        """Pairs of a variable that a group names and the group's number.
+
+        All variables of a layer, so that it may be frozen and set free. Layers
+        may have been built since.
+        """
+        for number, group in enumerate(self._owners):
+            for owner in group:
+                is_layer = isinstance(owner, keras.Layer)
+                for variable in owner.weights if is_layer else [owner]:
+                    yield variable, number
+
+    def _named_groups(self):
+        """The number of the group by the key of each variable."""
+        groups = {}
+        for variable, number in self._named():
+            first = groups.setdefault(self._key_of(variable), number)
+            if first != number:
+                raise ValueError(
+                    "A variable must be named with one optimizer. Received: "
+                    f"'{path_of(variable)}' with numbers {first} and {number}"
+                )
+        return groups
+
+    def _saved_groups(self, variables):
+        """The number of the group of each variable, as a file has it."""
+        by_path = {}
+        for path, number in self._saved:
+            is_same = by_path.get(path, number) == number
+            by_path[path] = number if is_same else None
+        found = [by_path.get(path_of(v)) for v in variables]
+        if None in found and len(found) == len(self._saved):
+            # A model comes back with its variables in the same order, but
+            # perhaps with other paths ("model/dense" as "dense").
+            return [number for _, number in self._saved]
         return found
 
     def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
@@ -191,7 +193,21 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     ) -> None:
         if not len(grads):
             return
-        variables = self._known_variables(trainable_variables)
+        variables = trainable_variables
+        variables = list(self._built_for if variables is None else variables)
+        if variables:
+            self.build(variables)
+        unknown = [
+            path_of(v)
+            for v in variables
+            if self._key_of(v) not in self._group_of
+        ]
+        if unknown or not variables:
+            raise ValueError(
+                "`apply` takes the variables that the optimizer is built with: "
+                "give them, or call `optimizer.build(variables)` first, and "
+                f"make a new optimizer for others. Received: {unknown}"
+            )
         groups = zip(
             self.optimizers,
             self._split(variables, grads),
@@ -203,23 +219,6 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             else:
                 count_step(optimizer)
         count_step(self)
-
-    def _known_variables(self, variables):
-        variables = list(self._built_for if variables is None else variables)
-        if variables:
-            self.build(variables)
-        unknown = [
-            _path_of(v)
-            for v in variables
-            if self._key_of(v) not in self._group_of
-        ]
-        if unknown or not variables:
-            raise ValueError(
-                "`apply` takes the variables that the optimizer is built with: "
-                "give them, or call `optimizer.build(variables)` first, and "
-                f"make a new optimizer for others. Received: {unknown}"
-            )
-        return variables
 
     @property
     def learning_rates(self) -> list[Any]:
@@ -267,16 +266,17 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         sharded_rows.load(super().variables, store)
 
     def get_config(self) -> Config:
-        parts = self._parts()
+        groups = [[path_of(v), number] for v, number in self._named()]
         if self.built:
-            parts = [
-                (self._group_of[self._key_of(v)], v) for v in self._built_for
+            groups = [
+                [path_of(v), self._group_of[self._key_of(v)]]
+                for v in self._built_for
             ]
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,
             "optimizers": [serialize(x) for x in self.optimizers],
-            "variables": [[_path_of(part), number] for number, part in parts],
+            "variables": groups or [list(pair) for pair in self._saved],
         }
 
     @classmethod
@@ -288,14 +288,12 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             for x in config["optimizers"]
         ]
         self = cls([(x, []) for x in optimizers], name=config["name"])
-        for path, number in config["variables"]:
-            self._owners[number].append(path)
-            self._order.append(number)
+        self._saved = config["variables"]
         return self
 
 
 def _flatten(owner):
-    """The layers, variables and paths in what a user named, one list."""
+    """The layers and variables in what a user named, one list."""
     if isinstance(owner, (list, tuple)):
         return [part for parts in owner for part in _flatten(parts)]
     if isinstance(owner, (keras.Layer, keras.Variable, tf.Variable)):
@@ -304,11 +302,6 @@ def _flatten(owner):
         "Expected layers, models or variables, or lists of them. Received: "
         f"{owner!r}"
     )
-
-
-def _path_of(part):
-    """The path of a variable, or a path as it is."""
-    return part if isinstance(part, str) else path_of(part)
 
 
 def _number(rate):

@@ -1,6 +1,5 @@
 """The base of the optimizers that update only the rows a step touches."""
 
-import contextlib
 import functools
 import itertools
 import math
@@ -196,7 +195,9 @@ class RowOptimizer(OptimizerHooks):
         with extended.colocate_vars_with(tf_variable(reference)):
             if self._is_replicated:
                 return sharded_rows.make_alongside(reference, make)
-            with _device_of(reference):
+            if tf.distribute.has_strategy():
+                return make()  # The strategy places it.
+            with placement.colocate_with(reference):
                 return make()
 
     def _storage_of(self, variable):
@@ -298,10 +299,9 @@ class RowOptimizer(OptimizerHooks):
         name = type(self).__name__
         if is_for_xla():
             raise ValueError(
-                f"{name} updates rows by ops that XLA cannot compile. Keras "
-                "compiles a training step by XLA on a GPU, if all layers of "
-                "the model allow it (tfxclass's heads do not). Received: a row "
-                f"gradient of {path_of(variable)!r} in such a step. Fix: "
+                f"{name} updates rows by ops that XLA cannot compile. "
+                f"Received: a row gradient of {path_of(variable)!r} in a step "
+                "that Keras compiles by XLA, as it may on a GPU. Fix: "
                 "model.compile(..., jit_compile=False)."
             )
         keras_name = name.removeprefix("Lazy")
@@ -432,10 +432,3 @@ class RowOptimizer(OptimizerHooks):
         if len(self.SLOT_DTYPES) > 1:
             own["slot_dtype"] = self.slot_dtype
         return {**super().get_config(), **own}
-
-
-def _device_of(variable):
-    """The device scope of optimizer state; strategies place their own."""
-    if tf.distribute.has_strategy():
-        return contextlib.nullcontext()
-    return placement.colocate_with(variable)

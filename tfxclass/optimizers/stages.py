@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_list
-from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.types import Config
 from tfxclass.types import Scalar
@@ -37,7 +36,6 @@ def growing_stages(
     interval: int,
     num_stages: int,
     growth: float = 2.0,
-    rule: str = "theorem_2",
 ) -> list[Stage]:
     """Stages whose rate falls while their length and interval grow.
 
@@ -45,16 +43,12 @@ def growing_stages(
 
         eta_s = learning_rate / f
         T_s = steps * f
-        I_s = max(1, interval * sqrt(f))    rule="theorem_2"
-        I_s = max(1, interval * f)          rule="stl_sgd"
+        I_s = max(1, interval * sqrt(f))
 
-    `"theorem_2"` is the rule of the RP paper, for any data. Its Theorem 2 has
-    these eta_s and T_s, and I_s of order 1 / sqrt(K eta_s) for K replicas.
-    `"stl_sgd"` is the rule of STL-SGD for replicas whose examples have the same
-    distribution, as in a shuffled data set that `fit` splits. Models are
-    averaged less often. (For other data, STL-SGD has the root, too.) The
-    constants of the theorems are unknown for deep networks, so choose the first
-    stage and `growth` yourself.
+    It is the rule of the RP paper, for any data. Its Theorem 2 has these eta_s
+    and T_s, and I_s of order 1 / sqrt(K eta_s) for K replicas. The constants of
+    the theorem are unknown for deep networks, so choose the first stage and
+    `growth` yourself.
 
     Args:
         learning_rate: float > 0, eta_1.
@@ -62,7 +56,6 @@ def growing_stages(
         interval: int >= 1, I_1.
         num_stages: int >= 1.
         growth: float > 1. Defaults to 2.
-        rule: `"theorem_2"` or `"stl_sgd"`.
 
     Returns:
         List of `Stage`. T_s is rounded to the nearest integer, I_s down.
@@ -80,20 +73,17 @@ def growing_stages(
 
     - Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
       2020 ("RP"), Theorem 2
-    - [Shen et al., 2021](https://arxiv.org/abs/2006.06377) (STL-SGD)
     """
     if not growth > 1:
         raise ValueError(f"`growth` must be > 1. Received: {growth}")
     steps = check_positive_int("steps", steps)
     interval = check_positive_int("interval", interval)
     num_stages = check_positive_int("num_stages", num_stages)
-    check_choice("rule", rule, ("theorem_2", "stl_sgd"))
     stages = []
     for power in range(num_stages):
         factor = growth**power
-        longer = factor if rule == "stl_sgd" else math.sqrt(factor)
         # A root of 2 twice is 2, but for the last bit.
-        own = max(1, math.floor(interval * longer + 1e-9))
+        own = max(1, math.floor(interval * math.sqrt(factor) + 1e-9))
         stages.append((learning_rate / factor, round(steps * factor), own))
     return check_stages(stages)
 

@@ -202,7 +202,7 @@ def _losses(sums, inverses, rows, steps):
         for start in range(0, len(chosen), at_once):
             some = chosen[start : start + at_once]
             after = [
-                (_side_by_side(x, moved, [steps[i] for i in some]), part)
+                (_queries(x, moved, [steps[i] for i in some]), part)
                 for (x, _), part in zip(parts, widened)
             ]
             ids = np.tile(rows.ids, (len(some), 1))
@@ -223,15 +223,13 @@ def _with_step(sums, part, q):
     return part._replace(kernel=tf.constant(kernel), bfloat16_products=False)
 
 
-def _side_by_side(short, moved, steps):
+def _queries(short, moved, steps):
     """Queries of all steps: short features, and features moved by the step."""
-    return tf.concat(
-        [
-            tf.concat([step.keep * short, step.eta * moved[step.mu]], axis=1)
-            for step in steps
-        ],
-        axis=0,
-    )
+    each = [
+        tf.concat([step.keep * short, step.eta * moved[step.mu]], axis=1)
+        for step in steps
+    ]
+    return tf.concat(each, axis=0)
 
 
 def _within(bounds, number):

@@ -163,17 +163,12 @@ class RecoverySums:
         """The dual recovery of the paper, float32 `[num_classes, dim]`.
 
         The best class matrix for `mean loss + l2 / 2 |W|^2` has a gradient of
-        zero: `l2 W = (Y - P)^T X / n`. P is taken from the projected model.
-        (The paper prints the factor both as 1 / (n l2) and as 1 / l2.) n is the
-        sum of the weights. The projected model has the logits of the lifted
-        matrix `V R^T`. So the dual is one gradient step of length 1 / l2:
-
-            (Y - P)^T X / (n l2) = V R^T - grad(V R^T) / l2
-
-        The step is sure to improve the objective only below 2 / (L + l2). A
-        longer step recovers the optimum if the rank of the features is low
-        relative to the projected width (Theorem 1). Otherwise it overshoots,
-        and a warning says so.
+        zero: `l2 W = (Y - P)^T X / n`. P is taken from the projected model, and
+        n is the sum of the weights. (The paper prints the factor both as
+        1 / (n l2) and as 1 / l2.) It is one gradient step from the lifted
+        matrix `V R^T`, of length 1 / l2. A step above 2 / L recovers the
+        optimum if the rank of the features is low relative to the projected
+        width (Theorem 1). Otherwise it overshoots, and a warning says so.
         """
         check_l2(l2)
         step, smoothness = 1 / l2, self.smoothness()

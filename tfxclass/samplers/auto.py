@@ -18,7 +18,6 @@ from tfxclass.samplers.sampler import NUM_PROBES
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.samplers.sampler import probe_interval
-from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -40,36 +39,29 @@ class AutoSampler(IndexedSampler):
     noisy uniform samples are, and adds classes similar to the labels while the
     noise costs more than the search.
 
-    The noise is the mean of v (1 - p_y). Here v = N / (m k_eff) is the relative
-    variance of the uniform estimate from m negatives of N classes, and 1 - p_y
-    the model's uncertainty about the labels. The effective number of classes
-    that share the probability mass of other classes than the labels is k_eff =
-    (sum p)^2 / sum p^2. The noise is computed exactly for 16 examples from time
-    to time. Similar classes get half of the sample (`neighbor_fraction`) while
-    the noise exceeds half the relative cost of a step with them (`choice` 1).
-    Below half of this threshold, the whole sample is uniform again (`choice`
-    0). Costs come from a model and not from a clock, so a run can be repeated.
+    The noise is the mean of v (1 - p_y), computed exactly for 16 examples from
+    time to time. Here v = N / (m k_eff) is the relative variance of the uniform
+    estimate from m negatives of N classes, and 1 - p_y the model's uncertainty
+    about the labels. The effective number of classes that share the probability
+    mass of other classes than the labels is k_eff = (sum p)^2 / sum p^2.
+    Similar classes get half of the sample (`neighbor_fraction`) while the noise
+    exceeds half the relative cost of a step with them (`choice` 1), and none
+    below half of this threshold (`choice` 0). Costs come from a model and not
+    from a clock, so a run can be repeated.
 
-    Similar classes come from a `NeighborCache`: the best classes seen for each
-    label, the neighbors of these, and labels of recent examples with similar
-    features. No index has to be built. On GPUs, in shards and on parameter
-    servers a hashing forest is used instead.
+    Similar classes come from a `NeighborCache`. No index has to be built. On
+    GPUs, in shards and on parameter servers a hashing forest is used instead.
 
     `tfxclass.metrics.SamplerState` shows `"k_eff"` (geometric mean), `"v"`
-    (mean), `"noise"` (mean of v (1 - p_y)), `"choice"` and `"recall"`. The
-    recall is the fraction of an example's eight best other classes that are
-    cached. With a forest it is as in `HashingForestSampler`, and is left out if
-    the forest is rebuilt at fixed intervals.
+    (mean), `"noise"`, `"choice"` and `"recall"`: the fraction of an example's
+    eight best other classes that are cached. With a forest it is as in
+    `HashingForestSampler`.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
-        num_trees, leaf_size: of the forest, if one is used. There are fewer
-            trees and smaller leaves than in `HashingForestSampler`, so a query
-            takes a third of the time.
-        num_neighbors, num_candidates, rebuild_interval, neighbor_fraction,
-            correct_fill, seed: as in `HashingForestSampler`.
-        query_fraction: float in (0, 1], fraction of the examples that also
-            search a forest. By default none do if there is a cache.
+        neighbor_fraction: float in (0, 1], fraction of the non-label places
+            that is reserved for similar classes. Defaults to 0.5.
+        seed: int, seed of the sampling.
 
     Example:
 
@@ -89,63 +81,41 @@ class AutoSampler(IndexedSampler):
     # A uniform step is short where neighbors pay at all, so a larger search
     # would cost more than it brings.
     max_oversampling = 2
-    option_names = (
+    may_cache = correct_fill = True
+    option_names = ("neighbor_fraction",)
+    removed_options = (
         "num_trees",
         "leaf_size",
         "num_candidates",
         "num_neighbors",
         "rebuild_interval",
-        "neighbor_fraction",
         "correct_fill",
         "query_fraction",
     )
 
-    def __init__(
-        self,
-        num_sampled: int | None = None,
-        num_trees: int | None = 20,
-        leaf_size: int = 50,
-        num_neighbors: int | None = None,
-        num_candidates: int | None = 64,
-        rebuild_interval: int | str = "auto",
-        correct_fill: bool = True,
-        query_fraction: float | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, num_sampled: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_sampled, **kwargs)
-        self.rebuild_interval = check_rebuild_interval(rebuild_interval)
-        self.correct_fill = self.estimates_sums = correct_fill
-        self.source = forest = Forest(
-            num_trees, leaf_size, num_candidates, num_neighbors, self.seed
-        )
-        self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
-        self.num_candidates = forest.num_candidates
-        self.num_neighbors = forest.num_neighbors
-        may_cache = query_fraction is not None or correct_fill
-        self.set_query_fraction(query_fraction, may_cache)
+        # A query takes a third of the time that it takes in the forest of a
+        # `HashingForestSampler`.
+        self.source = Forest(20, 50, 64, None, self.seed)
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
-        if self.searched_fraction() > 0:
-            self.schedule = self.make_schedule(
-                self.rebuild_interval, self.source.build_nanoseconds()
-            )
-        for name in _GAUGES:
+        if self.neighbor_cache is None:
+            nanoseconds = self.source.build_nanoseconds()
+            self.schedule = self.make_schedule("auto", nanoseconds)
+        for name in (*_GAUGES, "choice"):
             self.gauge(name)
-        self.gauge("choice")
-        has_cache = self.neighbor_cache is not None
-        self.measures_recall = self.drift is None and has_cache
-        if self.measures_recall:
+        if self.neighbor_cache is not None:
             self.gauge("recall")
 
     def cost_ratio(self, queries: tf.Tensor) -> tf.Tensor:
         """Modeled relative cost of a step with similar classes, float64."""
         step = self.step_time(queries)
-        search, fraction = 0.0, self.searched_fraction()
         if self.neighbor_cache is not None:
             search = neighbor_cache.nanoseconds_of(self.num_classes, self.dim)
-        if fraction > 0:
-            search += fraction * self.source.query_nanoseconds()
+        else:
+            search = self.source.query_nanoseconds()
         rows = tf.cast(tf.shape(queries)[0], tf.float64)
         # Comparing and choosing candidates takes a part of a step, too.
         return (1.5 * step + rows * search) / step
@@ -193,7 +163,7 @@ class AutoSampler(IndexedSampler):
             num_best=tf.minimum(width, self.num_classes),
             max_queries=NUM_PROBES,
         )
-        if self.measures_recall:
+        if self.neighbor_cache is not None:
             recall = self._recall(found.best, labels)
             self.measured["recall"].assign(recall)
         measured = self._measured(found, target_ids)
@@ -258,14 +228,12 @@ class AutoSampler(IndexedSampler):
     def _find(self, queries, target_ids, kernel, budget):
         """`(ids, scores)` of similar classes; none where the budget is 0."""
         step, has_budget = tf.convert_to_tensor(self.step), budget > 0
-        if self.searched_fraction() == 0:
+        if self.neighbor_cache is not None:
             # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_budget, tf.shape(queries)[0], 0)
             batch = queries[:rows], target_ids[:rows]
-            sizes = self.num_neighbors, self.num_classes
-            wanted = self.oversampling() * neighbors_a_row(
-                *batch, budget, *sizes
-            )
+            wanted = neighbors_a_row(*batch, budget, None, self.num_classes)
+            wanted *= self.oversampling()
             return self.neighbor_cache.find(*batch, kernel, wanted, step)
         nothing = tf.zeros([0], tf.int64), tf.zeros([0])
 

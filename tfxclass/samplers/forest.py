@@ -13,6 +13,7 @@ from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.indexed import check_fraction
 from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.sampler import check_optional_int
@@ -170,7 +171,7 @@ class Forest:
             kernel,
             step,
             refresh.interval,
-            lag=refresh.interval if refresh.lag is None else refresh.lag,
+            lag=refresh.lag,
             drifted=refresh.drifted,
             num_trees=tf.cast(num_trees, tf.int64),
             leaf_size=self.leaf_size,
@@ -233,10 +234,7 @@ class HashingForestSampler(IndexedSampler):
 
     It is the sampler of `SelectiveSoftmax`. A step searches the forest for a
     fraction of the examples: those whose labels were searched for longest ago.
-    Every example compares the classes that were found, the cached neighbors of
-    its label and of one of the neighbors, and the labels of recent examples
-    with similar features. The best eight are cached, so each step has neighbors
-    of all examples (`NeighborCache`).
+    The others take their neighbors from a `NeighborCache`.
 
     Similar classes get at most `neighbor_fraction` of the non-label places. If
     there are more, the classes with the highest probability for an example
@@ -328,8 +326,10 @@ class HashingForestSampler(IndexedSampler):
         self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
         self.num_candidates = forest.num_candidates
         self.num_neighbors = forest.num_neighbors
-        may_cache = query_fraction is not None or correct_fill
-        self.set_query_fraction(query_fraction, may_cache)
+        if query_fraction is not None:
+            check_fraction("query_fraction", query_fraction)
+        self.query_fraction = query_fraction
+        self.may_cache = query_fraction is not None or correct_fill
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
@@ -339,12 +339,6 @@ class HashingForestSampler(IndexedSampler):
         self.schedule = self.allocation or self.make_schedule(
             self.rebuild_interval, self.source.build_nanoseconds()
         )
-
-    def neighbors(
-        self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(ids, scores)` `[batch, num_neighbors]`, scores are logits."""
-        return self.source.neighbors(queries, kernel, num_neighbors)
 
     def num_active(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.index import query_threads
@@ -43,11 +42,11 @@ class IndexedSampler(Sampler):
     A subclass makes both in its constructor or in `build`. It has
     `correct_fill`, or its own `sample`.
 
-    With `set_query_fraction` a step searches the index for a fraction of the
-    rows, and takes the neighbors of the others from a `NeighborCache`. The
-    cache lies on a CPU, and each process has its own. So it is not used where
-    class vectors lie on parameter servers, nor in shards, where most labels of
-    a batch belong to other shards.
+    With `may_cache` a step searches the index for a fraction of the rows, and
+    takes the neighbors of the others from a `NeighborCache`. The cache lies on
+    a CPU, and each process has its own. So it is not used where class vectors
+    lie on parameter servers, nor in shards, where most labels of a batch belong
+    to other shards.
 
     Similar classes get at most `neighbor_fraction` of the non-label places.
     """
@@ -62,6 +61,7 @@ class IndexedSampler(Sampler):
     schedule: Any = None
     neighbor_cache: Any = None
     query_fraction: float | None = None
+    #: Whether a step may take neighbors that earlier steps found.
     may_cache = False
     is_on_servers = False
     #: Width of the class vectors; 0 before it is built.
@@ -79,16 +79,6 @@ class IndexedSampler(Sampler):
         self.neighbor_fraction = check_fraction(
             "neighbor_fraction", neighbor_fraction
         )
-
-    def set_query_fraction(self, value: float | None, may_cache: bool) -> None:
-        """Sets for which fraction of the rows the index is searched.
-
-        None is `default_query_fraction`. Without `may_cache` all rows are
-        searched for, as neighbors of earlier steps are not allowed.
-        """
-        if value is not None:
-            check_fraction("query_fraction", value)
-        self.query_fraction, self.may_cache = value, may_cache
 
     @property
     def sample_overflow(self) -> bool:
@@ -181,9 +171,7 @@ class IndexedSampler(Sampler):
 
     def rebuild(self, kernel: Variable) -> None:
         """Builds the index of the class vectors as they are, now."""
-        rows = kernel.shape[0]
-        with progress.log_if_slow(f"Building an index of {rows:,} class rows"):
-            self.source.build(kernel)
+        self.source.build(kernel)
 
     def advance(
         self,

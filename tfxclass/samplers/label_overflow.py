@@ -22,9 +22,18 @@ class LabelOverflow:
     names = ("overflow_steps", "overflow_labels")
 
     def __init__(self) -> None:
-        self.gauges: dict[str, tf.Variable] = {
-            name: _counter(name) for name in self.names
-        }
+        # A replica that samples by itself writes a copy of its own.
+        with tf.init_scope():
+            self.gauges: dict[str, tf.Variable] = {
+                name: tf.Variable(
+                    0.0,
+                    trainable=False,
+                    name=name,
+                    synchronization=tf.VariableSynchronization.ON_READ,
+                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                )
+                for name in self.names
+            }
 
     def note(
         self, num_labels: tf.Tensor, num_sampled: int, owner: str, parts: int
@@ -48,18 +57,6 @@ class LabelOverflow:
 
         # Most steps have no overflow and run only this comparison.
         tf.cond(num_labels > num_sampled, count, lambda: False)
-
-
-def _counter(name):
-    # A replica that samples by itself writes a copy of its own.
-    with tf.init_scope():
-        return tf.Variable(
-            0.0,
-            trainable=False,
-            name=name,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
 
 
 def _warn(num_labels, num_sampled, owner, parts):

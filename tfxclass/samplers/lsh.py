@@ -10,10 +10,10 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
+from tfxclass.samplers.indexed import check_fraction
 from tfxclass.samplers.indexed import free_slots
 from tfxclass.samplers.lsh_tables import LSHTables
 from tfxclass.samplers.sampler import Sample
-from tfxclass.samplers.sampler import check_optional_int
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.types import Config
 from tfxclass.types import Variable
@@ -34,10 +34,11 @@ class LSHSampler(IndexedSampler):
     The classes found for the batch get at most `neighbor_fraction` of what the
     labels leave. Each table that returns a class is a vote for it. Votes
     are Binomial(L, p^K), so similar classes have more of them. If too many
-    classes are found, votes (from a single query) select `rerank_factor` times
-    as many as fit, and ties are sampled uniformly. Then the logits of these are
-    computed, and the classes with the highest probability for the batch stay.
-    The rest of the sample is uniform.
+    classes are found, the votes of a single query decide, and ties are sampled
+    uniformly. With `correction="fill"`, votes select up to eight times as many
+    classes as fit, at most 4,096. Then the logits of these are computed, and
+    the classes with the highest probability for the batch stay. The rest of the
+    sample is uniform.
 
     The first step builds the tables. They are rebuilt in the background when
     they have drifted, or every `rebuild_interval` steps (see `LSHTables`). A
@@ -61,16 +62,11 @@ class LSHSampler(IndexedSampler):
             not found, so the sum of exponentials is an unbiased estimate, given
             the tables. `"none"`: the softmax is restricted to the sample, as in
             the paper. Defaults to `"fill"`.
-        rerank_factor: int, how many times more classes votes select than fit,
-            before logits decide. 1 uses votes only. Defaults to 8 with
-            `correction="fill"`, or less, so that at most 4,096 classes are
-            reranked, and to 1 with `"none"`.
         query_fraction: float in (0, 1], fraction of the examples that read the
             tables: those whose labels were searched for longest ago. The others
             take their neighbors from a `NeighborCache`. Defaults to 1/16 with
-            `correction="fill"`, `negatives="batch"` and `rerank_factor=None`,
-            and else 1. It is always 1 in shards, on parameter servers and on
-            GPUs.
+            `correction="fill"` and `negatives="batch"`, and else 1. It is
+            always 1 in shards, on parameter servers and on GPUs.
         seed: int, seed of the hash functions and of the sampling.
 
     Example:
@@ -96,9 +92,9 @@ class LSHSampler(IndexedSampler):
         "negatives",
         "neighbor_fraction",
         "correction",
-        "rerank_factor",
         "query_fraction",
     )
+    removed_options = ("rerank_factor",)
 
     def __init__(
         self,
@@ -108,7 +104,6 @@ class LSHSampler(IndexedSampler):
         negatives: str = "batch",
         neighbor_fraction: float = 0.5,
         correction: str = "fill",
-        rerank_factor: int | None = None,
         query_fraction: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
@@ -117,7 +112,6 @@ class LSHSampler(IndexedSampler):
         check_choice("scheme", scheme, ("embedding", "label"))
         check_choice("negatives", negatives, ("batch", "sample"))
         check_choice("correction", correction, ("fill", "none"))
-        rerank_factor = check_optional_int("rerank_factor", rerank_factor)
         if isinstance(tables, dict):
             tables = keras.saving.deserialize_keras_object(tables)
         tables = LSHTables() if tables is None else tables
@@ -130,19 +124,18 @@ class LSHSampler(IndexedSampler):
         self.scheme = scheme
         self.negatives = negatives
         self.correction = correction
-        self.rerank_factor = rerank_factor
-        # Classes of the fill are no classes of a row's own.
+        # Classes of the fill are no classes of a row's own. Other options
+        # depend on the buckets and votes of this very step.
         is_filled = correction == "fill" and negatives == "batch"
-        self.estimates_sums = is_filled
-        # Other options depend on the buckets and votes of this very step.
-        may_cache = is_filled and rerank_factor is None
-        self.set_query_fraction(query_fraction, may_cache)
-        if (query_fraction or 1) < 1 and not may_cache:
+        self.estimates_sums = self.may_cache = is_filled
+        if query_fraction is not None:
+            check_fraction("query_fraction", query_fraction)
+        self.query_fraction = query_fraction
+        if (query_fraction or 1) < 1 and not is_filled:
             raise ValueError(
-                '`query_fraction` below 1 needs `correction="fill"`, '
-                '`negatives="batch"` and `rerank_factor=None`: other options '
-                "need what the tables give all rows. Received: "
-                f"{query_fraction}"
+                '`query_fraction` below 1 needs `correction="fill"` and '
+                '`negatives="batch"`: other options need what the tables give '
+                f"all rows. Received: {query_fraction}"
             )
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
@@ -173,9 +166,8 @@ class LSHSampler(IndexedSampler):
         self.advance(
             queries, kernel, lambda probes, ids: self._finds(asked, valid, ids)
         )
-        find = self._find_in_tables
-        if self.neighbor_cache is not None:
-            find = self._find_in_cache
+        is_cached = self.neighbor_cache is not None
+        find = self._find_in_cache if is_cached else self._find_in_tables
         found, ids, scores = find(asked, valid, queries, target_ids, kernel)
         chosen = self.choose(
             target_ids,
@@ -238,8 +230,6 @@ class LSHSampler(IndexedSampler):
         return size, room, candidate_count(room, self.neighbor_fraction)
 
     def oversampling(self) -> int:
-        if self.rerank_factor is not None:
-            return self.rerank_factor
         return super().oversampling() if self.correction == "fill" else 1
 
     def _query(self, asked, valid, target_ids, pool):

@@ -76,8 +76,6 @@ class LSHTables:
 
     References:
         Chen et al., SLIDE, MLSys 2020.
-        Neyshabur and Srebro, On Symmetric and Asymmetric LSHs for Inner Product
-        Search, ICML 2015.
     """
 
     num_hashes: int | None = None

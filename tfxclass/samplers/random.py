@@ -157,13 +157,10 @@ class FrequencySampler(_RandomSampler):
         self.counts = _check_counts(counts)
         self.power = power
         self.min_count = min_count
+        weights = self._at_least()
+        sums = np.cumsum((weights / weights.max()) ** power)
         with tf.init_scope():
-            self._cumulative = tf.constant(self._sums(), tf.float64)
-
-    def _sums(self):
-        """Running sums of the weights of the classes, float64."""
-        counts = self._at_least()
-        return np.cumsum((counts / counts.max()) ** self.power)
+            self._cumulative = tf.constant(sums, tf.float64)
 
     def _at_least(self):
         """The effective counts, float64 above 0."""

@@ -63,20 +63,20 @@ class Sample(NamedTuple):
         weights, a sum over the sample estimates the sum over all classes.
         """
         inverse = tf.exp(-self.log_expected_count)
-        return (
-            inverse if self.mask is None else tf.where(self.mask, inverse, 0.0)
-        )
+        if self.mask is None:
+            return inverse
+        return tf.where(self.mask, inverse, 0.0)
 
     def without_negatives(self, num_negatives: int) -> "Sample":
         """A copy without the columns of hard negatives."""
         if not num_negatives:
             return self
         log_count = self.target_log_expected_count
+        if log_count is not None:
+            log_count = log_count[:, num_negatives:]
+        positions = self.positions[:, num_negatives:]
         return self._replace(
-            positions=self.positions[:, num_negatives:],
-            target_log_expected_count=None
-            if log_count is None
-            else log_count[:, num_negatives:],
+            positions=positions, target_log_expected_count=log_count
         )
 
 
@@ -102,6 +102,9 @@ class Sampler(keras.layers.Layer):
     #: Names of the arguments besides `num_sampled` and `seed`. Each is an
     #: attribute of the same name, and `get_config` returns it.
     option_names: tuple[str, ...] = ()
+
+    #: Arguments that earlier versions had: files of these still name them.
+    removed_options: tuple[str, ...] = ()
 
     #: Whether sums over a sample, weighted by its `inverse_counts`, estimate
     #: those over all classes.
@@ -319,6 +322,11 @@ class Sampler(keras.layers.Layer):
 
     def load_own_variables(self, store: Store) -> None:
         super().load_own_variables(saved_random.load(self.random, store))
+
+    @classmethod
+    def from_config(cls, config: Config) -> "Sampler":
+        kept = {k: v for k, v in config.items() if k not in cls.removed_options}
+        return super().from_config(kept)
 
     def get_config(self) -> Config:
         return {

@@ -49,10 +49,7 @@ class Shards:
     is_of_replicas = True
 
     def __init__(self, num_rows: int) -> None:
-        if tf.distribute.in_cross_replica_context():
-            self.strategy = tf.distribute.get_strategy()
-        else:
-            self.strategy = tf.distribute.get_replica_context().strategy
+        self.strategy = tf.distribute.get_strategy()
         self.count = self._count()
         self._check(num_rows)
         self.num_rows = num_rows
@@ -135,8 +132,12 @@ class Shards:
         if num_local == self.count:
             return list(range(self.count))
         if self._numbers is None:
-            numbers = self._run(_replica_number)
-            self._numbers = [int(number) for number in numbers]
+            run = tf.function(
+                lambda: self.strategy.run(_replica_number), autograph=False
+            )
+            with tf.init_scope():
+                found = self.strategy.experimental_local_results(run())
+            self._numbers = list(map(int, found))
         return self._numbers
 
     def read(self, variable: Variable) -> np.ndarray:
@@ -212,12 +213,6 @@ class Shards:
             return self.strategy.experimental_local_results(found)[0].numpy()
 
         return read
-
-    def _run(self, function):
-        """The results of `function` in the replicas of this worker."""
-        run = tf.function(lambda: self.strategy.run(function), autograph=False)
-        with tf.init_scope():
-            return self.strategy.experimental_local_results(run())
 
     def write(self, variable: Variable, rows: np.ndarray) -> None:
         """Gives each shard its rows of an array `[num_rows, ...]`."""

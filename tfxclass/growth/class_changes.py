@@ -1,4 +1,4 @@
-"""`add_classes`: the same model with more classes."""
+"""`add_classes` and `remove_classes`: the same model with other classes."""
 
 import warnings
 from collections.abc import Sequence
@@ -6,7 +6,9 @@ from typing import Any
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_ids
 from tfxclass.checks import as_names
 from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
@@ -136,10 +138,48 @@ def add_classes(
         _warn_of_missing(means, added)
         change = change._replace(counts=means.counts)
     change = change._replace(places=head.growth.places_near(means, len(added)))
-    other = changed(model, head, change, means)
+    other = _changed(model, head, change, means)
     if class_features is not None:
         find_head(other).set_class_features(added, class_features)
     return other
+
+
+def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
+    """A model that never answers with some classes; others keep their ids.
+
+    Use it to take classes out of service without training. The probability of a
+    removed class is 0, and the others are renormalized. Labels of removed
+    classes count as padding in training, so old data may still have them.
+    `num_classes` does not change. The next `tfxclass.add_classes` uses the free
+    ids and their class vectors first. In a tree, the leaves are removed.
+
+    Args:
+        model: a built Keras model that ends in a head. It is not changed. The
+            layers before the head are shared.
+        ids: integers `[n]`, or one integer, classes to remove.
+
+    Returns:
+        A built `keras.Model`, compiled as `model`, with its optimizer's state.
+
+    Raises:
+        ValueError: if there are no ids, ids are out of range or removed
+            already, all classes or all of a cluster of an `AdaptiveSoftmax`
+            would be removed, the head has `label_smoothing`, or gradients are
+            being accumulated.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.FullSoftmax(100)
+    model = keras.Sequential([keras.Input([20]), head])
+    model = tfxclass.remove_classes(model, [3, 17])
+    ```
+    """
+    _, _, head = encoder_of(model)
+    removed = _removable(ids, head)
+    transfer_state.check_can_change(model)
+    change = ClassUpdate(head.num_classes, _NO_IDS, removed)
+    return _changed(model, head, change)
 
 
 def _check_features(head, class_features, data):
@@ -177,7 +217,7 @@ def _warn_of_missing(means, added):
         )
 
 
-def changed(
+def _changed(
     model: keras.Model,
     head: OutputHead,
     change: ClassUpdate,
@@ -222,5 +262,30 @@ def _names(head, labels, added):
         raise ValueError(
             "`labels` must have a name for each new class. Received: "
             f"{len(given)} names with count={len(added)}"
+        )
+    return given
+
+
+def _removable(ids, head):
+    """int64, rising."""
+    given = np.atleast_1d(as_ids("ids", ids))
+    if given.ndim != 1 or not len(given):
+        raise ValueError(
+            "`ids` must be class ids, integers of shape [n], one at least. "
+            f"Received: dtype={given.dtype} of shape {given.shape}"
+        )
+    given = np.unique(given.astype(np.int64))
+    bad = (given < 0) | (given >= head.num_classes)
+    bad |= np.isin(given, head.removed)
+    if np.any(bad):
+        raise ValueError(
+            "`ids` must be classes in [0, num_classes) that were not removed "
+            f"before. Received: {given[bad][:5].tolist()} with num_classes="
+            f"{head.num_classes}"
+        )
+    if len(given) == head.num_answers:
+        raise ValueError(
+            "`ids` must leave a class. Received: all of the "
+            f"{head.num_answers} classes"
         )
     return given
