@@ -31,7 +31,7 @@ SAMPLERS = {
     ),
     "lsh": (
         lambda: lsh_sampler(32, num_hashes=3, num_tables=4),
-        INDEX | {"recall", "tables_probed", "table_hit_rate"},
+        INDEX | {"recall", "table_hit_rate"},
     ),
     "kmeans": (lambda: samplers.KMeansSampler(32, num_groups=4), INDEX),
 }

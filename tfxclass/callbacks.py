@@ -142,7 +142,7 @@ class SamplerLog(keras.callbacks.Callback):
     - `fill_rate`: fraction of the places reserved for similar classes that were
       filled in the last step.
     - `k_eff`, `v`, `noise` and `choice` of an `AutoSampler`.
-    - `tables_probed` and `table_hit_rate` of an `LSHSampler`.
+    - `table_hit_rate` of an `LSHSampler`.
 
     With several heads that have samplers, a name begins with the name of the
     head, such as `"words/recall"`. Put it before `keras.callbacks.TensorBoard`,

@@ -294,8 +294,6 @@ class HierarchicalSoftmax(OutputHead):
     @classmethod
     def from_config(cls, config: Config) -> "HierarchicalSoftmax":
         tree = keras.saving.deserialize_keras_object(config["tree"])
-        # Older files say that no decision at the root was learned.
-        config = {k: v for k, v in config.items() if k != "has_root"}
         return super().from_config({**config, "tree": tree})
 
 

@@ -34,7 +34,6 @@ class SamplerState(HeadMetric):
       index finds. It is measured on a few examples every few steps.
     * `"fill_rate"`, for an index: fraction of the places reserved for similar
       classes that similar classes fill.
-    * `"tables_probed"`, for LSH: number of tables that a query reads.
     * `"table_hit_rate"`, for LSH: fraction of the found classes that is
       sampled.
 

@@ -83,15 +83,6 @@ class AutoSampler(IndexedSampler):
     max_oversampling = 2
     may_cache = correct_fill = True
     option_names = ("neighbor_fraction",)
-    removed_options = (
-        "num_trees",
-        "leaf_size",
-        "num_candidates",
-        "num_neighbors",
-        "rebuild_interval",
-        "correct_fill",
-        "query_fraction",
-    )
 
     def __init__(self, num_sampled: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_sampled, **kwargs)

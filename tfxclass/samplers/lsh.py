@@ -94,7 +94,6 @@ class LSHSampler(IndexedSampler):
         "correction",
         "query_fraction",
     )
-    removed_options = ("rerank_factor",)
 
     def __init__(
         self,
@@ -143,7 +142,6 @@ class LSHSampler(IndexedSampler):
         tables, num_sampled = self.tables, self.num_sampled
         self.source = tables.source(num_classes, num_sampled, self.seed)
         super().build(kernel_shape)
-        self.gauge("tables_probed")
         self.gauge("table_hit_rate")
         self.schedule = self.make_schedule(
             tables.rebuild_interval,
@@ -248,8 +246,6 @@ class LSHSampler(IndexedSampler):
         return tf.gather(mask, places, axis=1, batch_dims=1)
 
     def _measure(self, found, chosen):
-        probed = tf.cast(tf.size(found.probed), tf.float32)
-        self.measured["tables_probed"].assign(probed)
         # The cache may have given more than the tables.
         kept = tf.cast(chosen.num_candidates, tf.float32)
         pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)

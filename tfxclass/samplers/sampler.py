@@ -103,9 +103,6 @@ class Sampler(keras.layers.Layer):
     #: attribute of the same name, and `get_config` returns it.
     option_names: tuple[str, ...] = ()
 
-    #: Arguments that earlier versions had: files of these still name them.
-    removed_options: tuple[str, ...] = ()
-
     #: Whether sums over a sample, weighted by its `inverse_counts`, estimate
     #: those over all classes.
     estimates_sums = True
@@ -322,11 +319,6 @@ class Sampler(keras.layers.Layer):
 
     def load_own_variables(self, store: Store) -> None:
         super().load_own_variables(saved_random.load(self.random, store))
-
-    @classmethod
-    def from_config(cls, config: Config) -> "Sampler":
-        kept = {k: v for k, v in config.items() if k not in cls.removed_options}
-        return super().from_config(kept)
 
     def get_config(self) -> Config:
         return {
