@@ -70,9 +70,7 @@ def linear_one_vs_rest(
     on their number.
 
     Args:
-        rows: `(splits, features, values)`: int64 `[n + 1]`, int64 and float32
-            `[nonzeros]`; row i has the features `splits[i]` to
-            `splits[i + 1]`.
+        rows: `(splits, features, values)`, as of `SparseRows`.
         labels: `(splits, ids)`: int64 `[n + 1]` and `[m]`, labels of the rows.
         group_labels: likewise, labels of each group; a label is in one group at
             most.
@@ -83,18 +81,15 @@ def linear_one_vs_rest(
         c: weight of the losses, positive.
         bias: value of a feature that all rows have.
         num_epochs: most passes over the rows.
-        tolerance: ends the passes when the mean step of a dual variable is
-            below.
+        tolerance: ends the passes at a smaller mean step of a dual variable.
         threshold: weights of less than this are dropped.
         seed: of the order of the rows.
-        start: `SparseWeights` to begin with, a column for each of
-            `group_labels`, or None for zeros. With it, the penalty is on the
-            distance from these weights.
+        start: `SparseWeights` of `group_labels` to begin with, or None for
+            zeros. The penalty is on the distance from these weights, and the
+            result is the changes, to which `threshold` applies.
 
     Returns:
-        A `SparseWeights` with a column for each of `group_labels`, in their
-        order. With `start`, these are the changes that are to be added to it,
-        and `threshold` is on the changes.
+        A `SparseWeights` with a column for each of `group_labels`, in order.
 
     Raises:
         InvalidArgumentError: shapes that do not agree, ids out of range, a
@@ -160,23 +155,10 @@ def sparse_scores(
 ) -> tf.Tensor:
     """Scores of sparse features by a linear model with sparse weights.
 
-    It computes what `tfxclass.text.SparseLinear` does in stock ops, in one pass
-    over blocks of labels. Threads share the blocks; the result does not depend
-    on their number. It runs on a CPU, and has no gradient.
-
-    Args:
-        ids: int64 `[batch, n]`, features.
-        values: float32 `[batch, n]`; where they are 0 there is no feature.
-        weights: `ScoreWeights`.
-        num_labels: width of the result, float32 `[batch, num_labels]`.
-        activation: `None` for margins, `"sigmoid"` or `"softmax"` of
-            `slope * margin + intercept`.
-        groups: int32 `[num_labels]`, the group of each label; its probability
-            is multiplied by the sigmoid of `group_slope` times the group's
-            margin. None without groups.
-        slope: float scalar.
-        intercept: float scalar.
-        group_slope: float.
+    It computes what `tfxclass.text.SparseLinear` does in stock ops, and has its
+    arguments, in one pass over blocks of labels. Threads share the blocks; the
+    result does not depend on their number. It runs on a CPU, and has no
+    gradient.
 
     Raises:
         InvalidArgumentError: shapes that do not agree; features, places,

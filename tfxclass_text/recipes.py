@@ -139,7 +139,10 @@ def candidates(
         if num_texts < _FEW_TEXTS:
             # They cost little, and a column that misleads costs much.
             sets = sets[::-1]
-        seen_twice = [_seen_twice(field) for field in words]
+        seen_twice = [
+            dataclasses.replace(field, min_count=max(field.min_count, 2))
+            for field in words
+        ]
         every = [*seen_twice, Field(unspaced, "chars", 1, 4)]
         return sets if quick else [*sets, every]
     sets = _with_own(words, [name for name in columns if name not in short])
@@ -188,10 +191,6 @@ def _word_fields(columns, short, num_texts):
     if len(columns) > 1:
         fields += [_own_field(name, longest=2) for name in short]
     return fields
-
-
-def _seen_twice(field):
-    return dataclasses.replace(field, min_count=max(field.min_count, 2))
 
 
 def _kind(texts):

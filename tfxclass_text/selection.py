@@ -94,6 +94,10 @@ class _Task:
     truth: np.ndarray
     #: Whether nothing is mixed in.
     linear_only: bool
+    #: What was tried, and its score.
+    tried: list[Any]
+    #: What is mixed in: arguments of `Layers`, and passes of training.
+    mixed: dict[str, Any]
 
     @property
     def preset(self) -> Preset:
@@ -126,22 +130,32 @@ class _Task:
         rows = self.table.join(recipe.fields)
         if recipe.terms is not None:
             rows = rows.heaviest(recipe.terms)
-        size = self.table.size_of(self.fields_of(recipe))
-        return LabeledRows(rows, self.labels, max(size, 1), self.num_labels)
+        return self._labeled(rows, self.fields_of(recipe))
 
     def embedding_data(self, recipe: Recipe) -> tuple[LabeledRows, int]:
         """What embeddings learn from, and the id of their first term."""
-        fields, first = recipe.fields, 0
-        if self.own_fields:
-            first = self.table.size_of(fields)
-            fields = tuple(self.own_fields)
-        rows, size = self.table.join(fields), self.table.size_of(fields)
-        data = LabeledRows(rows, self.labels, max(size, 1), self.num_labels)
-        return data, first
+        fields = tuple(self.own_fields) or recipe.fields
+        first = self.table.size_of(recipe.fields) if self.own_fields else 0
+        return self._labeled(self.table.join(fields), fields), first
+
+    def _labeled(self, rows, fields):
+        size = max(self.table.size_of(fields), 1)
+        return LabeledRows(rows, self.labels, size, self.num_labels)
 
     def held_rows(self, recipe: Recipe) -> SparseRows:
         """All terms of the held-out texts."""
         return self.table.join(self.fields_of(recipe), self.held)
+
+    def held_parts(self, recipe: Recipe) -> Iterator[Any]:
+        """Yields `(ids, values)` of the next held-out texts."""
+        rows = self.held_rows(recipe)
+        for begin in range(0, len(rows), _ANSWERED):
+            end = min(begin + _ANSWERED, len(rows))
+            yield rows.take(np.arange(begin, end)).padded()
+
+    def scores(self, answers: np.ndarray) -> np.ndarray:
+        """How good the answers for the held-out texts are."""
+        return scoring.scores(answers, self.truth, self.single_label)
 
 
 def learn(
@@ -173,25 +187,23 @@ def learn(
     _say_cost(task, first, is_few, 1 + len(changes))
     if is_few:
         return _unjudged(task, first)
-    tried: list[Any] = []
-    best = _try(task, first, tried)
+    best = _try(task, first)
     for change in changes:
-        trial = _try(task, best.recipe._replace(**change), tried)
+        trial = _try(task, best.recipe._replace(**change))
         if scoring.clear_gain(trial.scores, best.scores) >= scoring.MIN_GAIN:
             best = trial
     _warn_of_unknown(task.held_rows(best.recipe))
     best = _calibrated(task, best)
-    answers, mixed = best.answers, dict[str, Any]()
-    answers = _votes(task, best, answers, tried, mixed)
-    answers = _embeddings(task, best, answers, tried, mixed)
-    answers = _encoder(task, answers, tried, mixed)
+    answers = _votes(task, best)
+    answers = _embeddings(task, best, answers)
+    answers = _encoder(task, answers)
     _say_result(task, answers)
     linear = best.linear
     if not task.is_final:
         tagger.detail(f"training {len(tagger.tags)} tags on all texts")
         linear = _linear(task, best.recipe)
         _set_slope(linear, float(best.linear.slope), best.linear.intercept)
-    return _learned(task, best.recipe, linear, mixed, answers, tried)
+    return _learned(task, best.recipe, linear, answers)
 
 
 def _unjudged(task, recipe):
@@ -205,11 +217,12 @@ def _unjudged(task, recipe):
                 f"Received: {size} texts"
             )
     tagger.say("too few texts to hold some out for a test")
-    linear, mixed = _linear(task, recipe), {}
+    linear = _linear(task, recipe)
     if tagger.neighbors and not task.linear_only:
         data = task.linear_data(recipe)
-        mixed["votes"] = neighbors.build_neighbor_votes(data, tagger.neighbors)
-    return _learned(task, recipe, linear, mixed, None, [])
+        votes = neighbors.build_neighbor_votes(data, tagger.neighbors)
+        task.mixed["votes"] = votes
+    return _learned(task, recipe, linear, None)
 
 
 def _fields(tagger, corpus, linear_only):
@@ -229,8 +242,7 @@ def _wants_embeddings(tagger):
 
 
 def _task(tagger, corpus, given, sets, own_fields, linear_only):
-    read = itertools.chain(*sets, own_fields)
-    every = list(dict.fromkeys(read))
+    every = list(dict.fromkeys(itertools.chain(*sets, own_fields)))
     table, labels = TermTable(every, corpus), corpus.labels()
     size, num_labels = corpus.size, len(tagger.tags)
     most = min(_MAX_HELD, max(_MAX_SCORES // num_labels, _MIN_HELD))
@@ -253,7 +265,7 @@ def _task(tagger, corpus, given, sets, own_fields, linear_only):
     truth[held_labels.row_ids(), held_labels.ids] = True
     return _Task(
         tagger, corpus, labels, table, own_fields, train, held, held_labels,
-        columns, truth, linear_only,
+        columns, truth, linear_only, [], {},
     )  # fmt: skip
 
 
@@ -296,32 +308,27 @@ def _set_slope(layer, slope, intercept):
     layer.group_slope = GROUP_SHARE * slope
 
 
-def _try(task, recipe, tried):
+def _try(task, recipe):
     linear = _linear(task, recipe, task.train)
-    margins, answers = _of_linear(linear, task.held_rows(recipe))
-    scores = scoring.scores(answers, task.truth, task.single_label)
+    margins, answers = _of_linear(task, recipe, linear)
+    scores = task.scores(answers)
     shown = ", ".join(f"{'+'.join(f.columns)}:{f.kind}" for f in recipe.fields)
     score = round(float(scores.mean()) if len(scores) else 0.0, 4)
-    tried.append((shown, recipe.c, recipe.passes, score))
+    task.tried.append((shown, recipe.c, recipe.passes, score))
     task.tagger.detail(
         f"tried {shown}, C {recipe.c}, {recipe.passes} passes: {score:.4f}"
     )
     return _Trial(recipe, linear, margins, answers, scores)
 
 
-def _of_linear(linear, rows):
+def _of_linear(task, recipe, linear):
     """Margins of the labels, and the outputs of the layer."""
     margins, answers = [], []
-    for part in _parts(rows):
-        found = linear.margins(*part.padded())
+    for part in task.held_parts(recipe):
+        found = linear.margins(*part)
         margins.append(found.numpy()[:, : linear.num_labels])
         answers.append(linear.activated(found).numpy())
     return np.concatenate(margins), np.concatenate(answers)
-
-
-def _parts(rows: SparseRows) -> Iterator[SparseRows]:
-    for begin in range(0, len(rows), _ANSWERED):
-        yield rows.take(np.arange(begin, min(begin + _ANSWERED, len(rows))))
 
 
 def _calibrated(task, trial):
@@ -336,36 +343,32 @@ def _calibrated(task, trial):
             [scoring.SLOPE * trial.margins], truth, [trial.answers]
         )
         _set_slope(linear, max(scoring.SLOPE * slope, 1e-3), intercept)
-    _, answers = _of_linear(linear, task.held_rows(trial.recipe))
+    _, answers = _of_linear(task, trial.recipe, linear)
     return trial._replace(answers=answers)
 
 
 # Each of the next three returns the answers with its scores mixed in, and adds
-# its layers to `mixed`, if held-out texts gain by it.
-def _votes(task, trial, answers, tried, mixed):
+# its layers to `task.mixed`, if held-out texts gain by it.
+def _votes(task, trial):
     wanted, data = task.tagger.neighbors, task.linear_data(trial.recipe)
     is_tried = wanted is None and task.tagger.effort != "fast"
     count = neighbors.NEIGHBORS if is_tried else wanted
     if not count or task.linear_only:
-        return answers
+        return trial.answers
     layer = neighbors.build_neighbor_votes(data.take(task.train), count)
-    votes = np.concatenate(
-        [layer.votes(*x.padded()) for x in _parts(task.held_rows(trial.recipe))]
-    )
-    mixes = [(1 - x) * answers + x * votes for x in neighbors.SHARES]
-    means = [
-        scoring.scores(x, task.truth, task.single_label).mean() for x in mixes
-    ]
-    best = int(np.argmax(means))
-    if not _gains(task, answers, mixes[best], "neighbors", wanted, tried):
-        return answers
-    mixed["votes"] = neighbors.build_neighbor_votes(
+    parts = task.held_parts(trial.recipe)
+    votes = np.concatenate([layer.votes(*part) for part in parts])
+    mixes = [(1 - x) * trial.answers + x * votes for x in neighbors.SHARES]
+    best = int(np.argmax([task.scores(x).mean() for x in mixes]))
+    if not _gains(task, trial.answers, mixes[best], "neighbors", wanted):
+        return trial.answers
+    task.mixed["votes"] = neighbors.build_neighbor_votes(
         data, count, neighbors.SHARES[best]
     )
     return mixes[best]
 
 
-def _embeddings(task, trial, answers, tried, mixed):
+def _embeddings(task, trial, answers):
     tagger = task.tagger
     if not task.has_embeddings:
         return answers
@@ -380,20 +383,20 @@ def _embeddings(task, trial, answers, tried, mixed):
         )
 
     layer = train(task.train)
-    logits = np.concatenate(
-        [layer(*x.padded()) for x in _parts(task.held_rows(trial.recipe))]
-    )
+    parts = task.held_parts(trial.recipe)
+    logits = np.concatenate([layer(*part) for part in parts])
     mix, after = _mix(task, answers, logits, tagger_model.EMBEDDED)
-    wanted = tagger.embedding_dim
-    if not _gains(task, answers, after, "embeddings", wanted, tried):
+    if not _gains(task, answers, after, "embeddings", tagger.embedding_dim):
         return answers
     if not task.is_final:
         layer = train(None)
-    mixed.update(embedding=layer, mixed_embedding=mix, embedding_passes=passes)
+    task.mixed.update(
+        embedding=layer, mixed_embedding=mix, embedding_passes=passes
+    )
     return after
 
 
-def _encoder(task, answers, tried, mixed):
+def _encoder(task, answers):
     encoder, tagger = task.tagger.encoder, task.tagger
     if encoder is None:
         return answers
@@ -406,9 +409,9 @@ def _encoder(task, answers, tried, mixed):
     )  # fmt: skip
     logits = encoder_lib.logits_of(encoder, layer, held)
     mix, after = _mix(task, answers, logits, tagger_model.ENCODED)
-    if not _gains(task, answers, after, "encoder", None, tried):
+    if not _gains(task, answers, after, "encoder", None):
         return answers
-    mixed.update(
+    task.mixed.update(
         encoder=lambda columns: layer(encoder_lib.features(encoder, columns)),
         mixed_encoder=mix,
         encoder_passes=passes,
@@ -426,27 +429,22 @@ def _mix(task, answers, logits, name):
     return layer, layer(answers, logits).numpy()
 
 
-def _gains(task, before, after, name, wanted, tried):
+def _gains(task, before, after, name, wanted):
     """Whether held-out texts gain enough, or it is wanted anyway."""
-    scores = [
-        scoring.scores(x, task.truth, task.single_label)
-        for x in (after, before)
-    ]
-    tried.append((name, round(float(scores[0].mean()), 4)))
-    task.tagger.detail(
-        f"{name}: {scores[1].mean():.4f} to {scores[0].mean():.4f}"
-    )
+    scores = task.scores(after), task.scores(before)
+    means = [float(x.mean()) for x in scores]
+    task.tried.append((name, round(means[0], 4)))
+    task.tagger.detail(f"{name}: {means[1]:.4f} to {means[0]:.4f}")
     return bool(wanted) or scoring.clear_gain(*scores) >= scoring.MIN_GAIN
 
 
-def _learned(task, recipe, linear, mixed, answers, tried):
+def _learned(task, recipe, linear, answers):
+    mixed = task.mixed
     passes = [
         mixed.pop(f"{name}_passes", 0) for name in ("embedding", "encoder")
     ]
     votes, embedding = mixed.get("votes"), mixed.get("embedding")
-    fields = list(recipe.fields)
-    if embedding is not None:
-        fields = task.fields_of(recipe)
+    fields = task.fields_of(recipe) if embedding else list(recipe.fields)
     threshold, thresholds = 0.5, np.full(task.num_labels, 0.5, np.float32)
     if answers is not None:
         threshold = scoring.best_threshold(answers, task.truth)
@@ -462,9 +460,9 @@ def _learned(task, recipe, linear, mixed, answers, tried):
         "encoder_passes": passes[1],
         "groups": recipe.groups,
         "threshold": threshold,
-        "tried": tried,
+        "tried": task.tried,
         "one_tag_a_text": task.single_label,
-        "weights": sparse_linear.num_weights(linear),
+        "weights": linear.num_entries + int(np.count_nonzero(linear.dense)),
     }
     vocabularies = [task.table.vocabularies[field] for field in fields]
     features = TextFeatures.from_vocabularies(

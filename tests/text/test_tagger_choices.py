@@ -281,9 +281,9 @@ def test_the_best_recipe_so_far_is_changed(monkeypatch):
     gains = {0.5: 0.0, 0.1: 0.1, 1.0: -0.1}
     real, tried = selection._try, []
 
-    def attempt(task, recipe, report):
+    def attempt(task, recipe):
         tried.append((recipe.c, [field.kind for field in recipe.fields]))
-        trial = real(task, recipe, report)
+        trial = real(task, recipe)
         return trial._replace(scores=0 * trial.scores + gains[recipe.c])
 
     monkeypatch.setattr(selection, "_try", attempt)
@@ -330,7 +330,7 @@ def test_a_tree_is_judged_as_it_answers(monkeypatch):
     tagger = quiet(effort="fast", fields=fields, embedding_dim=0)
     tagger.fit(texts[:400], [[tag, "all"] for tag in stem[:400]], held)
     assert tagger.summary["groups"] == 8
-    answers = found[0][4]
+    answers = found[0][3]
     np.testing.assert_allclose(
         tagger.predict_proba(held[0]), answers, rtol=1e-3, atol=1e-6
     )
