@@ -96,6 +96,25 @@ class TextEmbedding(keras.layers.Layer):
         )
         return log_cosines(sums[:size], tf.convert_to_tensor(self.tags))
 
+    def contributions(
+        self, ids: tf.Tensor, values: tf.Tensor, tags: tf.Tensor
+    ) -> tf.Tensor:
+        """What each term adds to the scaled cosine of its row's tag.
+
+        They are `[batch, n]`; `tags` are int64 `[batch]`.
+        """
+        places = ids - self.first
+        is_own = (places >= 0) & (places < self.num_terms)
+        vectors = tf.gather(
+            tf.convert_to_tensor(self.terms), tf.where(is_own, places, 0)
+        )
+        weights = tf.where(is_own, values, 0.0)
+        sums = tf.matmul(weights[:, tf.newaxis], vectors)
+        squares = tf.reduce_sum(sums**2, axis=2)
+        of_tags = tf.gather(tf.convert_to_tensor(self.tags), tags)
+        products = tf.linalg.matvec(vectors, of_tags)
+        return weights * products / tf.sqrt(tf.maximum(squares, 1e-12))
+
     def compute_output_shape(
         self, ids_shape: Shape, values_shape: Shape
     ) -> Shape:
@@ -174,14 +193,8 @@ def train(
     with several labels has each of them with the same probability. Adagrad
     updates the vectors that a step reads.
 
-    Args:
-        data: of the texts.
-        units: length of an embedding.
-        epochs: passes over the texts.
-        seed: of the first vectors, the order of the texts and the samples.
-        say: what is told how far it is.
-        first: of the layer.
-        among: int array, the texts that are learned from; by default all.
+    `among` are the texts that are learned from, by default all. `say` is told
+    how far it is, and `first` is of the layer.
 
     References:
         Joulin et al., Bag of Tricks for Efficient Text Classification, EACL
@@ -213,23 +226,11 @@ def train(
     return layer
 
 
-class _Batch(NamedTuple):
-    """What a step reads; types and shapes are in `_STEP`."""
+def _batches(data: LabeledRows, order, random) -> Iterator[tuple[Any, ...]]:
+    """What steps read of the texts of `order`, which have labels: see `_STEP`.
 
-    #: Distinct terms.
-    terms: np.ndarray
-    #: Row and place in `terms` of each entry.
-    places: np.ndarray
-    values: np.ndarray
-    #: Distinct classes.
-    classes: np.ndarray
-    #: Added to the logits: a drawn class stands for others that were not drawn.
-    offsets: np.ndarray
-    targets: np.ndarray
-
-
-def _batches(data: LabeledRows, order, random) -> Iterator[_Batch]:
-    """The texts of `order`, which have labels."""
+    Offsets are added to the logits: a drawn class stands for others.
+    """
     # Texts of several labels: a batch has enough of them. Frequent ones are
     # pushed down, but the linear scores know them well.
     is_enough = 2 * _labels_of_batch(data) > _NUM_SAMPLED
@@ -256,19 +257,20 @@ def _batches(data: LabeledRows, order, random) -> Iterator[_Batch]:
         counts = np.diff(part.labels.splits)
         targets[owners, np.searchsorted(classes, ids)] = 1 / counts[owners]
         places = np.stack([part.rows.row_ids()[kept], columns], axis=1)
-        yield _Batch(
-            terms, places, part.rows.values[kept], classes, offsets, targets
-        )
+        values = part.rows.values[kept]
+        yield terms, places, values, classes, offsets, targets
 
 
+# Row and place in `terms` of each entry are in `places`; terms and classes are
+# distinct.
 _STEP = (
-    tf.TensorSpec([], tf.float64),
-    tf.TensorSpec([None], tf.int64),
-    tf.TensorSpec([None, 2], tf.int64),
-    tf.TensorSpec([None], tf.float32),
-    tf.TensorSpec([None], tf.int64),
-    tf.TensorSpec([None], tf.float32),
-    tf.TensorSpec([None, None], tf.float32),
+    tf.TensorSpec([], tf.float64, "rate"),
+    tf.TensorSpec([None], tf.int64, "terms"),
+    tf.TensorSpec([None, 2], tf.int64, "places"),
+    tf.TensorSpec([None], tf.float32, "values"),
+    tf.TensorSpec([None], tf.int64, "classes"),
+    tf.TensorSpec([None], tf.float32, "offsets"),
+    tf.TensorSpec([None, None], tf.float32, "targets"),
 )
 
 
@@ -292,7 +294,7 @@ class _Vectors:
         self._class_squares = tf.Variable(tf.zeros(2), trainable=False)
 
     def step(self, rate, terms, places, values, classes, offsets, targets):
-        """One step of Adagrad; the loss. Arguments are of `_Batch`."""
+        """One step of Adagrad; the loss. Arguments are of `_STEP`."""
         of_terms = tf.gather(self.terms, terms)
         of_classes = tf.gather(self.classes, classes)
         with tf.GradientTape() as tape:

@@ -95,6 +95,17 @@ class Field:
             return terms.word_ngrams(text, self.longest)
         return terms.char_ngrams(text, self.shortest, self.longest)
 
+    def named_terms(
+        self, texts: dict[str, tf.Tensor], plain: dict[str, tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """`(rows, hashes, names)` of the terms, each as often as it is read."""
+        if self.kind == "values":
+            return terms.named_values(self.join(texts))[:3]
+        names = terms.run_names(
+            self.join(plain), self.kind, self.shortest, self.longest
+        )
+        return *self.terms_of(plain), names
+
     def count(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """`(rows, hashes, counts or values)` of texts of `texts_of`."""
         if self.kind == "values":

@@ -122,22 +122,15 @@ class SparseLinear(keras.layers.Layer):
         ids = tf.cast(ids, tf.int64)
         values = tf.cast(values, tf.float32)
         _check_features(ids, values)
-        if compiled and self._has_op():
-            return self._of_op(ids, values)
-        return self.activated(self.margins(ids, values))
-
-    def _has_op(self):
         # It has no GPU kernel: the weights would be copied at each call.
         on_gpu = placement.on_gpu(placement.device_of(self.entries))
-        return library.has_op("sparse_scores") and not on_gpu
-
-    def _of_op(self, ids, values):
-        names = ScoreWeights._fields
-        weights = ScoreWeights(*(getattr(self, name).value for name in names))
+        if not compiled or on_gpu or not library.has_op("sparse_scores"):
+            return self.activated(self.margins(ids, values))
+        weights = (getattr(self, name).value for name in ScoreWeights._fields)
         return sparse_scores(
             ids,
             values,
-            weights,
+            ScoreWeights(*weights),
             self.num_labels,
             self.activation,
             None if self.groups is None else self.groups.value,
@@ -148,21 +141,60 @@ class SparseLinear(keras.layers.Layer):
 
     def activated(self, margins: tf.Tensor) -> tf.Tensor:
         """The output, of `margins`."""
+        if self.activation is None:
+            return margins[:, : self.num_labels]
+        if self.activation == "softmax":
+            return tf.nn.softmax(self.logits(margins))
+        if self.groups is None:
+            return tf.sigmoid(self.logits(margins))
+        scaled, of_groups = self._scaled(margins)
+        of_groups = tf.gather(tf.sigmoid(of_groups), self.groups.value, axis=1)
+        return tf.sigmoid(scaled) * of_groups
+
+    def logits(self, margins: tf.Tensor) -> tf.Tensor:
+        """What the softmax or the sigmoid is applied to, `[batch, labels]`."""
+        scaled, of_groups = self._scaled(margins)
+        if self.groups is None:
+            return scaled
+        log_p = tf.math.log_sigmoid(of_groups)
+        log_p = tf.gather(log_p, self.groups.value, axis=1)
+        if self.activation == "softmax":
+            return scaled + log_p
+        # Of the product of two probabilities.
+        log_p += tf.math.log_sigmoid(scaled)
+        return log_p - tf.math.log(-tf.math.expm1(log_p))
+
+    def _scaled(self, margins):
+        """The scaled margins of the labels, and of their groups."""
         labels, of_groups = tf.split(
             margins, [self.num_labels, self.num_groups], axis=1
         )
-        if self.activation is None:
-            return labels
         scaled = self.slope * labels + self.intercept
-        is_softmax = self.activation == "softmax"
-        if self.groups is None:
-            return tf.nn.softmax(scaled) if is_softmax else tf.sigmoid(scaled)
-        gate = tf.math.log_sigmoid if is_softmax else tf.sigmoid
-        of_groups = gate(self.group_slope * of_groups)
-        of_groups = tf.gather(of_groups, self.groups.value, axis=1)
-        if is_softmax:
-            return tf.nn.softmax(scaled + of_groups)
-        return tf.sigmoid(scaled) * of_groups
+        return scaled, self.group_slope * of_groups
+
+    def weights_at(self, ids: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
+        """Each feature's weight in the column of its row, `[batch, n]`.
+
+        `columns` are int64 `[batch]`.
+        """
+        columns = tf.broadcast_to(columns[:, tf.newaxis], tf.shape(ids))
+        places = tf.cast(tf.gather(self.places.value, ids), tf.int64)
+        at = tf.stack([tf.maximum(places, 0), columns], axis=-1)
+        of_dense = tf.gather_nd(tf.convert_to_tensor(self.dense), at)
+        splits = tf.convert_to_tensor(self.splits)
+        flat = tf.reshape(ids, [-1])
+        lists = tf.ragged.range(
+            tf.gather(splits, flat), tf.gather(splits, flat + 1)
+        )
+        owner, entries = lists.value_rowids(), lists.flat_values
+        wanted = tf.gather(tf.reshape(columns, [-1]), owner)
+        found = tf.cast(tf.gather(self.columns.value, entries), tf.int64)
+        values = tf.gather(self.entries.value, entries)
+        of_lists = tf.math.unsorted_segment_sum(
+            tf.where(found == wanted, values, 0.0), owner, tf.size(flat)
+        )
+        of_lists = tf.reshape(of_lists, tf.shape(ids))
+        return tf.where(places >= 0, of_dense, of_lists)
 
     def margins(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
         """float32 `[batch, width]`, raw scores of all columns."""
@@ -254,7 +286,10 @@ def from_weights(
     weights = SparseWeights(*map(np.asarray, weights))
     rows, biases = weights.rows, weights.biases
     width, lengths = len(biases), np.diff(rows.splits)
-    is_dense = _choose_dense(lengths, width)
+    is_dense = np.zeros(len(lengths), bool)
+    most = _MAX_DENSE_BYTES // (4 * width)
+    is_dense[np.argsort(-lengths, kind="stable")[:most]] = True
+    is_dense &= lengths > _DENSE_SHARE * width
     places = np.full(len(lengths), -1, np.int32)
     places[is_dense] = np.arange(is_dense.sum())
     dense = np.zeros((max(is_dense.sum(), 1), width), np.float32)
@@ -308,16 +343,3 @@ def weights_of(layer: SparseLinear) -> SparseWeights:
     columns[is_listed] = layer.columns.numpy()
     values[is_listed] = layer.entries.numpy()
     return SparseWeights(splits, columns, values, layer.biases.numpy())
-
-
-def num_weights(layer: SparseLinear) -> int:
-    """Weights that are not 0, int."""
-    return layer.num_entries + int(tf.math.count_nonzero(layer.dense))
-
-
-def _choose_dense(lengths, width):
-    """Which features get a dense row, bool `[num_features]`."""
-    most = _MAX_DENSE_BYTES // (4 * width)
-    is_dense = np.zeros(len(lengths), bool)
-    is_dense[np.argsort(-lengths, kind="stable")[:most]] = True
-    return is_dense & (lengths > _DENSE_SHARE * width)

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfxclass import metrics
 from tfxclass.checks import as_list
+from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.inference.thresholds import CALIBRATED
@@ -25,12 +26,14 @@ from tfxclass.types import Texts
 from tfxclass_text import columns as columns_lib
 from tfxclass_text import corpus as corpus_lib
 from tfxclass_text import encoder as encoder_lib
+from tfxclass_text import explain as explain_lib
 from tfxclass_text import growth
 from tfxclass_text import selection
 from tfxclass_text import tagger_files
 from tfxclass_text import tagger_model
 from tfxclass_text.corpus import Batches
 from tfxclass_text.estimator import Estimator
+from tfxclass_text.explain import Explanation
 from tfxclass_text.fields import Field
 from tfxclass_text.recipes import PRESETS
 
@@ -39,12 +42,10 @@ from tfxclass_text.recipes import PRESETS
 _BATCH, _MAX_SCORES = 64, 1 << 21
 
 
-# Arguments that `fit` chooses where they are None.
-_CHOSEN = ("c", "neighbors", "embedding_dim")
-
-
-def _is_finite(value):
-    return isinstance(value, numbers.Real) and np.isfinite(value)
+def _check_number(name, value, wanted, is_right):
+    is_finite = isinstance(value, numbers.Real) and np.isfinite(value)
+    if not (is_finite and is_right(value)):
+        raise ValueError(f"`{name}` must be {wanted}. Received: {value!r}")
 
 
 def _is_count(value):
@@ -121,7 +122,9 @@ class Tagger(Estimator):
     model: Any = None
     thresholds: Any = None
     summary: dict[str, Any] = {}
-    _answer = _counts = _memory = None
+    _answer: Any = None
+    _counts: Any = None
+    _memory: Any = None
 
     def __init__(
         self,
@@ -137,43 +140,33 @@ class Tagger(Estimator):
         verbose: int = 1,
     ) -> None:
         check_choice("effort", effort, tuple(PRESETS))
-        count = "a number of 0 (none) or more"
-        for name, value, is_right, wanted in (
-            ("c", c, lambda x: x > 0, "a positive number"),
-            ("neighbors", neighbors, _is_count, count),
-            ("embedding_dim", embedding_dim, _is_count, count),
-            (
-                "weight_threshold",
-                weight_threshold,
-                lambda x: x >= 0,
-                "at least 0",
-            ),
-            ("learning_rate", learning_rate, lambda x: x > 0, "positive"),
-        ):
-            is_chosen = value is None and name in _CHOSEN
-            if not is_chosen and not (_is_finite(value) and is_right(value)):
-                raise ValueError(
-                    f"`{name}` must be {wanted}. Received: {value!r}"
-                )
+        counts = {"neighbors": neighbors, "embedding_dim": embedding_dim}
+        for name, value in {**counts, "seed": seed}.items():
+            if value is not None or name == "seed":
+                _check_number(name, value, "an int of 0 or more", _is_count)
+        if c is not None:
+            _check_number("c", c, "positive", lambda x: x > 0)
+        _check_number(
+            "learning_rate", learning_rate, "positive", lambda x: x > 0
+        )
+        _check_number(
+            "weight_threshold", weight_threshold, "at least 0", lambda x: x >= 0
+        )
         self.encoder: Any = encoder
         self.learning_rate = learning_rate
         # scikit-learn's `clone` needs the same list.
-        is_list = fields is None or isinstance(fields, (list, tuple))
-        self.fields = (
-            fields
-            if is_list
-            else as_list("fields", fields, "`tfxclass.text.Field`")
-        )
+        if fields is not None and not isinstance(fields, (list, tuple)):
+            fields = as_list("fields", fields, "`tfxclass.text.Field`")
+        if fields is not None and not fields:
+            raise ValueError(
+                "`fields` must have a `tfxclass.text.Field`, or be None: then "
+                f"they are chosen. Received: {fields!r}"
+            )
+        self.fields: Any = fields
         self.effort, self.c = effort, c
         self.weight_threshold = weight_threshold
         self.neighbors, self.embedding_dim = neighbors, embedding_dim
         self.seed, self.verbose = seed, verbose
-
-    def _begin(self, tags):
-        """Forgets what was learned."""
-        self.tags, self.thresholds, self._counts = tags, None, None
-        self._memory = None
-        self.model, self._answer, self.summary = None, None, {}
 
     def __getstate__(self) -> dict[str, Any]:
         # The function that answers cannot be pickled; it is made again.
@@ -246,7 +239,9 @@ class Tagger(Estimator):
         held = None
         if validation_data is not None:
             held = self._validation(validation_data, names)
-        self._begin(corpus.tags)
+        # What was learned is forgotten.
+        self.tags, self.thresholds, self.summary = corpus.tags, None, {}
+        self.model = self._answer = self._counts = self._memory = None
         labels, size = corpus.labels(), corpus.size
         if len(self.tags) == 1 and np.all(np.diff(labels.splits)):
             warnings.warn(
@@ -389,6 +384,50 @@ class Tagger(Estimator):
             )
         return np.full(len(self.tags), threshold, np.float32)
 
+    def explain(
+        self, text: str | dict[str, str], tag: str | int
+    ) -> Explanation:
+        """Why a text has a tag: what each of its terms adds to the logit.
+
+        The logit is the number that the model's last sigmoid, or softmax, is
+        applied to. It is a sum: `bias` and the `contribution` of each term, for
+        the linear classifiers and embeddings together. A term with a positive
+        contribution speaks for the tag.
+
+        Without a term, the tagger gives the others more weight: the terms of
+        each field have the same norm in all texts. So the logit falls by
+        `effect`, which may differ from the contribution: it is the logit of the
+        text minus the logit of a tagger that does not know the term. If only
+        single words are read, this is the text without the word.
+
+        The bias is the same for all texts if there are linear classifiers
+        alone, without a label tree. Otherwise it has also what belongs to no
+        single term: the group of the tag in the tree, the votes of nearest
+        texts, the scores of the other tags, and the encoder's logit. The effect
+        has these, too, but for the encoder, which reads the whole text.
+
+        Args:
+            text: str, or a dict of one str by column.
+            tag: one of `tags`.
+
+        Returns:
+            An `Explanation`: `tag`, `logit`, `bias`, and `terms`, a list of
+            `(term, contribution, effect)`, the greatest contributions first.
+
+        Raises:
+            ValueError: an unknown tag, several texts, or other columns than
+                those of `fit`.
+
+        Example:
+
+        >>> print(tagger.explain("eggs, red", "food"))
+        """
+        self._check_fitted()
+        given = text if isinstance(text, dict) else {columns_lib.TEXT: text}
+        columns = columns_lib.read({name: [x] for name, x in given.items()})
+        columns_lib.check_same(columns, self.model.input)
+        return explain_lib.explain(self, columns, tag)
+
     def evaluate(
         self, texts: Texts, tags: Tags, ks: Sequence[int] = (1, 3, 5)
     ) -> dict[str, float]:
@@ -400,6 +439,7 @@ class Tagger(Estimator):
         were not learned count as missed.
         """
         self._check_fitted()
+        ks = as_positive_ints("ks", ks)
         columns = columns_lib.read(texts)
         size = columns_lib.size(columns)
         names = columns_lib.read_tags(tags, size)
@@ -426,8 +466,11 @@ class Tagger(Estimator):
         micro, macro = metrics.f1_scores(
             ids, probabilities, labels, num_classes, threshold
         )
+        counts = np.zeros(num_classes)
+        counts[: len(self._counts)] = self._counts
+        size = max(self.summary["texts"], 3)
         found = metrics.ranking_scores(
-            ids, labels, ks, self._propensities(num_classes)
+            ids, labels, ks, metrics.propensities(counts, size)
         )
         return {**found, "micro_f1": micro, "macro_f1": macro}
 
@@ -551,11 +594,6 @@ class Tagger(Estimator):
                 for name, texts in columns.items()
             }
             yield self._answer(batch, k)
-
-    def _propensities(self, num_classes):
-        counts = np.zeros(num_classes)
-        counts[: len(self._counts)] = self._counts
-        return metrics.propensities(counts, max(self.summary["texts"], 3))
 
     def _check_fitted(self):
         if self.model is None:

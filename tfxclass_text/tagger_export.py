@@ -14,6 +14,8 @@ from tfxclass.export import resources
 from tfxclass.export import version_folder
 from tfxclass.inference.thresholds import above
 from tfxclass.types import Path
+from tfxclass_text import explain
+from tfxclass_text.tagger_model import layers_of
 
 
 class _Served(tf.Module):
@@ -28,15 +30,17 @@ class _Served(tf.Module):
         if least is not None:
             # Not a constant: those lie in saved_model.pb.
             self.least = tf.Variable(least, trainable=False)
-        self.serve = tf.function(
-            self._serve,
+        columns = {
+            name: tf.TensorSpec([None], tf.string, name) for name in model.input
+        }
+        self.serve = tf.function(self._serve, input_signature=[columns])
+        layers = layers_of(model)
+        self.explain = tf.function(
+            lambda columns, tag_id: explain.served(layers, columns, tag_id),
             input_signature=[
-                {
-                    name: tf.TensorSpec([None], tf.string, name)
-                    for name in model.input
-                }
+                columns, tf.TensorSpec([None], tf.int64, "tag_id")
             ],
-        )
+        )  # fmt: skip
 
     def _serve(self, columns):
         scores, ids = tf.math.top_k(self._score(columns), self.k)
@@ -62,7 +66,10 @@ def export(
         with tempfile.TemporaryDirectory() as scratch:
             asset = labels_lib.write(names, scratch)
             served = _Served(tagger.model, asset, k, least)
-            signatures = {"serving_default": served.serve}
+            signatures = {
+                "serving_default": served.serve,
+                "explain": served.explain,
+            }
             tf.saved_model.save(served, made, signatures=signatures)
         checks.check_ops(made)
         if verify:

@@ -69,14 +69,15 @@ class MixedScores(keras.layers.Layer):
         self.built = True
 
     def call(self, probabilities: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        found = self.logits(probabilities, logits)
+        is_softmax = self.activation == "softmax"
+        return tf.nn.softmax(found) if is_softmax else tf.sigmoid(found)
+
+    def logits(self, probabilities: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """What the activation is applied to; arguments as of the call."""
         a, b, c = tf.unstack(tf.convert_to_tensor(self.factors))
-        p = tf.cast(probabilities, tf.float32)
-        p = tf.clip_by_value(p, _LEAST, 1 - _LEAST)
-        z = tf.cast(logits, tf.float32)
-        if self.activation == "softmax":
-            return tf.nn.softmax(a * tf.math.log(p) + b * z)
-        # No log1p: ONNX has none.
-        return tf.sigmoid(a * (tf.math.log(p) - tf.math.log(1 - p)) + b * z + c)
+        of_linear = logits_of(probabilities, self.activation)
+        return a * of_linear + b * tf.cast(logits, tf.float32) + c
 
     def compute_output_shape(
         self, probabilities_shape: Shape, logits_shape: Shape
@@ -85,6 +86,18 @@ class MixedScores(keras.layers.Layer):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "activation": self.activation}
+
+
+def logits_of(
+    probabilities: tf.Tensor, activation: str | None, least: float = _LEAST
+) -> tf.Tensor:
+    """Scores whose sigmoid or softmax are these probabilities."""
+    p = tf.cast(probabilities, tf.float32)
+    p = tf.clip_by_value(p, least, 1 - _LEAST)
+    if activation == "softmax":
+        return tf.math.log(p)
+    # No log1p: ONNX has none.
+    return tf.math.log(p) - tf.math.log(1 - p)
 
 
 def fit_factors(
@@ -176,6 +189,37 @@ class Layers(NamedTuple):
             found = self.mixed_embedding(found, self.embedding(*terms))
         if self.encoder is not None:
             found = self.mixed_encoder(found, self.encoder(columns))
+        return found
+
+    def logits(self, columns: Any, terms: tuple[Any, Any]) -> tf.Tensor:
+        """What the model's last activation is applied to, `[batch, tags]`."""
+        margins = self.linear.margins(*terms)
+        found, p = self.linear.logits(margins), self.linear.activated(margins)
+        if self.votes is not None:
+            p = self.votes(*terms, p)
+            found = logits_of(p, self.linear.activation, least=1e-30)
+        if self.embedding is not None:
+            embedded = self.embedding(*terms)
+            found = self.mixed_embedding.logits(p, embedded)
+            p = self.mixed_embedding(p, embedded)
+        if self.encoder is not None:
+            found = self.mixed_encoder.logits(p, self.encoder(columns))
+        return found
+
+    def contributions(
+        self, terms: tuple[Any, Any], tags: tf.Tensor
+    ) -> tf.Tensor:
+        """What each term adds to `logits` of its row's tag, `[batch, n]`.
+
+        `tags` are int64 `[batch]`. Votes and an encoder are left out.
+        """
+        ids, values = terms
+        found = values * self.linear.weights_at(ids, tags) * self.linear.slope
+        if self.embedding is not None:
+            a, b, _ = tf.unstack(self.mixed_embedding.factors.value)
+            found = a * found + b * self.embedding.contributions(*terms, tags)
+        if self.encoder is not None:
+            found = self.mixed_encoder.factors[0] * found
         return found
 
 

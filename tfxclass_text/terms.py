@@ -75,6 +75,29 @@ def _runs(rows, hashes, shortest, longest, is_space=None):
     return tf.concat(found_rows, 0), tf.concat(found, 0)
 
 
+def run_names(
+    texts: tf.Tensor, kind: str, shortest: int, longest: int
+) -> tf.Tensor:
+    """What `word_ngrams` or `char_ngrams` hashes, in the same order.
+
+    Runs of characters are in quotes: a space in them is the end of a word.
+    """
+    if kind == "words":
+        units, separator = tf.strings.split(texts), " "
+    else:
+        padded = tf.strings.join([" ", texts, " "])
+        units, separator = tf.strings.unicode_split(padded, "UTF-8"), ""
+    runs = [
+        tf.strings.ngrams(units, length, separator).flat_values
+        for length in range(shortest, longest + 1)
+    ]
+    names = tf.concat(runs, 0)
+    if kind == "words":
+        return names
+    is_whole = ~tf.strings.regex_full_match(names, ".+ .+")
+    return tf.strings.join(['"', tf.boolean_mask(names, is_whole), '"'])
+
+
 def count(
     rows: tf.Tensor, terms: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -97,15 +120,13 @@ def _pairs(rows, terms):
     return pairs // size, terms, owners, counts
 
 
-def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Features and their values, of texts as "f0:0.5 f7:-1.25 f9".
+def named_values(
+    texts: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """`(rows, hashes, names, values)` of texts as "f0:0.5 f7:-1.25 f9".
 
-    What has no number behind its last colon is a feature of value 1.
-
-    Returns:
-        `(rows, hashes, values)`: int64, int64 and float32 `[pairs]`; each pair
-        of row and feature once, with the sum of its values, in the order of
-        the rows.
+    What has no number behind its last colon is a feature of value 1. The values
+    are strings.
     """
     words = tf.strings.split(texts)
     rows, words = words.value_rowids(), words.flat_values
@@ -117,6 +138,18 @@ def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         has_value, tf.strings.regex_replace(words, ":[^:]*$", ""), words
     )
     hashes = tf.strings.to_hash_bucket_fast(names, _BUCKETS)
+    return rows, hashes, names, numbers
+
+
+def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Features and their values, of texts of `named_values`.
+
+    Returns:
+        `(rows, hashes, values)`: int64, int64 and float32 `[pairs]`; each pair
+        of row and feature once, with the sum of its values, in the order of
+        the rows.
+    """
+    rows, hashes, _, numbers = named_values(texts)
     rows, hashes, owners, counts = _pairs(rows, hashes)
     values = tf.math.unsorted_segment_sum(
         tf.strings.to_number(numbers), owners, tf.size(counts)

@@ -153,6 +153,20 @@ class TextFeatures(keras.layers.Layer):
         ]
         return self._weighed(found, tf.shape(texts[0], tf.int64)[0])
 
+    def named(self, texts: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        """`(rows, ids, names)` of all known terms, as often as they are read.
+
+        They are flat, field after field.
+        """
+        plain = {name: terms.plain(text) for name, text in texts.items()}
+        first, parts = 0, []
+        for number, field in enumerate(self.fields):
+            read = field.named_terms(texts, plain)
+            rows, ids, names = self._known(number, *read)
+            parts.append((rows, ids + first, names))
+            first += self.vocabulary_sizes[number]
+        return [tf.concat(part, 0) for part in zip(*parts)]
+
     def _known(self, number, rows, hashes, *others):
         """Rows, places in a field's vocabulary and others of known terms."""
         vocabulary = tf.convert_to_tensor(self.hashes[number])

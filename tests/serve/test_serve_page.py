@@ -6,7 +6,10 @@ import shutil
 
 import pytest
 
+from tests.support import serving_cases
 from tests.support.serving_cases import NAMES
+from tfxclass_serve.server import Server
+from tfxclass_text import Tagger
 
 PAGE = pathlib.Path(__file__).parents[2] / "tfxclass_serve" / "page.html"
 _FLAGS = [
@@ -58,6 +61,43 @@ def page(browser_page):
 @pytest.fixture(scope="module")
 def url(server):
     return f"http://127.0.0.1:{server.rest.port}/"
+
+
+@pytest.fixture(scope="module")
+def tagger_server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    texts = ["milk and eggs", "milk and flour", "red paint", "blue paint"] * 2
+    tagger = Tagger(effort="fast", verbose=0)
+    tagger.fit(texts, ["food", "food", "color", "color"] * 2)
+    tagger.export(folder / "tags")
+    server = Server(str(folder), grpc_port=None)
+    server.start()
+    yield server
+    server.close()
+
+
+def test_a_tag_is_explained_over_rest(tagger_server):
+    row = {"text": "red milk", "tag_id": 1}
+    body = {"signature_name": "explain", "instances": [row]}
+    status, answer = serving_cases.predict(tagger_server, body, "tags")
+    assert status == 200
+    (found,) = answer["predictions"]
+    assert set(found["terms"]) == {"milk", "red"}
+    total = found["bias"] + sum(found["contributions"])
+    assert total == pytest.approx(found["logits"], abs=1e-5)
+
+
+def test_a_tag_is_explained_on_a_click(page, tagger_server):
+    page.goto(f"http://127.0.0.1:{tagger_server.rest.port}/")
+    page.get_by_label("text").fill("red milk")
+    page.get_by_role("button", name="Predict").click()
+    page.get_by_role("button", name="food").click()
+    page.get_by_role("heading", name="Why “food”?").wait_for()
+    page.get_by_text("(bias)").wait_for()
+    names = page.locator("#terms .label").all_inner_texts()
+    assert set(names) == {"milk", "red", "(bias)"}
+    # The answers stay.
+    assert page.locator("#answers .label").count() == 2
 
 
 def test_page_is_small_and_alone():

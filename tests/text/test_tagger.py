@@ -372,11 +372,23 @@ def test_bad_input(texts, tags, message):
         ({"effort": "most"}, "effort"),
         ({"c": 0}, "`c`"),
         ({"weight_threshold": -1}, "`weight_threshold`"),
+        ({"neighbors": 2.5}, "`neighbors` must be an int"),
+        ({"seed": None}, "`seed` must be an int"),
+        ({"seed": -1}, "`seed` must be an int"),
+        ({"fields": []}, r"`fields` must have a `tfxclass.text.Field`"),
+        ({"fields": iter([])}, r"`fields` must have a"),
     ],
 )
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         Tagger(**options)
+
+
+def test_ks_are_positive_ints(trained):
+    for ks in ("5", [0], [1.5]):
+        with pytest.raises(ValueError, match="`ks`"):
+            trained.evaluate(TEXTS, TAGS, ks)
+    assert "precision_at_2" in trained.evaluate(["a b"], [["kind03"]], 2)
 
 
 def test_not_fitted():
