@@ -9,17 +9,18 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 33_155,
-    "lines of the tagger": 6_206,
-    "lines of benchmarks": 10_398,
+    "lines of heads": 31_776,
+    # 320 lines more than before are Tagger.explain.
+    "lines of the tagger": 6_526,
+    "lines of benchmarks": 9_553,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,
-    "files of the default step": 28,
+    "files of the default step": 26,
     "pairs of files that call each other": 3,
     "registries and attributes on others": 3,
     "arguments of a head": 18,
-    "files of Tagger.fit, best": 24,
+    "files of Tagger.fit, best": 25,
     "files of Tagger.fit, fast": 22,
 }
 
