@@ -121,7 +121,13 @@ class NeighborRanker {
     const int64_t size = distinct_.size();
     constexpr float kNone = -std::numeric_limits<float>::infinity();
     logits_.resize(size);
+    // Not all at once: 80 rows of 512 bytes are more than a first-level cache.
+    constexpr int64_t kAhead = 8;
+    for (int64_t i = 0; i < std::min(kAhead, size); ++i) {
+      kernel_.Prefetch(distinct_.ids()[i]);
+    }
     for (int64_t i = 0; i < size; ++i) {
+      if (i + kAhead < size) kernel_.Prefetch(distinct_.ids()[i + kAhead]);
       const float logit = Logit(row.query, distinct_.ids()[i]);
       logits_[i] = std::isfinite(logit) ? logit : kNone;
     }
@@ -150,9 +156,7 @@ class NeighborRanker {
 
   void Add(const int64_t* from, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
-      if (from[i] < 0) continue;
-      const int64_t next = distinct_.size();
-      if (distinct_.Insert(from[i]) == next) kernel_.Prefetch(from[i]);
+      if (from[i] >= 0) distinct_.Insert(from[i]);
     }
   }
 

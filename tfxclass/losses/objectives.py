@@ -116,7 +116,7 @@ class Softmax:
         columns = Targets(sample.positions, targets.weights)
         logits = options.adjust_logits(logits, sample.ids, num_classes)
         losses = softmax_cross_entropy(
-            logits - sample.log_expected_count, columns, margin
+            _minus(logits, sample.log_expected_count), columns, margin
         )
         return options.smoothed(losses, logits, columns, sample, num_classes)
 
@@ -129,6 +129,17 @@ class Softmax:
     ) -> tf.Tensor:
         """Probabilities of logits `[rows, k]`, given the sum `[rows, 1]`."""
         return probabilities(logits, logsumexp)
+
+
+def _minus(logits, log_counts):
+    """Logits less `log_counts`, one number for a class or for each logit.
+
+    A bias for each class becomes a part of the product that makes the logits,
+    and costs no pass over them.
+    """
+    if log_counts.shape.rank == 1:
+        return tf.nn.bias_add(logits, -log_counts)
+    return logits - log_counts
 
 
 class OneVsRest:
