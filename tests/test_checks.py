@@ -68,6 +68,7 @@ def test_the_argument_is_named(name):
         (lambda: layers.FullSoftmax(9, lost="sigmoid"), "loss"),
         (lambda: optimizers.HeadAdam(clip_norm=1.0), "clipnorm"),
         (lambda: optimizers.LazySGD(0.1, momentun=0.9), "momentum"),
+        (lambda: optimizers.HeadAdam(lr=0.1), "learning_rate"),
         (lambda: samplers.UniformSampler(9, seeds=3), "seed"),
     ],
 )

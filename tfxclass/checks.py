@@ -243,7 +243,9 @@ def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
             known.update(inspect.signature(make).parameters)
         meant = []
         for wrong in sorted(set(given) - known):
-            close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.7)
+            # Keras' name before version 2.3.
+            name = wrong.replace("lr", "learning_rate")
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
             meant += [f"`{name}`" for name in close]
         if not meant:
             raise
