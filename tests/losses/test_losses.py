@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import tfxclass
 from tests.support import reference
 from tfxclass import losses
+from tfxclass.ops import norms
 from tfxclass.rows import blocks
-from tfxclass.rows import norms
 
 # float32 sums over some thousand classes.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}

@@ -1,6 +1,7 @@
-"""The softmax over all classes in two passes over the class rows, on a CPU.
+"""The softmax over all classes in two passes over the class vectors.
 
-In all functions:
+A compiled op computes it on a CPU, `exact_blocks.py` elsewhere. In all
+functions:
     queries: float32 [batch, dim].
     kernel: float32 or bfloat16 [classes, dim].
     bias: float32 [classes], or None.
@@ -8,7 +9,9 @@ In all functions:
     epsilon: float; where it is > 0 rows are divided by their norms, or by its
         root where they are shorter.
     bfloat16_products: bool, whether the factors of products are rounded to
-        bfloat16 where `multiplies_bfloat16`. Sums are float32.
+        bfloat16: on a CPU where `multiplies_bfloat16`, in blocks in all
+        products but the logits. Sums are float32.
+    in_blocks: bool, whether `exact_blocks.py` computes it.
 
 Neither the logits nor, where an optimizer takes a `ClassGradient`, the gradient
 of the kernel is ever held. The result does not depend on the number of threads.
@@ -21,6 +24,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.ops import exact_blocks
 from tfxclass.ops import library
 from tfxclass.ops.library import ops
 
@@ -60,7 +64,7 @@ class ClassGradient(NamedTuple):
     target_grads - factor * uniform.
 
     Attributes:
-        queries, bias, ids, epsilon, bfloat16_products: see above.
+        queries, bias, ids, epsilon, bfloat16_products, in_blocks: see above.
         target_grads: float32 `[batch, p]`.
         logsumexp: float32 `[batch]`.
         factor: float32 `[batch]`.
@@ -76,6 +80,7 @@ class ClassGradient(NamedTuple):
     uniform: float = 0.0
     epsilon: float = 0.0
     bfloat16_products: bool = False
+    in_blocks: bool = False
 
     @property
     def dtype(self) -> tf.DType:
@@ -107,6 +112,7 @@ def sums(
     epsilon: float,
     wants_rows: bool,
     bfloat16_products: bool = False,
+    in_blocks: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """One pass over all classes.
 
@@ -121,15 +127,20 @@ def sums(
         times the (normalised) row over all classes but the targets, or
         `[0, dim]`.
     """
+    options = {
+        "epsilon": epsilon,
+        "wants_rows": wants_rows,
+        "bfloat16_products": bfloat16_products,
+    }
+    if in_blocks:
+        return exact_blocks.sums(queries, kernel, bias, ids, deltas, **options)
     return ops.tfxclass_exact_softmax(
         queries=queries,
         kernel=kernel,
         bias=_listed(bias),
         targets=ids,
         deltas=deltas,
-        epsilon=epsilon,
-        wants_rows=wants_rows,
-        bfloat16_products=bfloat16_products,
+        **options,
     )
 
 
@@ -137,9 +148,12 @@ def dense_gradients(
     kernel: tf.Tensor, gradient: ClassGradient
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
     """`gradient` as tensors: float32 `[classes, dim]`, `[classes]` or None."""
-    of_kernel, of_bias = ops.tfxclass_exact_softmax_grad(
-        kernel=kernel, epsilon=gradient.epsilon, **gradient.inputs
-    )
+    if gradient.in_blocks:
+        of_kernel, of_bias = exact_blocks.dense_gradients(kernel, gradient)
+    else:
+        of_kernel, of_bias = ops.tfxclass_exact_softmax_grad(
+            kernel=kernel, epsilon=gradient.epsilon, **gradient.inputs
+        )
     return of_kernel, None if gradient.bias is None else of_bias
 
 

@@ -1,36 +1,20 @@
-"""A part of the exact softmax: two passes over its rows.
-
-On a CPU, and on a GPU where rows are bfloat16: those products are the tensor
-cores' (custom_ops/kernels/exact_softmax.cu.h). float32 rows take blocks of
-logits there, by TensorFlow's products (`loss_parts.py`).
-"""
-
-from collections.abc import Iterable
+"""A part of the exact softmax: two passes over its class vectors."""
 
 import tensorflow as tf
 
 from tfxclass.core.softmax import TargetTerms
+from tfxclass.core.softmax import log_ratio
+from tfxclass.core.softmax import logsumexp_of
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import exact_softmax
 from tfxclass.ops import library
+from tfxclass.ops import norms
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
-from tfxclass.rows import norms
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Margin
-
-
-def is_used(parts: Iterable[ClassRows]) -> bool:
-    """Whether exact losses over these parts go this way.
-
-    There are no fallback ops for it.
-    """
-    return library.has_op("exact_softmax") and all(
-        bfloat16_rows.is_half(rows.kernel) or not on_gpu(rows.device)
-        for rows in parts
-    )
 
 
 class ExactPart:
@@ -52,10 +36,21 @@ class ExactPart:
         uniform: float = 0.0,
         is_recorded: bool = True,
     ) -> None:
-        self._is_narrow = (
-            rows.bfloat16_products and exact_softmax.multiplies_bfloat16()
+        is_on_gpu = on_gpu(rows.device)
+        is_half = bfloat16_rows.is_half(rows.kernel)
+        self._in_blocks = is_on_gpu or not library.has_op("exact_softmax")
+        # Whether the op rounds the factors of logits, too.
+        is_narrow = (
+            not self._in_blocks
+            and rows.bfloat16_products
+            and exact_softmax.multiplies_bfloat16()
         )
-        if self._is_narrow or on_gpu(rows.device):
+        self._bfloat16_products = is_narrow or (
+            is_on_gpu and (is_half or rows.bfloat16_products)
+        )
+        # TensorFloat-32 holds bfloat16 numbers: on a GPU, the logits of targets
+        # are then among the others to the last bits.
+        if is_narrow or (is_on_gpu and is_half):
             queries = _rounded(queries)
         self.queries, self.rows = queries, rows
         self.uniform, self._is_recorded = uniform, is_recorded
@@ -64,7 +59,7 @@ class ExactPart:
         safe = tf.maximum(columns, 0)
         taken = bfloat16_rows.widen(tf.gather(rows.kernel, safe))
         # Rounded as the op does: the logits of targets are among its own.
-        factors = _rounded(taken) if self._is_narrow else taken
+        factors = _rounded(taken) if is_narrow else taken
         if rows.normalize:
             inverse = norms.inverse_norms(taken)[..., tf.newaxis]
             taken, factors = taken * inverse, factors * inverse
@@ -97,8 +92,17 @@ class ExactPart:
             self._terms.delta,
             epsilon=self._epsilon,
             wants_rows=wants_rows,
-            bfloat16_products=self._is_narrow,
+            bfloat16_products=self._bfloat16_products,
+            in_blocks=self._in_blocks,
         )
+
+    @staticmethod
+    def merged(stats: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(losses, logsumexp)` of max, sum of exponentials and target."""
+        tops, totals, targets = tf.unstack(stats, num=3, axis=2)
+        sums = logsumexp_of(tops, totals)
+        logsumexp = tf.reduce_logsumexp(sums, axis=0)
+        return log_ratio(logsumexp, tf.reduce_sum(targets, axis=0)), logsumexp
 
     def grad(
         self, logsumexp: tf.Tensor, upstream: tf.Tensor
@@ -115,7 +119,8 @@ class ExactPart:
             upstream * self._is_labelled,
             self.uniform,
             self._epsilon,
-            self._is_narrow,
+            self._bfloat16_products,
+            self._in_blocks,
         )
         return (
             self._queries_grad(logsumexp),
