@@ -47,12 +47,12 @@ WIDTHS = [(6, 150, dim, 2) for dim in (8, 128, 200, 768, 1024)]
 
 
 @pytest.fixture(params=["op", "one block", "blocks"])
-def in_blocks(request, monkeypatch):
-    """False for the op, True for blocks: one of all classes, or some of 64."""
+def softmax(request, monkeypatch):
+    """The functions: by the op, in a block of all classes, in blocks of 64."""
     if request.param == "blocks":
         monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
         monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 64)
-    return request.param != "op"
+    return exact_softmax if request.param == "op" else exact_blocks
 
 
 def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
@@ -81,10 +81,10 @@ def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
 @pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_sums_are_those_of_numpy(size, normalize, dtype, in_blocks):
+def test_sums_are_those_of_numpy(size, normalize, dtype, softmax):
     queries, kernel, bias, ids, deltas, rows = drawn(0, *size, normalize, dtype)
     epsilon = 1e-6 if normalize else 0.0
-    found = exact_softmax.sums(
+    found = softmax.sums(
         tf.constant(queries),
         kernel,
         bias,
@@ -92,19 +92,18 @@ def test_sums_are_those_of_numpy(size, normalize, dtype, in_blocks):
         deltas,
         epsilon=epsilon,
         wants_rows=True,
-        in_blocks=in_blocks,
     )
     assert_sums(found, queries, rows, bias, ids, deltas)
 
 
-def test_sums_where_all_logits_are_infinite(in_blocks):
+def test_sums_where_all_logits_are_infinite(softmax):
     """Masked classes, in all blocks or in the first ones; and a NaN."""
     queries = tf.constant([[1.0, 0.0], [0.0, 1.0]])
     kernel = tf.ones([150, 2])
     deltas, ids = tf.zeros([2, 1]), tf.fill([2, 1], tf.constant(-1, tf.int64))
 
     def found(bias):
-        return exact_softmax.sums(
+        return softmax.sums(
             queries,
             kernel,
             bias.astype(np.float32),
@@ -112,7 +111,6 @@ def test_sums_where_all_logits_are_infinite(in_blocks):
             deltas,
             epsilon=0.0,
             wants_rows=True,
-            in_blocks=in_blocks,
         )
 
     bias = np.full(150, -np.inf)
@@ -131,7 +129,7 @@ def test_sums_where_all_logits_are_infinite(in_blocks):
 
 @pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_gradients_are_those_of_numpy(size, normalize, in_blocks):
+def test_gradients_are_those_of_numpy(size, normalize, softmax):
     queries, kernel, bias, ids, values, rows = drawn(1, *size, normalize)
     random = np.random.default_rng(2)
     factor = random.normal(size=size[0]).astype(np.float32)
@@ -147,9 +145,8 @@ def test_gradients_are_those_of_numpy(size, normalize, in_blocks):
         factor,
         uniform,
         1e-6 if normalize else 0.0,
-        in_blocks=in_blocks,
     )
-    of_kernel, of_bias = exact_softmax.dense_gradients(kernel, gradient)
+    of_kernel, of_bias = softmax.dense_gradients(kernel, gradient)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
     batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
     expected[batch, targets] = values[ids >= 0]
@@ -243,7 +240,7 @@ def test_bfloat16_products_of_blocks(size, normalize, monkeypatch):
     )
     queries = rounded(queries / np.sqrt(size[2])).astype(np.float32)
     epsilon = 1e-6 if normalize else 0.0
-    found = exact_softmax.sums(
+    found = exact_blocks.sums(
         tf.constant(queries),
         kernel,
         bias,
@@ -252,7 +249,6 @@ def test_bfloat16_products_of_blocks(size, normalize, monkeypatch):
         epsilon=epsilon,
         wants_rows=True,
         bfloat16_products=True,
-        in_blocks=True,
     )
     # A weight, its row where that is normalized, and a block's sum are rounded;
     # TensorFlow rounds sums to two units of the last place on a CPU.
@@ -269,9 +265,8 @@ def test_bfloat16_products_of_blocks(size, normalize, monkeypatch):
         factor,
         epsilon=epsilon,
         bfloat16_products=True,
-        in_blocks=True,
     )
-    of_kernel, of_bias = exact_softmax.dense_gradients(kernel, gradient)
+    of_kernel, of_bias = exact_blocks.dense_gradients(kernel, gradient)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
     expected[np.nonzero(ids >= 0)[0], ids[ids >= 0]] = values[ids >= 0]
     bound = 2**-8 * np.abs(expected).sum(axis=0)

@@ -1,7 +1,7 @@
 """The softmax over all classes in blocks of classes, by TensorFlow's products.
 
-GPUs compute it this way, and installations without compiled ops. Arguments are
-those of `exact_softmax.py`.
+For GPUs, and where there are no compiled ops. Arguments are those of
+`exact_softmax.py`; `bfloat16_products` are all but the logits.
 
 A step has four products of batch x classes x dim, whatever `dim` is. The first
 pass computes a block of logits, and the sum of the class vectors weighted by
@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import norms
+from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.library import ops
 from tfxclass.types import Scalar
 
@@ -40,7 +41,7 @@ def sums(
     *,
     epsilon: float,
     wants_rows: bool,
-    bfloat16_products: bool,
+    bfloat16_products: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """What `exact_softmax.sums` returns."""
     size = block_size(queries)
@@ -77,12 +78,9 @@ def sums(
 
 
 def dense_gradients(
-    kernel: tf.Tensor, gradient: Any
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """float32 `[classes, dim]` and, of the bias, `[classes]` or `[0]`.
-
-    `gradient` is a `ClassGradient`.
-    """
+    kernel: tf.Tensor, gradient: ClassGradient
+) -> tuple[tf.Tensor, tf.Tensor | None]:
+    """What `exact_softmax.dense_gradients` returns."""
     size = block_size(gradient.queries)
 
     def step(start, of_kernel, of_bias):
@@ -91,20 +89,20 @@ def dense_gradients(
         return of_kernel, _written(of_bias, of_biases, start)
 
     state = tf.zeros(tf.shape(kernel)), _no_bias_grad(gradient)
-    return _fold(step, state, _count(kernel), size)
+    of_kernel, of_bias = _fold(step, state, _count(kernel), size)
+    return of_kernel, None if gradient.bias is None else of_bias
 
 
 def update(
     variable: tf.Tensor,
     dtype: tf.DType,
-    gradient: Any,
+    gradient: ClassGradient,
     update_rows: Callable[[tf.Tensor, tf.Tensor], Any],
 ) -> tf.Tensor:
     """Updates a matrix of class vectors; the whole gradient is never held.
 
     Args:
         variable: handle of the variable, of type `dtype`.
-        gradient: `ClassGradient`.
         update_rows: function of ids, int64 `[n]`, and of their gradients,
             float32 `[n, dim]`, which updates these rows.
 

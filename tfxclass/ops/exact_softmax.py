@@ -1,7 +1,7 @@
 """The softmax over all classes in two passes over the class vectors.
 
-A compiled op computes it on a CPU, `exact_blocks.py` elsewhere. In all
-functions:
+By compiled ops, for CPUs; `exact_blocks.py` has the same functions for GPUs. In
+all of them:
     queries: float32 [batch, dim].
     kernel: float32 or bfloat16 [classes, dim].
     bias: float32 [classes], or None.
@@ -9,9 +9,7 @@ functions:
     epsilon: float; where it is > 0 rows are divided by their norms, or by its
         root where they are shorter.
     bfloat16_products: bool, whether the factors of products are rounded to
-        bfloat16: on a CPU where `multiplies_bfloat16`, in blocks in all
-        products but the logits. Sums are float32.
-    in_blocks: bool, whether `exact_blocks.py` computes it.
+        bfloat16 where `multiplies_bfloat16`. Sums are float32.
 
 Neither the logits nor, where an optimizer takes a `ClassGradient`, the gradient
 of the kernel is ever held. The result does not depend on the number of threads.
@@ -24,7 +22,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxclass.ops import exact_blocks
 from tfxclass.ops import library
 from tfxclass.ops.library import ops
 
@@ -64,11 +61,12 @@ class ClassGradient(NamedTuple):
     target_grads - factor * uniform.
 
     Attributes:
-        queries, bias, ids, epsilon, bfloat16_products, in_blocks: see above.
+        queries, bias, ids, epsilon, bfloat16_products: see above.
         target_grads: float32 `[batch, p]`.
         logsumexp: float32 `[batch]`.
         factor: float32 `[batch]`.
         uniform: float.
+        in_blocks: bool, whether `exact_blocks.py` computes it.
     """
 
     queries: Any
@@ -112,7 +110,6 @@ def sums(
     epsilon: float,
     wants_rows: bool,
     bfloat16_products: bool = False,
-    in_blocks: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """One pass over all classes.
 
@@ -127,20 +124,15 @@ def sums(
         times the (normalised) row over all classes but the targets, or
         `[0, dim]`.
     """
-    options = {
-        "epsilon": epsilon,
-        "wants_rows": wants_rows,
-        "bfloat16_products": bfloat16_products,
-    }
-    if in_blocks:
-        return exact_blocks.sums(queries, kernel, bias, ids, deltas, **options)
     return ops.tfxclass_exact_softmax(
         queries=queries,
         kernel=kernel,
         bias=_listed(bias),
         targets=ids,
         deltas=deltas,
-        **options,
+        epsilon=epsilon,
+        wants_rows=wants_rows,
+        bfloat16_products=bfloat16_products,
     )
 
 
@@ -148,12 +140,9 @@ def dense_gradients(
     kernel: tf.Tensor, gradient: ClassGradient
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
     """`gradient` as tensors: float32 `[classes, dim]`, `[classes]` or None."""
-    if gradient.in_blocks:
-        of_kernel, of_bias = exact_blocks.dense_gradients(kernel, gradient)
-    else:
-        of_kernel, of_bias = ops.tfxclass_exact_softmax_grad(
-            kernel=kernel, epsilon=gradient.epsilon, **gradient.inputs
-        )
+    of_kernel, of_bias = ops.tfxclass_exact_softmax_grad(
+        kernel=kernel, epsilon=gradient.epsilon, **gradient.inputs
+    )
     return of_kernel, None if gradient.bias is None else of_bias
 
 

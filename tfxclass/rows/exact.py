@@ -7,6 +7,7 @@ from tfxclass.core.softmax import log_ratio
 from tfxclass.core.softmax import logsumexp_of
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
+from tfxclass.ops import exact_blocks
 from tfxclass.ops import exact_softmax
 from tfxclass.ops import library
 from tfxclass.ops import norms
@@ -39,6 +40,7 @@ class ExactPart:
         is_on_gpu = on_gpu(rows.device)
         is_half = bfloat16_rows.is_half(rows.kernel)
         self._in_blocks = is_on_gpu or not library.has_op("exact_softmax")
+        self._ops = exact_blocks if self._in_blocks else exact_softmax
         # Whether the op rounds the factors of logits, too.
         is_narrow = (
             not self._in_blocks
@@ -84,7 +86,7 @@ class ExactPart:
         return tf.stack([self._top, total, target], axis=1)
 
     def _sums(self, wants_rows):
-        return exact_softmax.sums(
+        return self._ops.sums(
             self.queries,
             self.rows.kernel,
             self.rows.bias,
@@ -93,7 +95,6 @@ class ExactPart:
             epsilon=self._epsilon,
             wants_rows=wants_rows,
             bfloat16_products=self._bfloat16_products,
-            in_blocks=self._in_blocks,
         )
 
     @staticmethod
@@ -124,7 +125,7 @@ class ExactPart:
         )
         return (
             self._queries_grad(logsumexp),
-            *exact_softmax.dense_gradients(self.rows.kernel, self.gradient),
+            *self._ops.dense_gradients(self.rows.kernel, self.gradient),
         )
 
     def _queries_grad(self, logsumexp):
