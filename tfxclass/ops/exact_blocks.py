@@ -111,7 +111,7 @@ def update(
     """
     size = block_size(gradient.queries)
     num_classes = tf.raw_ops.VariableShape(input=variable)[0]
-    first_ids = tf.range(tf.cast(size, tf.int64))
+    first_ids = tf.cast(tf.range(size), tf.int64)
 
     def step(start, of_bias):
         kernel = tf.raw_ops.ReadVariableOp(resource=variable, dtype=dtype)
