@@ -1,7 +1,7 @@
 """The softmax over all classes in blocks of classes, by TensorFlow's products.
 
-For GPUs, and where there are no compiled ops. Arguments are those of
-`exact_softmax.py`; `bfloat16_products` are all but the logits.
+For GPUs, and where there are no compiled ops. `exact_softmax.py` describes the
+arguments; here `bfloat16_products` leave the logits out.
 
 A step has four products of batch x classes x dim, whatever `dim` is. The first
 pass computes a block of logits, and the sum of the class vectors weighted by
