@@ -32,10 +32,6 @@ def main():
     ):
         figures[name] = report_largest(torch, run)
     figures["kernels"] = report_blocks(torch)
-    found = figures["cross_entropy"]
-    if found is not None:
-        size = f"{found['batch']} x 1M x {DIM}"
-        figures["kernels"][f"exact softmax, all, {size}"] = found["ms"]
     print(json.dumps(figures))
 
 

@@ -23,12 +23,6 @@ constexpr int kWarpBarrier = -1;
 
 enum class State { kReady, kWaiting, kEnded };
 
-struct Copy {
-  char* to;
-  const void* from;
-  int size, valid;
-};
-
 // A fiber is made once and runs the thread of one block after the other. It is
 // entered by its context, and from then on by its jump: swapcontext would set
 // the mask of signals, two system calls a switch.
@@ -40,7 +34,6 @@ struct Fiber {
   State state = State::kReady;
   int place = 0;  // of the barrier it waits at
   uint64_t slot = 0;
-  std::vector<Copy> copies;
 };
 
 // One kernel at a time, whoever launches it: `__shared__` arrays are static.
@@ -137,7 +130,6 @@ void RunBlock(int threads) {
   }
   for (int i = 0; i < threads; ++i) {
     if (fibers[i].state != State::kEnded) Fail("threads wait for ever");
-    if (!fibers[i].copies.empty()) Fail("copies that nobody waited for");
   }
 }
 
@@ -184,34 +176,6 @@ bool BlockVote(int place, bool value) {
   }
   BlockBarrier(place);
   return any;
-}
-
-void Show(const void* mine) {
-  fibers[running].slot = reinterpret_cast<uintptr_t>(mine);
-  WarpBarrier();
-}
-
-const void* Shown(int lane) {
-  const Fiber& fiber = fibers[running / 32 * 32 + lane];
-  if (fiber.state == State::kEnded) Fail("a lane of a warp has ended");
-  return reinterpret_cast<const void*>(fiber.slot);
-}
-
-void CopyLater(void* to, const void* from, int size, int valid) {
-  if (reinterpret_cast<uintptr_t>(to) % size ||
-      (valid > 0 && reinterpret_cast<uintptr_t>(from) % size)) {
-    Fail("a copy that is not aligned");
-  }
-  std::memset(to, 0xff, size);
-  fibers[running].copies.push_back({static_cast<char*>(to), from, size, valid});
-}
-
-void FinishCopies() {
-  for (const Copy& copy : fibers[running].copies) {
-    std::memcpy(copy.to, copy.from, copy.valid);
-    std::memset(copy.to + copy.valid, 0, copy.size - copy.valid);
-  }
-  fibers[running].copies.clear();
 }
 
 uint64_t Exchange(uint64_t bits, int lane) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/bf16.h"
 #include "gpu_tests/harness.h"
 #include "kernels/softmax_block.cu.h"
 
@@ -173,6 +174,35 @@ GPU_TEST(SoftmaxBlockGradTest) {
   }
 }
 
+// The float32 gradient, rounded.
+GPU_TEST(SoftmaxBlockGradInBfloat16) {
+  Random random(3);
+  for (const Case& c : kCases) {
+    auto logits = random.Normal(c.batch * c.block, 3.0f);
+    if (logits.size() > 4) logits[3] = kNan, logits[4] = -kInfinity;
+    const Targets targets =
+        SomeTargets(&random, c.batch, c.block, c.offset, c.width);
+    Buffer<float> logit_buffer(logits), values(targets.values);
+    Buffer<float> lse(random.Normal(c.batch)), up(random.Normal(c.batch));
+    Buffer<float> wide(logits.size());
+    Buffer<uint16_t> narrow(logits.size());
+    Buffer<int64_t> ids(targets.ids);
+    const auto compute = [&](auto* to) {
+      Done(tfxclass::SoftmaxBlockGrad(logit_buffer.data(), c.batch, c.block,
+                                      c.offset,
+                                      {ids.data(), values.data(), c.width},
+                                      lse.data(), up.data(), to, nullptr));
+    };
+    compute(wide.data());
+    compute(narrow.data());
+    std::vector<uint16_t> expected;
+    for (const float x : wide.Read()) {
+      expected.push_back(tfxclass::ToBf16(x).bits);
+    }
+    ExpectEqual(narrow.Read(), expected, "gradient");
+  }
+}
+
 // Blocks one after the other, the list of one the start of the next.
 void CheckTopK(std::vector<float> logits, int64_t batch, int64_t block,
                int64_t num_blocks, int64_t k) {
@@ -321,6 +351,13 @@ GPU_BENCHMARK(SoftmaxBlockBenchmarks) {
                delta.data(), logits.data(), nullptr));
          }),
          2 * bytes, 0);
+  Buffer<uint16_t> narrow(batch * block);
+  Report("gradient of 4,096 x 65,536 logits, to bfloat16", MedianMs([&] {
+           Done(tfxclass::SoftmaxBlockGrad(
+               logits.data(), batch, block, 0, targets, new_max.data(),
+               delta.data(), narrow.data(), nullptr));
+         }),
+         1.5 * bytes, 0);
 }
 
 }  // namespace

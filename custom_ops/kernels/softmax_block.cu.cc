@@ -1,5 +1,6 @@
 #include "kernels/softmax_block.cu.h"
 
+#include "core/bf16.h"
 #include "kernels/cuda_utils.cu.h"
 #include "kernels/softmax_stats.cu.h"
 
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
     RaiseTargets<kWidth>(delta, row, block, offset, start, x);
     Fold(x, &stats);
   }
-  stats = MergeLanes(stats, kWarp);
+  stats = MergeLanes(stats);
   if (Lane() == 0) of_warps[warp] = stats;
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -100,12 +101,25 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kGradColumns = kThreads * 16;
 
+__device__ __forceinline__ void Store(float* to, float x) { *to = x; }
+__device__ __forceinline__ void Store(Bf16* to, float x) { *to = ToBf16(x); }
+__device__ __forceinline__ void StoreFour(float* to, const float4& x) {
+  *reinterpret_cast<float4*>(to) = x;
+}
+__device__ __forceinline__ void StoreFour(Bf16* to, const float4& x) {
+  struct alignas(8) Four {
+    Bf16 at[4];
+  };
+  *reinterpret_cast<Four*>(to) = {
+      {ToBf16(x.x), ToBf16(x.y), ToBf16(x.z), ToBf16(x.w)}};
+}
+
 // A block for kGradColumns columns of a row.
-template <int kWidth>
+template <int kWidth, class Stored>
 __global__ void __launch_bounds__(kThreads)
     GradKernel(const float* logits, int64_t block, int64_t offset,
                GpuTargets target_grad, const float* logsumexp,
-               const float* upstream, float* grad) {
+               const float* upstream, Stored* grad) {
   const int64_t pieces = (block + kGradColumns - 1) / kGradColumns;
   const int64_t row = blockIdx.x / pieces;
   const int64_t begin = blockIdx.x % pieces * kGradColumns;
@@ -116,13 +130,12 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t c = begin + threadIdx.x * kWidth; c < end;
        c += kThreads * kWidth) {
     const float* from = logits + row * block + c;
-    float* to = grad + row * block + c;
+    Stored* to = grad + row * block + c;
     if (kWidth == 4) {
       const float4 x = *reinterpret_cast<const float4*>(from);
-      *reinterpret_cast<float4*>(to) =
-          make_float4(at(x.x), at(x.y), at(x.z), at(x.w));
+      StoreFour(to, make_float4(at(x.x), at(x.y), at(x.z), at(x.w)));
     } else {
-      *to = at(*from);
+      Store(to, at(*from));
     }
   }
   __syncthreads();
@@ -130,13 +143,24 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t t = threadIdx.x; t < target_grad.width; t += kThreads) {
     const int64_t c = target_grad.ids[first + t] - offset;
     if (c < begin || c >= end) continue;
-    grad[row * block + c] = target_grad.values[first + t];
+    Store(grad + row * block + c, target_grad.values[first + t]);
   }
 }
 
 bool AreWide(int64_t block, const void* a, const void* b) {
   return block % 4 == 0 && reinterpret_cast<uintptr_t>(a) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(b) % 16 == 0;
+}
+
+template <class Stored>
+GpuStatus Grad(const float* logits, int64_t batch, int64_t block,
+               int64_t offset, const GpuTargets& target_grad,
+               const float* logsumexp, const float* upstream, Stored* grad,
+               GpuStream stream) {
+  return Launch(AreWide(block, logits, grad) ? GradKernel<4, Stored>
+                                             : GradKernel<1, Stored>,
+                batch * CeilDiv(block, kGradColumns), kThreads, 0, stream,
+                logits, block, offset, target_grad, logsumexp, upstream, grad);
 }
 
 }  // namespace
@@ -155,9 +179,16 @@ GpuStatus SoftmaxBlockGrad(const float* logits, int64_t batch, int64_t block,
                            int64_t offset, const GpuTargets& target_grad,
                            const float* logsumexp, const float* upstream,
                            float* grad, GpuStream stream) {
-  return Launch(AreWide(block, logits, grad) ? GradKernel<4> : GradKernel<1>,
-                batch * CeilDiv(block, kGradColumns), kThreads, 0, stream,
-                logits, block, offset, target_grad, logsumexp, upstream, grad);
+  return Grad(logits, batch, block, offset, target_grad, logsumexp, upstream,
+              grad, stream);
+}
+
+GpuStatus SoftmaxBlockGrad(const float* logits, int64_t batch, int64_t block,
+                           int64_t offset, const GpuTargets& target_grad,
+                           const float* logsumexp, const float* upstream,
+                           uint16_t* bf16_grad, GpuStream stream) {
+  return Grad(logits, batch, block, offset, target_grad, logsumexp, upstream,
+              reinterpret_cast<Bf16*>(bf16_grad), stream);
 }
 
 GpuStatus WriteRows(const float* buffer, int64_t num_rows, int64_t width,

@@ -27,11 +27,16 @@ GpuStatus SoftmaxBlockStats(const float* logits, int64_t batch, int64_t block,
                             float* max, double* sum, GpuStream stream);
 
 // grad[i][c] = upstream[i] * exp(logits[i][c] - logsumexp[i]); at the targets
-// their values. grad may be logits.
+// their values. A float32 grad may be logits; the other one is bfloat16,
+// rounded to nearest.
 GpuStatus SoftmaxBlockGrad(const float* logits, int64_t batch, int64_t block,
                            int64_t offset, const GpuTargets& target_grad,
                            const float* logsumexp, const float* upstream,
                            float* grad, GpuStream stream);
+GpuStatus SoftmaxBlockGrad(const float* logits, int64_t batch, int64_t block,
+                           int64_t offset, const GpuTargets& target_grad,
+                           const float* logsumexp, const float* upstream,
+                           uint16_t* bf16_grad, GpuStream stream);
 
 // Merges the logits into the k best of each row so far, (scores, ids)
 // [batch, k], sorted by (score falling, id rising), where id -1 is none, with

@@ -6,6 +6,12 @@
 
 namespace tfxclass {
 
+// A scalar, int32 or int64, in the memory of the host.
+inline int64_t IndexOf(const tensorflow::Tensor& scalar) {
+  return scalar.dtype() == tensorflow::DT_INT32 ? scalar.scalar<int32_t>()()
+                                                : scalar.scalar<int64_t>()();
+}
+
 inline absl::Status CheckSame(const char* name,
                               const tensorflow::Tensor& tensor,
                               const tensorflow::TensorShape& shape) {
@@ -20,7 +26,7 @@ inline absl::Status CheckOffset(const tensorflow::Tensor& logits,
                                 const tensorflow::Tensor& offset) {
   TF_RETURN_IF_ERROR(CheckRank("logits", logits, 2));
   TF_RETURN_IF_ERROR(CheckRank("offset", offset, 0));
-  const int64_t first = offset.scalar<int64_t>()();
+  const int64_t first = IndexOf(offset);
   const int64_t block = logits.dim_size(1);
   if (FitsWithin(first, block, INT64_MAX)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -86,7 +92,7 @@ inline absl::Status CheckWriteRows(const tensorflow::Tensor& buffer,
   tensorflow::TensorShape expected = buffer.shape();
   TF_RETURN_IF_ERROR(expected.SetDimWithStatus(0, count));
   TF_RETURN_IF_ERROR(CheckSame("rows", rows, expected));
-  const int64_t first = start.scalar<int64_t>()();
+  const int64_t first = IndexOf(start);
   if (FitsWithin(first, count, buffer.dim_size(0))) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("`rows` must fit into `buffer`. Received: start=", first,

@@ -1,4 +1,7 @@
 // The streaming passes over blocks of logits on the GPU. Nothing waits.
+#include <cstdint>
+#include <type_traits>
+
 #include "kernels/gpu_op.h"
 #include "kernels/softmax_block.cu.h"
 #include "kernels/softmax_block_checks.h"
@@ -32,15 +35,16 @@ class GpuSoftmaxBlockStatsOp : public OpKernel {
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &max));
     OP_REQUIRES_OK(c, AllocateOutput(c, 1, {batch}, &sum));
     OP_REQUIRES_OK(
-        c,
-        ToStatus(SoftmaxBlockStats(
-            Floats(logits), batch, logits.dim_size(1),
-            c->input(3).scalar<int64_t>()(), TargetsOf(c), Floats(c->input(4)),
-            c->input(5).flat<double>().data(), max->flat<float>().data(),
-            sum->flat<double>().data(), StreamOf(c))));
+        c, ToStatus(SoftmaxBlockStats(
+               Floats(logits), batch, logits.dim_size(1), IndexOf(c->input(3)),
+               TargetsOf(c), Floats(c->input(4)),
+               c->input(5).flat<double>().data(), max->flat<float>().data(),
+               sum->flat<double>().data(), StreamOf(c))));
   }
 };
 
+// T is how TensorFlow names the numbers that are stored here.
+template <class T, class Stored>
 class GpuSoftmaxBlockGradOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -50,13 +54,15 @@ class GpuSoftmaxBlockGradOp : public OpKernel {
     OP_REQUIRES_OK(c, CheckBlockInputs(c, "logsumexp", "upstream"));
     const int64_t batch = logits.dim_size(0);
     Tensor* grad;
+    OP_REQUIRES_OK(c, std::is_same_v<T, float>
+                          ? c->forward_input_or_allocate_output(
+                                {0}, 0, logits.shape(), &grad)
+                          : c->allocate_output(0, logits.shape(), &grad));
     OP_REQUIRES_OK(
-        c, c->forward_input_or_allocate_output({0}, 0, logits.shape(), &grad));
-    OP_REQUIRES_OK(c, ToStatus(SoftmaxBlockGrad(
-                          Floats(logits), batch, logits.dim_size(1),
-                          c->input(3).scalar<int64_t>()(), TargetsOf(c),
-                          Floats(c->input(4)), Floats(c->input(5)),
-                          grad->flat<float>().data(), StreamOf(c))));
+        c, ToStatus(SoftmaxBlockGrad(
+               Floats(logits), batch, logits.dim_size(1), IndexOf(c->input(3)),
+               TargetsOf(c), Floats(c->input(4)), Floats(c->input(5)),
+               static_cast<Stored*>(grad->data()), StreamOf(c))));
   }
 };
 
@@ -73,12 +79,11 @@ class GpuTopKBlockOp : public OpKernel {
     OP_REQUIRES_OK(c, c->allocate_output(1, ids.shape(), &new_ids));
     OpScratch scratch(c);
     OP_REQUIRES_OK(
-        c,
-        ToStatus(TopKBlock(
-            Floats(logits), logits.dim_size(0), logits.dim_size(1),
-            c->input(1).scalar<int64_t>()(), scores.dim_size(1), Floats(scores),
-            ids.flat<int64_t>().data(), new_scores->flat<float>().data(),
-            new_ids->flat<int64_t>().data(), &scratch, StreamOf(c))));
+        c, ToStatus(TopKBlock(
+               Floats(logits), logits.dim_size(0), logits.dim_size(1),
+               IndexOf(c->input(1)), scores.dim_size(1), Floats(scores),
+               ids.flat<int64_t>().data(), new_scores->flat<float>().data(),
+               new_ids->flat<int64_t>().data(), &scratch, StreamOf(c))));
   }
 };
 
@@ -96,7 +101,7 @@ class GpuWriteRowsOp : public OpKernel {
     const int64_t width = num_rows > 0 ? buffer.NumElements() / num_rows : 0;
     OP_REQUIRES_OK(
         c, ToStatus(WriteRows(Floats(buffer), num_rows, width, Floats(rows),
-                              rows.dim_size(0), c->input(2).scalar<int64_t>()(),
+                              rows.dim_size(0), IndexOf(c->input(2)),
                               result->flat<float>().data(), StreamOf(c))));
   }
 };
@@ -113,8 +118,14 @@ class GpuEmptyLikeOp : public OpKernel {
 
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("SoftmaxBlockStats").HostMemory("offset"),
                   GpuSoftmaxBlockStatsOp);
-TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("SoftmaxBlockGrad").HostMemory("offset"),
-                  GpuSoftmaxBlockGradOp);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("SoftmaxBlockGrad")
+                      .TypeConstraint<float>("Out")
+                      .HostMemory("offset"),
+                  GpuSoftmaxBlockGradOp<float, float>);
+TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("SoftmaxBlockGrad")
+                      .TypeConstraint<Eigen::bfloat16>("Out")
+                      .HostMemory("offset"),
+                  GpuSoftmaxBlockGradOp<Eigen::bfloat16, uint16_t>);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("TopKBlock").HostMemory("offset"),
                   GpuTopKBlockOp);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("WriteRows").HostMemory("start"),

@@ -1,4 +1,9 @@
 // CPU kernels of the streaming passes over blocks of logits.
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
+#include "core/bf16.h"
 #include "core/softmax_block.h"
 #include "kernels/softmax_block_checks.h"
 
@@ -24,7 +29,7 @@ class SoftmaxBlockStatsOp : public OpKernel {
     Tensor *max, *sum;
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &max));
     OP_REQUIRES_OK(c, AllocateOutput(c, 1, {batch}, &sum));
-    const int64_t offset = c->input(3).scalar<int64_t>()();
+    const int64_t offset = IndexOf(c->input(3));
     const float* x = logits.flat<float>().data();
     const int64_t* t = targets.flat<int64_t>().data();
     const float* d = delta.flat<float>().data();
@@ -41,6 +46,8 @@ class SoftmaxBlockStatsOp : public OpKernel {
   }
 };
 
+// T is how TensorFlow names the numbers that are stored here.
+template <class T, class Stored>
 class SoftmaxBlockGradOp : public OpKernel {
  public:
   explicit SoftmaxBlockGradOp(OpKernelConstruction* c) : OpKernel(c) {}
@@ -53,20 +60,27 @@ class SoftmaxBlockGradOp : public OpKernel {
     const int64_t batch = logits.dim_size(0), block = logits.dim_size(1);
     const int64_t width = targets.dim_size(1);
     Tensor* grad;
-    OP_REQUIRES_OK(
-        c, c->forward_input_or_allocate_output({0}, 0, logits.shape(), &grad));
-    const int64_t offset = c->input(3).scalar<int64_t>()();
+    constexpr bool kIsFloat = std::is_same_v<Stored, float>;
+    OP_REQUIRES_OK(c, kIsFloat ? c->forward_input_or_allocate_output(
+                                     {0}, 0, logits.shape(), &grad)
+                               : c->allocate_output(0, logits.shape(), &grad));
+    const int64_t offset = IndexOf(c->input(3));
     const float* x = logits.flat<float>().data();
     const int64_t* t = targets.flat<int64_t>().data();
     const float* g = target_grad.flat<float>().data();
     const float* lse = c->input(4).flat<float>().data();
     const float* upstream = c->input(5).flat<float>().data();
-    float* out = grad->flat<float>().data();
+    Stored* out = reinterpret_cast<Stored*>(grad->flat<T>().data());
     PoolOf(c)(batch, block, [=](int64_t begin, int64_t end) {
+      std::vector<float> row(kIsFloat ? 0 : block);
       for (int64_t i = begin; i < end; ++i) {
+        float* to = row.data();
+        if constexpr (kIsFloat) to = out + i * block;
         SoftmaxGradRow(x + i * block, block, offset, t + i * width,
-                       g + i * width, width, lse[i], upstream[i],
-                       out + i * block);
+                       g + i * width, width, lse[i], upstream[i], to);
+        if constexpr (!kIsFloat) {
+          std::transform(row.begin(), row.end(), out + i * block, ToBf16);
+        }
       }
     });
   }
@@ -89,7 +103,7 @@ class TopKBlockOp : public OpKernel {
                           {2}, 0, scores.shape(), &new_scores));
     OP_REQUIRES_OK(
         c, c->forward_input_or_allocate_output({3}, 1, ids.shape(), &new_ids));
-    const int64_t offset = c->input(1).scalar<int64_t>()();
+    const int64_t offset = IndexOf(c->input(1));
     const float* x = logits.flat<float>().data();
     float* s = new_scores->flat<float>().data();
     int64_t* n = new_ids->flat<int64_t>().data();
@@ -115,7 +129,7 @@ class WriteRowsOp : public OpKernel {
     const Tensor& buffer = c->input(0);
     const Tensor& rows = c->input(1);
     OP_REQUIRES_OK(c, CheckWriteRows(buffer, rows, c->input(2)));
-    const int64_t start = c->input(2).scalar<int64_t>()();
+    const int64_t start = IndexOf(c->input(2));
     const int64_t count = rows.dim_size(0);
     Tensor* result;
     OP_REQUIRES_OK(c, c->forward_input_or_allocate_output(
@@ -140,7 +154,14 @@ class EmptyLikeOp : public OpKernel {
 };
 
 TFXCLASS_CPU("SoftmaxBlockStats", SoftmaxBlockStatsOp);
-TFXCLASS_CPU("SoftmaxBlockGrad", SoftmaxBlockGradOp);
+TFXCLASS_REGISTER(Name("Tfxclass>SoftmaxBlockGrad")
+                      .Device(tensorflow::DEVICE_CPU)
+                      .TypeConstraint<float>("Out"),
+                  SoftmaxBlockGradOp<float, float>);
+TFXCLASS_REGISTER(Name("Tfxclass>SoftmaxBlockGrad")
+                      .Device(tensorflow::DEVICE_CPU)
+                      .TypeConstraint<Eigen::bfloat16>("Out"),
+                  SoftmaxBlockGradOp<Eigen::bfloat16, Bf16>);
 TFXCLASS_CPU("TopKBlock", TopKBlockOp);
 TFXCLASS_CPU("WriteRows", WriteRowsOp);
 TFXCLASS_CPU("EmptyLike", EmptyLikeOp);

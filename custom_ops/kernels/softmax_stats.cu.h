@@ -72,10 +72,9 @@ __device__ __forceinline__ SoftmaxStats Merge(const SoftmaxStats& a,
   return both;
 }
 
-// Of groups of `lanes` lanes, in the first of each. All lanes must call.
-__device__ __forceinline__ SoftmaxStats MergeLanes(SoftmaxStats stats,
-                                                   int lanes) {
-  for (int offset = lanes / 2; offset > 0; offset /= 2) {
+// Of a warp, in its first lane. All lanes must call.
+__device__ __forceinline__ SoftmaxStats MergeLanes(SoftmaxStats stats) {
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
     SoftmaxStats other;
     other.max = __shfl_down_sync(kAllLanes, stats.max, offset);
     other.sum = __shfl_down_sync(kAllLanes, stats.sum, offset);

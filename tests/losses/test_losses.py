@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import tfxclass
 from tests.support import reference
 from tfxclass import losses
+from tfxclass.ops import norms
 from tfxclass.rows import blocks
-from tfxclass.rows import norms
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.loss import cross_entropy
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 import tfxclass
 from tests.support.cases import quick
 from tests.support.error_bounds import EPSILON
+from tfxclass.ops import exact_blocks
 from tfxclass.ops import exact_softmax
 from tfxclass.ops.library import ops
 from tfxclass.rows import class_gradients
@@ -41,6 +42,17 @@ def drawn(seed, batch, classes, dim, width, normalize=False, dtype="float32"):
 
 
 SIZES = [(1, 1, 1, 1), (33, 50, 7, 2), (300, 700, 40, 1), (5, 260, 130, 3)]
+# Widths that GPUs compute in blocks.
+WIDTHS = [(6, 150, dim, 2) for dim in (8, 128, 200, 768, 1024)]
+
+
+@pytest.fixture(params=["op", "one block", "blocks"])
+def softmax(request, monkeypatch):
+    """The functions: by the op, in a block of all classes, in blocks of 64."""
+    if request.param == "blocks":
+        monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
+        monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 64)
+    return exact_softmax if request.param == "op" else exact_blocks
 
 
 def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
@@ -66,28 +78,58 @@ def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
     assert np.all(np.abs(of_rows - weights @ rows) <= bound + 1e-30)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_sums_are_those_of_numpy(size, normalize, dtype):
+def test_sums_are_those_of_numpy(size, normalize, dtype, softmax):
     queries, kernel, bias, ids, deltas, rows = drawn(0, *size, normalize, dtype)
     epsilon = 1e-6 if normalize else 0.0
-    found = ops.tfxclass_exact_softmax(
-        queries=queries,
-        kernel=kernel,
-        bias=[bias],
-        targets=ids,
-        deltas=deltas,
+    found = softmax.sums(
+        tf.constant(queries),
+        kernel,
+        bias,
+        ids,
+        deltas,
         epsilon=epsilon,
         wants_rows=True,
-        bfloat16_products=False,
     )
     assert_sums(found, queries, rows, bias, ids, deltas)
 
 
-@pytest.mark.parametrize("size", SIZES)
+def test_sums_where_all_logits_are_infinite(softmax):
+    """Masked classes, in all blocks or in the first ones; and a NaN."""
+    queries = tf.constant([[1.0, 0.0], [0.0, 1.0]])
+    kernel = tf.ones([150, 2])
+    deltas, ids = tf.zeros([2, 1]), tf.fill([2, 1], tf.constant(-1, tf.int64))
+
+    def found(bias):
+        return softmax.sums(
+            queries,
+            kernel,
+            bias.astype(np.float32),
+            ids,
+            deltas,
+            epsilon=0.0,
+            wants_rows=True,
+        )
+
+    bias = np.full(150, -np.inf)
+    top, total, rows = found(bias)
+    assert np.all(top == -np.inf)
+    np.testing.assert_array_equal(total, [0, 0])
+    np.testing.assert_array_equal(rows, np.zeros((2, 2)))
+    bias[140:] = 2.0
+    top, total, rows = found(bias)
+    np.testing.assert_allclose(top, [3, 3])
+    np.testing.assert_allclose(total, [10, 10])
+    np.testing.assert_allclose(rows, np.full((2, 2), 10.0))
+    bias[70] = np.nan
+    assert np.all(np.isnan(found(bias)[1]))
+
+
+@pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_gradients_are_those_of_numpy(size, normalize):
+def test_gradients_are_those_of_numpy(size, normalize, softmax):
     queries, kernel, bias, ids, values, rows = drawn(1, *size, normalize)
     random = np.random.default_rng(2)
     factor = random.normal(size=size[0]).astype(np.float32)
@@ -104,7 +146,7 @@ def test_gradients_are_those_of_numpy(size, normalize):
         uniform,
         1e-6 if normalize else 0.0,
     )
-    of_kernel, of_bias = exact_softmax.dense_gradients(kernel, gradient)
+    of_kernel, of_bias = softmax.dense_gradients(kernel, gradient)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
     batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
     expected[batch, targets] = values[ids >= 0]
@@ -187,6 +229,59 @@ def rounded(numbers):
     return np.asarray(tf.cast(tf.cast(numbers, "bfloat16"), "float64"))
 
 
+@pytest.mark.parametrize("size", [(33, 150, 7, 2), *WIDTHS])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_bfloat16_products_of_blocks(size, normalize, monkeypatch):
+    """Logits are exact; other factors and sums have eight bits."""
+    monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 64)
+    queries, kernel, bias, ids, values, rows = drawn(
+        3, *size, normalize, "bfloat16"
+    )
+    queries = rounded(queries / np.sqrt(size[2])).astype(np.float32)
+    epsilon = 1e-6 if normalize else 0.0
+    found = exact_blocks.sums(
+        tf.constant(queries),
+        kernel,
+        bias,
+        ids,
+        values,
+        epsilon=epsilon,
+        wants_rows=True,
+        bfloat16_products=True,
+    )
+    # A weight, its row where that is normalized, and a block's sum are rounded;
+    # TensorFlow rounds sums to two units of the last place on a CPU.
+    assert_sums(found, queries, rows, bias, ids, values, 2**-6)
+    logits = queries.astype(np.float64) @ rows.T + bias
+    logsumexp = np.log(np.exp(logits).sum(axis=1))
+    factor = np.random.default_rng(4).normal(size=size[0]).astype(np.float32)
+    gradient = exact_softmax.ClassGradient(
+        tf.constant(queries),
+        bias,
+        ids,
+        values,
+        logsumexp.astype(np.float32),
+        factor,
+        epsilon=epsilon,
+        bfloat16_products=True,
+    )
+    of_kernel, of_bias = exact_blocks.dense_gradients(kernel, gradient)
+    expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
+    expected[np.nonzero(ids >= 0)[0], ids[ids >= 0]] = values[ids >= 0]
+    bound = 2**-8 * np.abs(expected).sum(axis=0)
+    assert np.all(np.abs(of_bias - expected.sum(axis=0)) <= bound)
+    of_rows = expected.T @ queries
+    bound = 2**-6 * (np.abs(expected).T @ np.abs(queries))
+    if normalize:
+        stored = np.asarray(tf.cast(kernel, "float64"))
+        norms = np.linalg.norm(stored, axis=1, keepdims=True)
+        along = (of_rows * rows).sum(axis=1, keepdims=True)
+        of_rows = (of_rows - along * rows) / norms
+        bound = 2 * np.linalg.norm(bound, axis=1, keepdims=True) / norms
+    assert np.all(np.abs(of_kernel - of_rows) <= bound + 1e-30)
+
+
 @needs_amx
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("normalize", [False, True])
@@ -195,12 +290,12 @@ def test_sums_of_bfloat16_products(size, normalize, dtype):
     queries, kernel, bias, ids, deltas, _ = drawn(3, *size, dtype=dtype)
     plain = np.asarray(tf.cast(kernel, "float64"))
     norms = np.linalg.norm(plain, axis=1, keepdims=True) if normalize else 1.0
-    found = ops.tfxclass_exact_softmax(
-        queries=queries,
-        kernel=kernel,
-        bias=[bias],
-        targets=ids,
-        deltas=deltas,
+    found = exact_softmax.sums(
+        queries,
+        kernel,
+        bias,
+        ids,
+        deltas,
         epsilon=1e-6 if normalize else 0.0,
         wants_rows=True,
         bfloat16_products=True,
@@ -370,8 +465,17 @@ def assert_same_run(ours, kerass):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
+@pytest.fixture(params=["op", "blocks"])
+def way(request, monkeypatch):
+    """The way of a CPU or of a GPU, there in blocks of 100 classes."""
+    if request.param == "blocks":
+        monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
+        monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
+        monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 100)
+
+
 @pytest.mark.parametrize("rule", quick(PAIRS, ["adamw", "momentum"]))
-def test_steps_by_class_are_dense_steps(rule, taken):
+def test_steps_by_class_are_dense_steps(rule, taken, way):
     lazy, dense, options = PAIRS[rule]
     head = {"use_bias": True, "width": 2}
     ours = trained(lazy(0.01, **options), **head)
@@ -388,7 +492,7 @@ def test_steps_by_class_are_dense_steps(rule, taken):
     ],
     ids=["cosface", "arcface", "weights"],
 )
-def test_heads_by_class(head, taken):
+def test_heads_by_class(head, taken, way):
     if "loss_options" in head:
         options = tfxclass.losses.LossOptions(**head["loss_options"])
         head = {**head, "loss_options": options}
@@ -508,8 +612,19 @@ def test_gradients_that_are_applied_twice(taken):
     np.testing.assert_allclose(ours, dense, rtol=1e-5, atol=1e-6)
 
 
+def test_head_adam_by_block_is_head_adam_by_class(monkeypatch, taken):
+    """One scale of the gradients for all blocks of a step."""
+    by_class = trained(optimizers.HeadAdam(0.001), use_bias=True)
+    monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
+    monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 100)
+    by_block = trained(optimizers.HeadAdam(0.001), use_bias=True)
+    assert len(taken) == 2
+    assert_same_run(by_block, by_class)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_resumed_run_goes_on_bit_for_bit(dtype, tmp_path, taken):
+def test_resumed_run_goes_on_bit_for_bit(dtype, tmp_path, taken, way):
     head = {"kernel_dtype": dtype, "use_bias": True}
     small = {"second_moment": "row", "slot_dtype": "bfloat16"}
     options = small if dtype == "bfloat16" else {}

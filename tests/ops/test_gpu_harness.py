@@ -89,7 +89,7 @@ def test_a_program_that_fails_is_told():
 
 def test_the_program_prints_what_is_read():
     program = build.build(emulate=True)
-    lines, failed = run.Deadline(60).output([program, "MmaPack"])
+    lines, failed = run.Deadline(60).output([program, "WriteRows"])
     assert failed is None
     is_well, line = run.verdict(lines, [ROW], failed)
     assert is_well and "1 tests" in line

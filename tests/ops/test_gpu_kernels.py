@@ -21,11 +21,9 @@ def program():
     [
         "Active",
         "Emulator",
-        "ExactSoftmax",
         "ForestQuery",
         "Hash",
         "LshTables",
-        "Mma",
         "Row",
         "Softmax",
         "TopK",

@@ -73,7 +73,8 @@ def _tensors(value, arg):
     # Rows of a type to be chosen are float32, if they do not say it.
     if tf.is_tensor(value) and not arg.type:
         return value
-    dtype = tf.as_dtype(arg.type or tf.float32)
+    index = tf.int64 if arg.type_attr == "Index" else tf.float32
+    dtype = tf.as_dtype(arg.type or index)
     if arg.number_attr:
         return [tf.convert_to_tensor(v, dtype) for v in value]
     return tf.convert_to_tensor(value, dtype)

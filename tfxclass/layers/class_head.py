@@ -17,8 +17,7 @@ from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.objectives import ALL_OBJECTIVES
-from tfxclass.rows import exact
-from tfxclass.rows import norms
+from tfxclass.ops import norms
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Config
 from tfxclass.types import Initializer
@@ -246,10 +245,9 @@ class ClassHead(OutputHead):
 
     @property
     def is_exact_softmax(self) -> bool:
-        """Whether the exact loss avoids a gradient matrix (on a CPU only)."""
+        """Whether the exact loss avoids a gradient matrix."""
         is_softmax = self.objective.name == "softmax"
-        is_plain = is_softmax and self.objective.is_plain(self.options)
-        return is_plain and not exact.on_gpu(self.rows_device)
+        return is_softmax and self.objective.is_plain(self.options)
 
     def get_config(self) -> Config:
         initializer = keras.initializers.serialize(self.bias_initializer)

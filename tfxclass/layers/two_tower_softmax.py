@@ -16,9 +16,9 @@ from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import fixed_spec
 from tfxclass.layers.output_head import do_not_convert
 from tfxclass.layers.sampled_softmax import SampledSoftmax
+from tfxclass.ops import norms
 from tfxclass.ops import placement as placement_lib
 from tfxclass.ops import row_update
-from tfxclass.rows import norms
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array

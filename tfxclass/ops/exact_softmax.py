@@ -1,6 +1,7 @@
-"""The softmax over all classes in two passes over the class rows, on a CPU.
+"""The softmax over all classes in two passes over the class vectors.
 
-In all functions:
+By compiled ops, for CPUs; `exact_blocks.py` has the same functions for GPUs. In
+all of them:
     queries: float32 [batch, dim].
     kernel: float32 or bfloat16 [classes, dim].
     bias: float32 [classes], or None.
@@ -65,6 +66,7 @@ class ClassGradient(NamedTuple):
         logsumexp: float32 `[batch]`.
         factor: float32 `[batch]`.
         uniform: float.
+        in_blocks: bool, whether `exact_blocks.py` computes it.
     """
 
     queries: Any
@@ -76,6 +78,7 @@ class ClassGradient(NamedTuple):
     uniform: float = 0.0
     epsilon: float = 0.0
     bfloat16_products: bool = False
+    in_blocks: bool = False
 
     @property
     def dtype(self) -> tf.DType:
@@ -87,7 +90,7 @@ class ClassGradient(NamedTuple):
         """The inputs of the op, by name."""
         return {
             "queries": self.queries,
-            "bias": [] if self.bias is None else [self.bias],
+            "bias": _listed(self.bias),
             "targets": self.ids,
             "target_grads": self.target_grads,
             "logsumexp": self.logsumexp,
@@ -95,6 +98,42 @@ class ClassGradient(NamedTuple):
             "uniform": self.uniform,
             "bfloat16_products": self.bfloat16_products,
         }
+
+
+def sums(
+    queries: tf.Tensor,
+    kernel: tf.Tensor,
+    bias: tf.Tensor | None,
+    ids: tf.Tensor,
+    deltas: tf.Tensor,
+    *,
+    epsilon: float,
+    wants_rows: bool,
+    bfloat16_products: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """One pass over all classes.
+
+    Args:
+        deltas: float32 `[batch, p]`, what the logits of the targets are raised
+            by.
+        wants_rows: bool, whether the class rows are summed, too.
+
+    Returns:
+        `(top, total, rows)`: float32 and float64 `[batch]`, the log-sum-exp is
+        top + log(total); float32 `[batch, dim]`, the sum of exp(logit - top)
+        times the (normalised) row over all classes but the targets, or
+        `[0, dim]`.
+    """
+    return ops.tfxclass_exact_softmax(
+        queries=queries,
+        kernel=kernel,
+        bias=_listed(bias),
+        targets=ids,
+        deltas=deltas,
+        epsilon=epsilon,
+        wants_rows=wants_rows,
+        bfloat16_products=bfloat16_products,
+    )
 
 
 def dense_gradients(
@@ -105,3 +144,7 @@ def dense_gradients(
         kernel=kernel, epsilon=gradient.epsilon, **gradient.inputs
     )
     return of_kernel, None if gradient.bias is None else of_bias
+
+
+def _listed(bias):
+    return [] if bias is None else [bias]

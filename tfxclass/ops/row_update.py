@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.ops import exact_blocks
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.library import ops
 
@@ -199,7 +200,13 @@ def sum_duplicate_rows(
 
 
 def _update(rule, variable, slots, ids, grads, storage, **numbers):
-    """Calls the op of a rule."""
+    """Calls the op of a rule, for each block of classes where that is asked."""
+    if isinstance(grads, ClassGradient) and grads.in_blocks:
+
+        def update_rows(ids, grads):
+            _update(rule, variable, slots, ids, grads, storage, **numbers)
+
+        return exact_blocks.update(variable, storage.dtype, grads, update_rows)
     if isinstance(grads, ClassGradient):
         op = f"tfxclass_class_{rule}_update"
         given = {**grads.inputs, "epsilon_of_norm": grads.epsilon}

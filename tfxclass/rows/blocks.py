@@ -10,9 +10,9 @@ from tfxclass.core.softmax import empty_stats
 from tfxclass.core.softmax import logsumexp_of
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
+from tfxclass.ops import norms
 from tfxclass.ops import placement
 from tfxclass.ops.stored_rows import StoredRows
-from tfxclass.rows import norms
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Scalar
 

@@ -14,10 +14,10 @@ import tensorflow as tf
 from tfxclass import shards as shards_lib
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import bfloat16_rows
+from tfxclass.ops import norms
 from tfxclass.ops import placement
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.ops.stored_rows import zeros_variable
-from tfxclass.rows import norms
 from tfxclass.types import Variable
 
 # Random initial values differ by under 1 % from what the initializer says.

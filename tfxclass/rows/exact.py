@@ -1,40 +1,27 @@
-"""A part of the exact softmax: two passes over its rows.
-
-On a CPU, and on a GPU where rows are bfloat16: those products are the tensor
-cores' (custom_ops/kernels/exact_softmax.cu.h). float32 rows take blocks of
-logits there, by TensorFlow's products (`loss_parts.py`).
-"""
-
-from collections.abc import Iterable
+"""A part of the exact softmax: two passes over its class vectors."""
 
 import tensorflow as tf
 
+from tfxclass.core.softmax import TargetTerms
+from tfxclass.core.softmax import log_ratio
+from tfxclass.core.softmax import logsumexp_of
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
+from tfxclass.ops import exact_blocks
 from tfxclass.ops import exact_softmax
 from tfxclass.ops import library
+from tfxclass.ops import norms
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
-from tfxclass.rows import norms
+from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
-from tfxclass.rows.loss_parts import SoftmaxPart
 from tfxclass.types import Margin
 
 
-def is_used(parts: Iterable[ClassRows]) -> bool:
-    """Whether exact losses over these parts go this way.
+class ExactPart:
+    """A part, as `loss_parts.py` describes it; `grad` makes its `gradient`.
 
-    There are no fallback ops for it.
-    """
-    return library.has_op("exact_softmax") and all(
-        bfloat16_rows.is_half(rows.kernel) or not on_gpu(rows.device)
-        for rows in parts
-    )
-
-
-class ExactPart(SoftmaxPart):
-    """A part of a softmax; `grad` makes its `gradient`.
-
+    `uniform` is the mass of each class in addition to the targets, and
     `is_recorded` tells whether gradients will be asked for.
     """
 
@@ -50,83 +37,105 @@ class ExactPart(SoftmaxPart):
         uniform: float = 0.0,
         is_recorded: bool = True,
     ) -> None:
-        self._is_narrow = (
-            rows.bfloat16_products and exact_softmax.multiplies_bfloat16()
+        is_on_gpu = on_gpu(rows.device)
+        is_half = bfloat16_rows.is_half(rows.kernel)
+        self._in_blocks = is_on_gpu or not library.has_op("exact_softmax")
+        self._ops = exact_blocks if self._in_blocks else exact_softmax
+        # Whether the op rounds the factors of logits, too.
+        is_narrow = (
+            not self._in_blocks
+            and rows.bfloat16_products
+            and exact_softmax.multiplies_bfloat16()
         )
-        if self._is_narrow or on_gpu(rows.device):
+        self._bfloat16_products = is_narrow or (
+            is_on_gpu and (is_half or rows.bfloat16_products)
+        )
+        # TensorFloat-32 holds bfloat16 numbers: on a GPU, the logits of targets
+        # are then among the others to the last bits.
+        if is_narrow or (is_on_gpu and is_half):
             queries = _rounded(queries)
-        self._is_recorded = is_recorded
+        self.queries, self.rows = queries, rows
+        self.uniform, self._is_recorded = uniform, is_recorded
         self._epsilon = norms.EPSILON if rows.normalize else 0.0
-        super().__init__(
-            queries, rows, targets, columns, margin, uniform=uniform
-        )
-
-    def _target_logits(self):
-        rows, safe = self.rows, tf.maximum(self.ids, 0)
+        self._is_labelled = targets.is_labelled
+        safe = tf.maximum(columns, 0)
         taken = bfloat16_rows.widen(tf.gather(rows.kernel, safe))
         # Rounded as the op does: the logits of targets are among its own.
-        factors = _rounded(taken) if self._is_narrow else taken
+        factors = _rounded(taken) if is_narrow else taken
         if rows.normalize:
             inverse = norms.inverse_norms(taken)[..., tf.newaxis]
             taken, factors = taken * inverse, factors * inverse
-        self._target_rows = taken
-        logits = tf.einsum("bd,bpd->bp", self.blocks.queries, factors)
+        logits = tf.einsum("bd,bpd->bp", self.queries, factors)
         if rows.bias is not None:
             logits += tf.gather(rows.bias, safe)
-        return logits
+        # Most rows may have their targets in other parts.
+        weights = tf.where(columns >= 0, targets.weights, 0.0)
+        self._target_rows = taken
+        self._terms = TargetTerms(logits, Targets(columns, weights), margin)
 
-    def _sums(self):
-        self._top, total, self._weighted_rows = self._pass(self._is_recorded)
-        return self._top, total
+    def stats(self) -> tf.Tensor:
+        """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
+        self._top, total, self._sum_of_rows = self._sums(self._is_recorded)
+        # Rounding a finished sum to float32 makes no visible difference.
+        total = tf.cast(total, tf.float32)
+        target = self._terms.weighted()
+        if self.uniform:
+            self._all_rows, bias = Blocks(self.queries, self.rows).sum_of_rows()
+            logits = tf.linalg.matvec(self.queries, self._all_rows) + bias
+            target += self.uniform * logits
+        return tf.stack([self._top, total, target], axis=1)
 
-    def _pass(self, wants_rows):
-        """One pass over all classes.
-
-        Returns `(top, total, weighted_rows)`: float32 and float64 `[batch]`,
-        the log-sum-exp is top + log(total); float32 `[batch, dim]`, the sum of
-        exp(logit - top) times the (normalized) row over all classes but the
-        targets, or `[0, dim]`.
-        """
-        return library.ops.tfxclass_exact_softmax(
-            queries=self.blocks.queries,
-            kernel=self.rows.kernel,
-            bias=[] if self.rows.bias is None else [self.rows.bias],
-            targets=self.ids,
-            deltas=self.terms.delta,
+    def _sums(self, wants_rows):
+        return self._ops.sums(
+            self.queries,
+            self.rows.kernel,
+            self.rows.bias,
+            self._terms.targets.ids,
+            self._terms.delta,
             epsilon=self._epsilon,
             wants_rows=wants_rows,
-            bfloat16_products=self._is_narrow,
+            bfloat16_products=self._bfloat16_products,
         )
+
+    @staticmethod
+    def merged(stats: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """`(losses, logsumexp)` of max, sum of exponentials and target."""
+        tops, totals, targets = tf.unstack(stats, num=3, axis=2)
+        sums = logsumexp_of(tops, totals)
+        logsumexp = tf.reduce_logsumexp(sums, axis=0)
+        return log_ratio(logsumexp, tf.reduce_sum(targets, axis=0)), logsumexp
 
     def grad(
         self, logsumexp: tf.Tensor, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Gradients of the queries, the rows and, or None, the bias."""
-        at_targets = self.terms.grad(logsumexp, upstream)
+        ids = self._terms.targets.ids
+        at_targets = self._terms.grad(logsumexp, upstream)
         self.gradient = ClassGradient(
-            self.blocks.queries,
+            self.queries,
             self.rows.bias,
-            self.ids,
-            tf.where(self.ids >= 0, at_targets, 0.0),
+            ids,
+            tf.where(ids >= 0, at_targets, 0.0),
             tf.cast(logsumexp, tf.float32),
             upstream * self._is_labelled,
             self.uniform,
             self._epsilon,
-            self._is_narrow,
+            self._bfloat16_products,
+            self._in_blocks,
         )
         return (
             self._queries_grad(logsumexp),
-            *exact_softmax.dense_gradients(self.rows.kernel, self.gradient),
+            *self._ops.dense_gradients(self.rows.kernel, self.gradient),
         )
 
     def _queries_grad(self, logsumexp):
         if not self._is_recorded:
-            self._weighted_rows = self._pass(True)[2]
+            self._sum_of_rows = self._sums(True)[2]
         shift = tf.exp(tf.cast(self._top, tf.float64) - logsumexp)
         # The mean of the class rows by the softmax, but for the targets'.
-        mean = self._weighted_rows * tf.cast(shift, tf.float32)[:, tf.newaxis]
+        mean = self._sum_of_rows * tf.cast(shift, tf.float32)[:, tf.newaxis]
         if self.uniform:
-            mean -= self.uniform * self.sum_of_rows
+            mean -= self.uniform * self._all_rows
         gradient = self.gradient
         at_targets = tf.einsum(
             "bp,bpd->bd", gradient.target_grads, self._target_rows

@@ -1,12 +1,11 @@
 """Losses over class rows, streamed in blocks.
 
 No more than [batch, block] logits are held, as in cut cross-entropy (Wijmans
-et al., Cut Your Losses in Large-Vocabulary Language Models, 2024): the forward
-pass keeps some numbers a row alone, the backward pass computes each block of
-logits again. Costs one product of [batch, dim] by [dim, num_classes] forward
-and three backward.
+et al., Cut Your Losses in Large-Vocabulary Language Models, 2024): the backward
+pass computes each block of logits again. A step has four products of
+[batch, dim] by [dim, num_classes].
 
-What is computed of a part: `loss_parts.py`, and `exact.py` for most softmaxes.
+What is computed of a part: `exact.py` for softmaxes, and `loss_parts.py`.
 """
 
 import functools
@@ -21,13 +20,12 @@ from tfxclass.core.softmax import first_order_gradients
 from tfxclass.core.targets import Targets
 from tfxclass.keras_internals import custom_gradient
 from tfxclass.keras_internals import is_recorded
+from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows import class_gradients
-from tfxclass.rows import exact
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.loss_parts import OneVsRestPart
-from tfxclass.rows.loss_parts import SoftmaxPart
 from tfxclass.rows.loss_parts import UniformPart
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
@@ -49,7 +47,14 @@ def cross_entropy(
     """
     parts = [(x, _corrected(rows)) for x, rows in parts]
     return streamed_loss(
-        SoftmaxPart, parts, targets, columns, exchange, margin, uniform=uniform
+        ExactPart,
+        parts,
+        targets,
+        columns,
+        exchange,
+        margin,
+        uniform=uniform,
+        is_recorded=is_recorded(),
     )
 
 
@@ -94,7 +99,7 @@ def _corrected(rows):
 
 
 def streamed_loss(
-    kind: type[SoftmaxPart | OneVsRestPart | UniformPart],
+    kind: type[ExactPart | OneVsRestPart | UniformPart],
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
@@ -128,15 +133,11 @@ def streamed_loss(
     biases = [rows.bias for rows in given if rows.bias is not None]
 
     make_part: Callable[..., Any] = functools.partial(kind, **options)
-    is_exact = kind is SoftmaxPart and exact.is_used(given)
-    if is_exact:
-        make_part = functools.partial(
-            ExactPart, is_recorded=is_recorded(), **options
-        )
-    # Of parts with all their rows. A GPU has no steps by class.
+    is_by_class = kind is ExactPart and library.has_op("exact_softmax")
+    # Of parts with all their rows.
     guards = [
         class_gradients.guard(rows.kernel)
-        if is_exact and rows.size is None and not exact.on_gpu(rows.device)
+        if is_by_class and rows.size is None
         else None
         for _, rows in parts
     ]

@@ -13,16 +13,9 @@ function of the target logits that takes a margin off, or None.
   and, or None, of the biases.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import tensorflow as tf
 
 from tfxclass.core import one_vs_rest
-from tfxclass.core.softmax import TargetTerms
-from tfxclass.core.softmax import empty_stats
-from tfxclass.core.softmax import log_ratio
-from tfxclass.core.softmax import logsumexp_of
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
@@ -32,11 +25,10 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Margin
 
 
-class _BlockPart:
-    """A part whose logits are computed a block at a time, in both passes.
+class OneVsRestPart:
+    """One-vs-rest losses, by TensorFlow's own ops; `binary` is a `Binary`.
 
-    A subclass defines `stats`, and `_logits_grad(state, upstream)`: a function
-    of the first class and the logits of a block that returns their gradient.
+    Logits are computed a block of classes at a time, in both passes.
     """
 
     def __init__(
@@ -46,130 +38,20 @@ class _BlockPart:
         targets: Targets,
         columns: tf.Tensor,
         margin: Margin | None,
+        binary: one_vs_rest.Binary,
     ) -> None:
-        self.rows, self._is_labelled = rows, targets.is_labelled
+        self.binary, self.rows = binary, rows
+        self._is_labelled = targets.is_labelled
         self.ids = columns
         self.blocks = Blocks(queries, rows)
+        counts = rows.log_counts
+        self.class_weights = None if counts is None else tf.exp(-counts)
+        logits = logits_at(queries, rows, columns)
         # Most rows may have their targets in other parts.
         weights = tf.where(columns >= 0, targets.weights, 0.0)
-        self.terms = self._terms(
-            self._target_logits(), Targets(columns, weights), margin
+        self.terms = one_vs_rest.LabelTerms(
+            binary, logits, Targets(columns, weights), margin
         )
-
-    def _target_logits(self):
-        return logits_at(self.blocks.queries, self.rows, self.ids)
-
-    def _terms(self, logits, targets, margin) -> Any:
-        """Loss and gradient at the targets, given their logits."""
-        return TargetTerms(logits, targets, margin)
-
-    def _logits_grad(self, state, upstream) -> Callable[..., tf.Tensor]:
-        raise NotImplementedError
-
-    def grad(
-        self, state: Any, upstream: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
-        """Gradients of the queries, the rows and, or None, the bias."""
-        logits_grad = self._logits_grad(state, upstream * self._is_labelled)
-        rows, blocks = self.rows, self.blocks
-        has_bias = rows.bias is not None
-        empty = library.ops.tfxclass_empty_like
-
-        def step(start, queries_grad, kernel_grad, bias_grad):
-            part = blocks.rows(start)
-            by_logits = logits_grad(start, blocks.logits(start, part))
-            rows_grad = tf.matmul(by_logits, blocks.queries, transpose_a=True)
-            kernel_grad = library.ops.tfxclass_write_rows(
-                kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
-            )
-            if has_bias:
-                bias_grad = library.ops.tfxclass_write_rows(
-                    bias_grad, tf.reduce_sum(by_logits, axis=0), start
-                )
-            return queries_grad + by_logits @ part, kernel_grad, bias_grad
-
-        is_half = bfloat16_rows.is_half(rows.kernel)
-        found = blocks.fold(
-            step,
-            (
-                tf.zeros_like(blocks.queries),
-                tf.zeros(tf.shape(rows.kernel))
-                if is_half
-                else empty(rows.kernel),
-                empty(rows.bias) if has_bias else tf.zeros([0]),
-            ),
-        )
-        return found if has_bias else (*found[:2], None)
-
-
-class SoftmaxPart(_BlockPart):
-    """Softmax cross-entropy; `uniform` is the mass of each class besides."""
-
-    def __init__(self, *args: Any, uniform: float = 0.0) -> None:
-        super().__init__(*args)
-        self.uniform = uniform
-
-    def stats(self) -> tf.Tensor:
-        """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
-        top, total = self._sums()
-        # Rounding a finished sum to float32 makes no visible difference.
-        total = tf.cast(total, tf.float32)
-        target = self.terms.weighted()
-        if self.uniform:
-            self.sum_of_rows, bias = self.blocks.sum_of_rows()
-            summed = tf.linalg.matvec(self.blocks.queries, self.sum_of_rows)
-            target += self.uniform * (summed + bias)
-        return tf.stack([top, total, target], axis=1)
-
-    def _sums(self):
-        """Max and sum of exponentials of the logits, `[batch]`."""
-
-        def step(start, top, total):
-            return library.ops.tfxclass_softmax_block_stats(
-                self.blocks.logits(start),
-                self.ids,
-                self.terms.delta,
-                start,
-                top,
-                total,
-            )
-
-        return self.blocks.fold(step, empty_stats(self.blocks.batch))
-
-    @staticmethod
-    def merged(stats: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """`(losses, logsumexp)` of max, sum of exponentials and target."""
-        tops, totals, targets = tf.unstack(stats, num=3, axis=2)
-        sums = logsumexp_of(tops, totals)
-        logsumexp = tf.reduce_logsumexp(sums, axis=0)
-        return log_ratio(logsumexp, tf.reduce_sum(targets, axis=0)), logsumexp
-
-    def _logits_grad(self, state, upstream):
-        at_targets = self.terms.grad(state, upstream)
-        logsumexp = tf.cast(state, tf.float32)
-        # What the uniform mass takes off each logit of a row.
-        lift = upstream[:, tf.newaxis] * self.uniform
-
-        def logits_grad(start, logits):
-            grad = library.ops.tfxclass_softmax_block_grad(
-                logits, self.ids, at_targets, start, logsumexp, upstream
-            )
-            return grad - lift if self.uniform else grad
-
-        return logits_grad
-
-
-class OneVsRestPart(_BlockPart):
-    """One-vs-rest losses, by TensorFlow's own ops; `binary` is a `Binary`."""
-
-    def __init__(self, *args: Any, binary: one_vs_rest.Binary) -> None:
-        self.binary = binary
-        super().__init__(*args)
-
-    def _terms(self, logits, targets, margin):
-        counts = self.rows.log_counts
-        self.class_weights = None if counts is None else tf.exp(-counts)
-        return one_vs_rest.LabelTerms(self.binary, logits, targets, margin)
 
     def stats(self) -> tf.Tensor:
         """The sum of the losses; float32 `[batch of all, 1]`."""
@@ -205,16 +87,48 @@ class OneVsRestPart(_BlockPart):
         """`(losses, None)` of a sum of losses."""
         return tf.reduce_sum(stats[:, :, 0], axis=0), None
 
-    def _logits_grad(self, state, upstream):
+    def grad(
+        self, state: None, upstream: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Gradients of the queries, the rows and, or None, the bias."""
+        upstream = upstream * self._is_labelled
         of_labels = self.terms.grad(upstream)
-        return lambda start, logits: one_vs_rest.logits_grad(
-            self.binary,
-            logits,
-            self._columns(start),
-            of_labels,
-            upstream,
-            self._weights(start),
+        rows, blocks = self.rows, self.blocks
+        has_bias = rows.bias is not None
+        empty = library.ops.tfxclass_empty_like
+
+        def step(start, queries_grad, kernel_grad, bias_grad):
+            part = blocks.rows(start)
+            by_logits = one_vs_rest.logits_grad(
+                self.binary,
+                blocks.logits(start, part),
+                self._columns(start),
+                of_labels,
+                upstream,
+                self._weights(start),
+            )
+            rows_grad = tf.matmul(by_logits, blocks.queries, transpose_a=True)
+            kernel_grad = library.ops.tfxclass_write_rows(
+                kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
+            )
+            if has_bias:
+                bias_grad = library.ops.tfxclass_write_rows(
+                    bias_grad, tf.reduce_sum(by_logits, axis=0), start
+                )
+            return queries_grad + by_logits @ part, kernel_grad, bias_grad
+
+        is_half = bfloat16_rows.is_half(rows.kernel)
+        found = blocks.fold(
+            step,
+            (
+                tf.zeros_like(blocks.queries),
+                tf.zeros(tf.shape(rows.kernel))
+                if is_half
+                else empty(rows.kernel),
+                empty(rows.bias) if has_bias else tf.zeros([0]),
+            ),
         )
+        return found if has_bias else (*found[:2], None)
 
 
 class UniformPart:

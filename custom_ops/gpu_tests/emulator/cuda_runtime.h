@@ -50,15 +50,6 @@ unsigned Vote(bool value);
 // A bit for each lane that has not ended, of whether it has the same bits.
 unsigned Match(uint64_t bits);
 
-// Lets the other lanes read `mine` until the next WarpBarrier.
-void Show(const void* mine);
-const void* Shown(int lane);
-
-// `size` bytes, of which `valid` are copied and the rest zeros. Until the
-// thread finishes its copies they are NaN.
-void CopyLater(void* to, const void* from, int size, int valid);
-void FinishCopies();
-
 template <class T>
 T Shuffle(T value, int lane) {
   static_assert(sizeof(T) <= 8, "shuffles are of 4 or 8 bytes");

@@ -33,13 +33,14 @@ def softmax_block_grad(
     offset: Scalar,
     logsumexp: tf.Tensor,
     upstream: tf.Tensor,
+    Out: tf.DType = tf.float32,
 ) -> tf.Tensor:
     """upstream * softmax; `target_grad` at the targets."""
     shifted = tf.minimum(logits - logsumexp[:, tf.newaxis], 0.0)
     grad = upstream[:, tf.newaxis] * tf.exp(shifted)
     places, values = _target_places(logits, targets, target_grad, offset)
     grad = tf.tensor_scatter_nd_update(grad, places, values)
-    return tf.stop_gradient(grad)
+    return tf.stop_gradient(tf.cast(grad, Out))
 
 
 def _target_places(logits, targets, values, offset):
@@ -47,7 +48,7 @@ def _target_places(logits, targets, values, offset):
 
     Places are rows and columns of `logits`, int64 `[n, 2]`.
     """
-    columns = targets - offset
+    columns = targets - tf.cast(offset, tf.int64)
     width = tf.shape(logits, tf.int64)[1]
     inside = tf.where((targets >= 0) & (columns >= 0) & (columns < width))
     columns = tf.gather_nd(columns, inside)
@@ -79,7 +80,7 @@ def write_rows(
     buffer: tf.Tensor, rows: tf.Tensor, start: tf.Tensor
 ) -> tf.Tensor:
     """`buffer` with `rows` from row `start` on."""
-    end = start + tf.shape(rows, tf.int64)[0]
+    end = start + tf.shape(rows, tf.as_dtype(start.dtype))[0]
     written = tf.concat([buffer[:start], rows, buffer[end:]], axis=0)
     return tf.ensure_shape(written, buffer.shape)
 
