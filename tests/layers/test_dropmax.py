@@ -21,6 +21,7 @@ from tests.support.dropmax_cases import loss_in_numpy
 from tests.support.dropmax_cases import make_head
 from tests.support.dropmax_cases import retain_logits
 from tfxclass import layers
+from tfxclass.losses.dropmax import draws_of_block
 
 
 @each_mode
@@ -165,9 +166,13 @@ def test_random_of_one_is_the_softmax():
 def test_a_step_draws_anew_and_each_row_for_itself():
     """Rows of one block, of several, and of another step."""
     head = built(make_head("random", num_samples=2))
-    draw = [head._masking(head.next_seed()).draw for _ in range(2)]
+    seeds = [head.next_seed() for _ in range(2)]
     shape = [2, BATCH, CLASSES]
-    blocks = [draw[0](0, shape), draw[0](BATCH, shape), draw[1](0, shape)]
+    blocks = [
+        draws_of_block(seeds[0], 0, shape),
+        draws_of_block(seeds[0], BATCH, shape),
+        draws_of_block(seeds[1], 0, shape),
+    ]
     drawn = np.stack(blocks)
     assert drawn.shape == (3, *shape)
     assert len(np.unique(drawn)) > 0.99 * drawn.size
