@@ -137,6 +137,7 @@ def _minus(logits, log_counts):
     A bias for each class becomes a part of the product that makes the logits,
     and costs no pass over them.
     """
+    log_counts = tf.convert_to_tensor(log_counts)
     if log_counts.shape.rank == 1:
         return tf.nn.bias_add(logits, -log_counts)
     return logits - log_counts
