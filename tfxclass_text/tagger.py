@@ -416,7 +416,7 @@ class Tagger(Estimator):
 
         Raises:
             ValueError: an unknown tag, several texts, or other columns than
-                those of `fit`.
+                `fit` was given.
 
         Example:
 
