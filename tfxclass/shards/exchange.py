@@ -32,7 +32,9 @@ def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "ReplicaGroup":
             f"{type(context.strategy).__name__} for a head that was built for "
             f"{shards.count}. Build the model within `strategy.scope()`."
         )
-    return _ReplicaBatch(shards, context, rows)
+    is_apart = needs_collectives(context)
+    kind = WorkerBatch if is_apart else MirroredBatch
+    return kind(shards, context, rows)
 
 
 class ReplicaGroup:
@@ -78,10 +80,6 @@ NO_EXCHANGE = ReplicaGroup(None)
 
 
 class _ReplicaBatch(ReplicaGroup):
-    """The batch in a replica: its rows, and what crosses to the others."""
-
-    shard: int
-
     def __init__(
         self,
         shards: Shards,
@@ -91,7 +89,6 @@ class _ReplicaBatch(ReplicaGroup):
         super().__init__(shards)
         self._context = context
         self.shard = int(tf.get_static_value(context.replica_id_in_sync_group))
-        self.needs_collectives = needs_collectives(context)
         self._rows = rows
         self._known_sizes: list[Any] | None = None
 
@@ -101,43 +98,14 @@ class _ReplicaBatch(ReplicaGroup):
         # No functools.cached_property: until Python 3.12 it holds a lock that
         # replicas, which wait for each other in here, would share.
         if self._known_sizes is None:
-            self._known_sizes = self._gathered_sizes()
+            self._known_sizes = self._sizes_of(self._rows)
         return self._known_sizes
-
-    def _gathered_sizes(self):
-        if self.needs_collectives:
-            sizes = self._context.all_gather(tf.shape(self._rows)[:1], axis=0)
-            return tf.unstack(sizes, num=self._context.num_replicas_in_sync)
-        return [
-            tf.shape(part)[0] if part.shape[0] is None else part.shape[0]
-            for part in parts(self._context, self._rows)
-        ]
 
     def gather(self, x: tf.Tensor) -> tf.Tensor:
         return gather(self._context, x)
 
-    def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        if not self.needs_collectives:
-            return parts(self._context, values[0])
-        gathered = self.gather(values[0][tf.newaxis])
-        return tf.unstack(gathered, num=self._context.num_replicas_in_sync)
-
-    def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
-        if self.needs_collectives:
-            return [self.own(x) for x in self.all_gather(values)]
-        # Cut where it was computed: only what is needed crosses. All replicas
-        # send all of their pieces, and each reads its own.
-        pieces = tf.split(values[0], self._sizes)
-        return [parts(self._context, x) for x in pieces][self.shard]
-
     def own(self, x: tf.Tensor) -> tf.Tensor:
         return tf.split(x, self._sizes)[self.shard]
-
-    def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
-        if not self.needs_collectives:
-            return tf.add_n(self.own_from_all([x]))
-        total = self._context.all_reduce(tf.distribute.ReduceOp.SUM, x)
-        return self.own(total)
 
     def check_equal_parts(self) -> None:
         sizes = self._sizes
@@ -155,6 +123,52 @@ class _ReplicaBatch(ReplicaGroup):
         tf.debugging.Assert(equal, [message, *sizes], summarize=len(sizes))
 
 
+class MirroredBatch(_ReplicaBatch):
+    """All replicas are in this process."""
+
+    def _sizes_of(self, rows):
+        return [
+            tf.shape(part)[0] if part.shape[0] is None else part.shape[0]
+            for part in parts(self._context, rows)
+        ]
+
+    def _exchange(self, outgoing):
+        """Sends item j to replica j, and returns what the others sent."""
+        items = [parts(self._context, x) for x in outgoing]
+        return items[self.shard]
+
+    def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+        return parts(self._context, values[0])
+
+    def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+        # Cut where it was computed: only what is needed crosses.
+        return self._exchange(tf.split(values[0], self._sizes))
+
+    def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.add_n(self._exchange(tf.split(x, self._sizes)))
+
+
+class WorkerBatch(_ReplicaBatch):
+    """Replicas are in several processes: collectives."""
+
+    needs_collectives = True
+
+    def _sizes_of(self, rows):
+        sizes = self._context.all_gather(tf.shape(rows)[:1], axis=0)
+        return tf.unstack(sizes, num=self._context.num_replicas_in_sync)
+
+    def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+        gathered = self.gather(values[0][tf.newaxis])
+        count = self._context.num_replicas_in_sync
+        return tf.unstack(gathered, num=count)
+
+    def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
+        return [self.own(x) for x in self.all_gather(values)]
+
+    def reduce_scatter(self, x: tf.Tensor) -> tf.Tensor:
+        return self.own(self._context.all_reduce(tf.distribute.ReduceOp.SUM, x))
+
+
 def needs_collectives(context: tf.distribute.ReplicaContext) -> bool:
     """Whether the replicas are in several processes."""
     workers = tf.distribute.MultiWorkerMirroredStrategy
@@ -169,9 +183,7 @@ def parts(
     Plain tensors, copied between devices where they are used: what nobody
     reads is pruned, with all that led to it.
     """
-    found = context.merge_call(
-        tf.distribute.Strategy.experimental_local_results, args=(x,)
-    )
+    found = context.merge_call(_local_results, args=(x,))
     # TensorFlow makes one of what is the same object in all replicas.
     count = context.num_replicas_in_sync if len(found) == 1 else 1
     return list(found) * count
@@ -183,3 +195,7 @@ def gather(context: tf.distribute.ReplicaContext, x: tf.Tensor) -> tf.Tensor:
         return tf.concat(parts(context, x), axis=0)
     gathered = context.all_gather(x, axis=0)
     return tf.ensure_shape(gathered, [None, *x.shape[1:]])
+
+
+def _local_results(strategy, x):
+    return strategy.experimental_local_results(x)
