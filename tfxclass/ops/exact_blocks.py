@@ -26,7 +26,7 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.library import ops
 from tfxclass.types import Scalar
 
-#: Numbers of a block of logits, and of a block of class vectors: 256 MiB.
+#: Numbers of a block of logits, and of class vectors, on a GPU: 256 MiB.
 BLOCK_NUMBERS = 1 << 26
 #: Classes of a block at least.
 LEAST_BLOCK = 1024
@@ -42,9 +42,13 @@ def sums(
     epsilon: float,
     wants_rows: bool,
     bfloat16_products: bool = False,
+    block_numbers: int = 0,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What `exact_softmax.sums` returns."""
-    size = block_size(queries)
+    """What `exact_softmax.sums` returns.
+
+    `block_numbers` is the size of a block, `BLOCK_NUMBERS` if it is 0.
+    """
+    size = block_size(queries, block_numbers)
     batch = tf.shape(queries)[0]
     narrow = tf.bfloat16 if bfloat16_products else tf.float32
     ones, zeros = tf.ones([batch]), tf.zeros_like(deltas)
@@ -81,7 +85,7 @@ def dense_gradients(
     kernel: tf.Tensor, gradient: ClassGradient
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
     """What `exact_softmax.dense_gradients` returns."""
-    size = block_size(gradient.queries)
+    size = block_size(gradient.queries, gradient.block_numbers)
 
     def step(start, of_kernel, of_bias):
         of_rows, of_biases = _block_gradients(kernel, gradient, start, size)
@@ -109,29 +113,32 @@ def update(
     Returns:
         The gradient of the bias, float32 `[classes]` or `[0]`.
     """
-    size = block_size(gradient.queries)
+    size = block_size(gradient.queries, gradient.block_numbers)
     num_classes = tf.raw_ops.VariableShape(input=variable)[0]
     first_ids = tf.cast(tf.range(size), tf.int64)
 
     def step(start, of_bias):
         kernel = tf.raw_ops.ReadVariableOp(resource=variable, dtype=dtype)
         of_rows, of_biases = _block_gradients(kernel, gradient, start, size)
+        # An update copies a matrix that somebody still holds.
+        del kernel
         ids = first_ids[: tf.shape(of_rows)[0]] + tf.cast(start, tf.int64)
         update_rows(ids, of_rows)
         return [_written(of_bias, of_biases, start)]
 
-    # One block after the other: an update copies a matrix that is being read.
+    # For the same reason one block comes after the other.
     state = (_no_bias_grad(gradient),)
     return _fold(step, state, num_classes, size, parallel_iterations=1)[0]
 
 
-def block_size(queries: tf.Tensor) -> Scalar:
+def block_size(queries: tf.Tensor, block_numbers: int = 0) -> Scalar:
     """Classes of a block, int or int32 scalar tensor."""
     batch, dim = queries.shape
+    block_numbers = block_numbers or BLOCK_NUMBERS
     if batch is not None:
-        return max(BLOCK_NUMBERS // max(batch, dim), LEAST_BLOCK)
+        return max(block_numbers // max(batch, dim), LEAST_BLOCK)
     most = tf.maximum(tf.shape(queries)[0], dim)
-    return tf.maximum(BLOCK_NUMBERS // most, LEAST_BLOCK)
+    return tf.maximum(block_numbers // most, LEAST_BLOCK)
 
 
 def _block_gradients(kernel, gradient, start, size):

@@ -66,7 +66,8 @@ class ClassGradient(NamedTuple):
         logsumexp: float32 `[batch]`.
         factor: float32 `[batch]`.
         uniform: float.
-        in_blocks: bool, whether `exact_blocks.py` computes it.
+        block_numbers: int, size of a block if `exact_blocks.py` computes it,
+            else 0.
     """
 
     queries: Any
@@ -78,7 +79,7 @@ class ClassGradient(NamedTuple):
     uniform: float = 0.0
     epsilon: float = 0.0
     bfloat16_products: bool = False
-    in_blocks: bool = False
+    block_numbers: int = 0
 
     @property
     def dtype(self) -> tf.DType:

@@ -201,7 +201,7 @@ def sum_duplicate_rows(
 
 def _update(rule, variable, slots, ids, grads, storage, **numbers):
     """Calls the op of a rule, for each block of classes where that is asked."""
-    if isinstance(grads, ClassGradient) and grads.in_blocks:
+    if isinstance(grads, ClassGradient) and grads.block_numbers:
 
         def update_rows(ids, grads):
             _update(rule, variable, slots, ids, grads, storage, **numbers)

@@ -1,5 +1,7 @@
 """A part of the exact softmax: two passes over its class vectors."""
 
+import functools
+
 import tensorflow as tf
 
 from tfxclass.core.softmax import TargetTerms
@@ -13,7 +15,7 @@ from tfxclass.ops import library
 from tfxclass.ops import norms
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
-from tfxclass.rows.blocks import Blocks
+from tfxclass.rows import blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Margin
 
@@ -39,11 +41,14 @@ class ExactPart:
     ) -> None:
         is_on_gpu = on_gpu(rows.device)
         is_half = bfloat16_rows.is_half(rows.kernel)
-        self._in_blocks = is_on_gpu or not library.has_op("exact_softmax")
-        self._ops = exact_blocks if self._in_blocks else exact_softmax
+        self._block_numbers = 0
+        if is_on_gpu:
+            self._block_numbers = exact_blocks.BLOCK_NUMBERS
+        elif not library.has_op("exact_softmax"):
+            self._block_numbers = blocks.BLOCK_LOGITS
         # Whether the op rounds the factors of logits, too.
         is_narrow = (
-            not self._in_blocks
+            not self._block_numbers
             and rows.bfloat16_products
             and exact_softmax.multiplies_bfloat16()
         )
@@ -80,13 +85,19 @@ class ExactPart:
         total = tf.cast(total, tf.float32)
         target = self._terms.weighted()
         if self.uniform:
-            self._all_rows, bias = Blocks(self.queries, self.rows).sum_of_rows()
+            all_blocks = blocks.Blocks(self.queries, self.rows)
+            self._all_rows, bias = all_blocks.sum_of_rows()
             logits = tf.linalg.matvec(self.queries, self._all_rows) + bias
             target += self.uniform * logits
         return tf.stack([self._top, total, target], axis=1)
 
     def _sums(self, wants_rows):
-        return self._ops.sums(
+        sums = exact_softmax.sums
+        if self._block_numbers:
+            sums = functools.partial(
+                exact_blocks.sums, block_numbers=self._block_numbers
+            )
+        return sums(
             self.queries,
             self.rows.kernel,
             self.rows.bias,
@@ -121,11 +132,12 @@ class ExactPart:
             self.uniform,
             self._epsilon,
             self._bfloat16_products,
-            self._in_blocks,
+            self._block_numbers,
         )
+        by = exact_blocks if self._block_numbers else exact_softmax
         return (
             self._queries_grad(logsumexp),
-            *self._ops.dense_gradients(self.rows.kernel, self.gradient),
+            *by.dense_gradients(self.rows.kernel, self.gradient),
         )
 
     def _queries_grad(self, logsumexp):
