@@ -9,10 +9,10 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 31_976,
+    "lines of heads": 32_050,
     # 320 lines more than before are Tagger.explain.
     "lines of the tagger": 6_526,
-    "lines of benchmarks": 9_690,
+    "lines of benchmarks": 9_691,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,

@@ -42,6 +42,7 @@ class AdaptiveSoftmax(BlockHead):
     log-probabilities.
 
     Args:
+        num_classes: int, number of classes.
         cutoffs: rising ints in (0, num_classes), the first class of each
             cluster. Classes below `cutoffs[0]` have no cluster. An empty list
             gives a full softmax. `tfxclass.layers.split_by_frequency` finds

@@ -83,6 +83,7 @@ class DifferentiatedSoftmax(BlockHead):
     `FullSoftmax` has `num_classes * dim`.
 
     Args:
+        num_classes: int, number of classes.
         blocks: list of `(size, width)`, ints: the number of classes in each
             block, and the number of features that the block reads. The sizes
             sum to `num_classes`, and the widths to the number of features.
@@ -177,6 +178,7 @@ class AdaptiveProjectedSoftmax(BlockHead):
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
     Args:
+        num_classes: int, number of classes.
         group_sizes: list of ints >= 1, number of classes in each group. In the
             paper each group has about as many occurrences:
             `split_by_frequency(counts, 4)`.

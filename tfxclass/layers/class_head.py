@@ -34,6 +34,7 @@ class ClassHead(OutputHead):
     `training_step`. `OutputHead` describes the call arguments.
 
     Args:
+        num_classes: int, number of classes.
         similarity: `"dot"`, where logits are dot products of features and class
             vectors, or `"cosine"`, where both are normalized first. Or a
             `tfxclass.layers.Cosine` with a scale and a margin. Defaults to
@@ -302,6 +303,7 @@ class FullSoftmax(ClassHead):
     processor with AMX see `docs/exact.md`.
 
     Args:
+        num_classes: int, number of classes.
         **kwargs: arguments of `ClassHead`.
 
     Example:

@@ -107,7 +107,10 @@ class DropMax(SampledSoftmax):
     `tfxclass.retain_probabilities(model)` returns rho together with the output.
 
     Args:
+        num_classes: int, number of classes.
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
+        num_sampled: int, number of classes in a training step, as in
+            `SampledSoftmax`. Only with the name of a sampler.
         sampler: as in `SampledSoftmax`. Defaults to None: all classes.
         mode_options: dict of the options listed below. Defaults to None.
         **kwargs: other arguments of `SampledSoftmax`, without `loss`.

@@ -51,6 +51,7 @@ class HierarchicalSoftmax(OutputHead):
     model is confident. Logits (`activation=None`) are log-probabilities.
 
     Args:
+        num_classes: int, number of classes.
         tree: a `tfxclass.trees.Tree`, `"huffman"` (which needs `counts`) or
             `"balanced"`.
         counts: numbers `[num_classes]`, how often each class occurs. Only for

@@ -25,6 +25,9 @@ class SelectiveSoftmax(SampledSoftmax):
     dim / leaf_size) bytes for each class, at most 2 GB by default.
 
     Args:
+        num_classes: int, number of classes.
+        num_sampled: int, number of classes in a training step, as in
+            `SampledSoftmax`.
         sampler: a `tfxclass.samplers.HashingForestSampler`, which has its own
             `num_sampled`. Defaults to one with default arguments.
         **kwargs: other arguments of `SampledSoftmax`.
@@ -76,6 +79,9 @@ class LSHSoftmax(SampledSoftmax):
     num_tables bytes for each class, and a copy of the class vectors 4 * dim.
 
     Args:
+        num_classes: int, number of classes.
+        num_sampled: int, number of classes in a training step, as in
+            `SampledSoftmax`.
         sampler: a `tfxclass.samplers.LSHSampler`, which has its own
             `num_sampled`. Defaults to one with default arguments.
         **kwargs: other arguments of `SampledSoftmax`.

@@ -45,6 +45,9 @@ class NoiseContrastive(SampledSoftmax):
     probabilities, and the loss of an evaluation is the exact cross-entropy.
 
     Args:
+        num_classes: int, number of classes.
+        num_sampled: int, number of classes in a training step, as in
+            `SampledSoftmax`.
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
         log_normalizer: float, log Z, which is fixed. Defaults to
             log(num_classes), so logits of 0 are the uniform distribution. 0 is
@@ -80,7 +83,9 @@ class NoiseContrastive(SampledSoftmax):
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         is_valid = log_normalizer is None or math.isfinite(log_normalizer)
-        check_value("log_normalizer", log_normalizer, is_valid, "finite")
+        check_value(
+            "log_normalizer", log_normalizer, is_valid, "finite, or None"
+        )
         self.log_normalizer = log_normalizer
 
     def sampled_loss(
@@ -125,6 +130,9 @@ class NegativeSampling(SampledSoftmax):
     evaluation is the exact cross-entropy.
 
     Args:
+        num_classes: int, number of classes.
+        num_sampled: int, number of classes in a training step, as in
+            `SampledSoftmax`.
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
             word2vec's is `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
         calibration: float in [0, 1], t in the gSASRec paper, for a uniform

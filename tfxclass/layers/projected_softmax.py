@@ -35,7 +35,10 @@ class ProjectedSoftmax(SampledSoftmax):
     training step computes `num_sampled` classes, as in `SampledSoftmax`.
 
     Args:
+        num_classes: int, number of classes.
         projection_dim: int, width of a class vector.
+        num_sampled: int, number of classes in a training step, as in
+            `SampledSoftmax`. Only with the name of a sampler.
         sampler: as in `SampledSoftmax`. Defaults to None: all classes.
         l2: float >= 0. `l2 / 2 * |kernel|^2` is added to the training loss.
             With a sampler, it is estimated from the class vectors of the step,

@@ -40,6 +40,7 @@ class SampledSoftmax(ClassHead):
     A subclass with another loss overrides `sampled_loss`.
 
     Args:
+        num_classes: int, number of classes.
         num_sampled: int, number of classes in a training step, labels included.
             With a `Sampler` object leave it out, since the sampler has its own.
             Defaults to 1 % of the classes, and at least twice the labels of

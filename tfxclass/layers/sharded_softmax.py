@@ -63,6 +63,7 @@ class ShardedSoftmax(ClassHead):
     NaN. Load the file in one process, or use `top_k`.
 
     Args:
+        num_classes: int, number of classes.
         sampler: as in `SampledSoftmax`. Each shard gets a copy with its own
             index and an equal part of `num_sampled`. Indexes are saved for the
             same number of replicas, and are built again on another number.

@@ -35,6 +35,7 @@ class Sparsemax(ClassHead):
     q`, where q is the uniform distribution on the labels.
 
     Args:
+        num_classes: int, number of classes.
         activation: `"sparsemax"` (the default), or None for logits.
         **kwargs: other arguments of `ClassHead`, without `loss`.
 

@@ -49,8 +49,11 @@ class TwoTowerSoftmax(SampledSoftmax):
     weights in another way. An export has no class encoder.
 
     Args:
+        num_classes: int, number of classes.
         class_tower: a `tfxclass.layers.ClassTower` with the encoder and the
             features of the classes.
+        num_sampled: int, number of classes in a training step, as in
+            `SampledSoftmax`.
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`. `"batch"` is
             the usual two-tower training, with negatives from the batch.
         **kwargs: other arguments of `SampledSoftmax`, without `kernel_dtype`,
