@@ -290,7 +290,7 @@ def with_earlier(name, rows, keys):
 
 
 def of_seeds(lines):
-    """One dict of those of several seeds: means, and their deviations."""
+    """Means and deviations over the dicts of several seeds, one dict."""
     if len(lines) == 1:
         return lines[0]
     found = {**lines[0], "seeds": len(lines)}
@@ -309,7 +309,7 @@ def compare(name, child, cases, keys=()):
     """Asks `child` for each case, saves the rows so far, and returns all.
 
     A case has the arguments of `child`, the first columns of its row or rows.
-    `keys` are those of `save`.
+    `save` describes `keys`.
     """
     run_child(child)
     rows = []

@@ -244,7 +244,7 @@ def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
         meant = []
         for wrong in sorted(set(given) - known):
             # Keras' name before version 2.3.
-            name = wrong.replace("lr", "learning_rate")
+            name = "learning_rate" if wrong == "lr" else wrong
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
             meant += [f"`{name}`" for name in close]
         if not meant:

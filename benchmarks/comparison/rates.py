@@ -7,7 +7,7 @@ in ten; where the best of them is at an edge, more. The rate with the best P@1
 on the tenth row trains on all rows, with three seeds. Both take `--epochs`, in
 which the rate falls to nothing, for other budgets may have other best rates.
 What has a result in benchmarks/cache/comparison is not run again. `--curves`
-draws SET_SUFFIX.png as well.
+also draws SET_SUFFIX.png.
 """
 
 import os

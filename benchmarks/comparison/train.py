@@ -70,7 +70,7 @@ def make_model(data, set_up, head, learning_rate, **options):
     """A compiled model: sum of weighted word embeddings -> `head`.
 
     With an activation it is the hidden layer of a network on sparse inputs. A
-    cosine needs no mean. The options are those of `LazyAdam`.
+    cosine needs no mean. `LazyAdam` gets the options.
     """
     inputs = {
         "ids": keras.Input((data.length,), dtype="int32", name="ids"),

@@ -115,8 +115,10 @@ def judge_death(job, how):
     While a thread of an index holds all memory, TensorFlow cannot even log our
     error, and ends. With more memory such a call is as good as any other.
     """
+    if how == "hang":
+        return ["?", how, how]
     ((_, result),) = forks.run_jobs([job], memory=8 * forks.MEMORY)
-    if how == "hang" or isinstance(result, dict):
+    if isinstance(result, dict):
         return ["?", how, how]
     return [*result[:1], "out of memory", result[2]]
 

@@ -176,7 +176,7 @@ class XCFile:
             yield number, [rest]
 
     def _parse(self, line_numbers, lines):
-        """The features and labels of lines, and where those of each begin."""
+        """Features and labels of all lines, and where each line's begin."""
         return library.ops.tfxclass_parse_xc_lines(
             lines,
             line_numbers,

@@ -34,7 +34,7 @@ class OnnxSearch:
 
     Args:
         head: the head.
-        kernel, bias: symbolic tensors, as those of `tensors_of`.
+        kernel, bias: symbolic tensors, as `tensors_of` returns them.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ def class_means(
     """
     counts, num_rows = np.zeros(len(ids), np.int64), 0
     is_seen = np.zeros(num_classes, bool)
-    # Of each part of the head: sums by class, sums, and second moments.
+    # Each part of the head has sums by class, sums, and second moments.
     sums: list[np.ndarray] = []
     totals: list[np.ndarray] = []
     seconds: list[np.ndarray] = []

@@ -166,9 +166,10 @@ class RecoverySums:
         zero: `l2 W = (Y - P)^T X / n`. P is taken from the projected model, and
         n is the sum of the weights. (The paper prints the factor both as
         1 / (n l2) and as 1 / l2.) It is one gradient step from the lifted
-        matrix `V R^T`, of length 1 / l2. A step above 2 / L recovers the
-        optimum if the rank of the features is low relative to the projected
-        width (Theorem 1). Otherwise it overshoots, and a warning says so.
+        matrix `V R^T`, of length 1 / l2. Only below 2 / (L + l2) a step is
+        sure to improve the objective. A longer one recovers the optimum if the
+        rank of the features is low relative to the projected width (Theorem 1).
+        Otherwise it overshoots, and a warning says so.
         """
         check_l2(l2)
         step, smoothness = 1 / l2, self.smoothness()

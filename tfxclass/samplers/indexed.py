@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass import progress
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.index import query_threads
@@ -171,7 +172,9 @@ class IndexedSampler(Sampler):
 
     def rebuild(self, kernel: Variable) -> None:
         """Builds the index of the class vectors as they are, now."""
-        self.source.build(kernel)
+        rows = kernel.shape[0]
+        with progress.log_if_slow(f"Building an index of {rows:,} class rows"):
+            self.source.build(kernel)
 
     def advance(
         self,

@@ -76,6 +76,8 @@ class LSHTables:
 
     References:
         Chen et al., SLIDE, MLSys 2020.
+        Neyshabur and Srebro, On Symmetric and Asymmetric LSHs for Inner Product
+        Search, ICML 2015 (`measure="inner_product"`).
     """
 
     num_hashes: int | None = None
