@@ -1,7 +1,6 @@
 """Embeddings of a text's terms and of the tags, compared by cosine."""
 
 from collections.abc import Callable
-from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
 
@@ -10,36 +9,38 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.layers.sparse_dense import sparse_product
-from tfxclass.ops import row_update
+from tfxclass.ops import library
 from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass_text.linear_tree import PROCESS
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.text_features import add_weight
 
-# Length of an embedding, at most and at least.
+# Length of an embedding, and the least that is worth its time.
 _UNITS, _MIN_UNITS = 256, 64
-# A small scale acts like label smoothing.
-_SCALE = 8.0
+# A small scale acts like label smoothing. Where texts have one label, a greater
+# one is right more often (titles of jobs and industries, names; not verses).
+_SCALE, _SINGLE_SCALE = 8.0, 12.0
 _DROPOUT = 0.2
 # Adagrad's rates, and its offsets relative to the mean square of gradients.
-_TERM_RATE, _CLASS_RATE = 0.05, 0.3
-_TERM_OFFSET, _CLASS_OFFSET = 4.0, 10.0
+_RATES = {"term_rate": 0.05, "label_rate": 0.3}
+_OFFSETS = {"term_offset": 4.0, "label_offset": 10.0}
 _BATCH = 256
 # Labels up to which a step computes all of them; labels of a step otherwise.
 _MAX_FULL, _NUM_SAMPLED = 1024, 512
 # Terms of a text that are learned from: the heaviest.
 _MAX_TERMS = 128
-# Passes over the texts; fewer than the least are not worth their time.
-_MAX_EPOCHS, _MIN_EPOCHS = 6, 2
+# Passes over the texts; fewer than the least are not worth their time. Few texts
+# have more passes, so that there are enough steps, up to the most.
+_EPOCHS, _MIN_EPOCHS, _MAX_EPOCHS, _MIN_STEPS = 6, 2, 20, 100
 # CPU seconds of a pass for a number of an embedding: of a term of a text, and
 # of a sampled class for a text (measured). What all passes may take.
-_TERM_SECONDS, _CLASS_SECONDS = 3e-9, 1.2e-10
+_TERM_SECONDS, _CLASS_SECONDS = 1.3e-9, 1.5e-10
 _MAX_SECONDS = 120.0
 # Of the terms' embeddings: a model stays well below 500 MB.
 _MAX_WEIGHTS = 50_000_000
 # Matrices of terms by units, in training.
-_STATES = 3
+_STATES = 2
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -154,20 +155,33 @@ class Plan(NamedTuple):
     gigabytes: float
 
 
-def plan(data: LabeledRows, units: int | None = None) -> Plan:
+def plan(
+    data: LabeledRows,
+    most: int = _UNITS,
+    passes: int = _EPOCHS,
+    units: int | None = None,
+    is_needed: bool = False,
+) -> Plan:
     """The `Plan` of embeddings of some texts.
 
-    `units` are wanted anyway; by default they are as many as are affordable.
+    There are at most `most` units, where `units` does not say how many, and
+    `passes` or, of few texts, more. Without units, and unless they are needed,
+    there are none where they would take too long or be too large.
     """
-    rows, least = data.rows, 0 if units is None else _MIN_EPOCHS
+    rows, least = data.rows, 0
+    if units is not None or is_needed:
+        least = _MIN_EPOCHS
     if units is None:
-        units = min(_UNITS, _MAX_WEIGHTS // data.num_features)
-        units = units if units >= _MIN_UNITS else 0
+        units = min(most, _MAX_WEIGHTS // data.num_features)
+        if units < _MIN_UNITS:
+            units = _MIN_UNITS if is_needed else 0
     terms = np.minimum(np.diff(rows.splits), _MAX_TERMS).sum()
     sampled = max(_labels_of_batch(data), _NUM_SAMPLED)
     classes = len(rows) * min(sampled, data.num_labels)
     seconds = units * (_TERM_SECONDS * terms + _CLASS_SECONDS * classes)
-    passes = int(min(_MAX_SECONDS / max(seconds, 1e-9), _MAX_EPOCHS))
+    steps = max(len(rows) // _BATCH, 1)
+    passes = max(passes, min(_MIN_STEPS // steps, _MAX_EPOCHS))
+    passes = int(min(_MAX_SECONDS / max(seconds, 1e-9), passes))
     passes = max(passes if passes >= _MIN_EPOCHS else 0, least)
     gigabytes = 4 * _STATES * units * data.num_features / 1e9 + PROCESS
     return Plan(units if passes else 0, passes, passes * seconds, gigabytes)
@@ -180,11 +194,12 @@ def _labels_of_batch(data):
 def train(
     data: LabeledRows,
     units: int = _UNITS,
-    epochs: int = _MAX_EPOCHS,
+    epochs: int = _EPOCHS,
     seed: int = 0,
     say: Callable[[str], None] | None = None,
     first: int = 0,
     among: np.ndarray | None = None,
+    start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> TextEmbedding:
     """A trained `TextEmbedding`, by a softmax of cosines.
 
@@ -194,145 +209,76 @@ def train(
     updates the vectors that a step reads.
 
     `among` are the texts that are learned from, by default all. `say` is told
-    how far it is, and `first` is of the layer.
+    how far it is, and `first` is of the layer. `start` are vectors of terms and
+    tags to begin with, by default random.
 
     References:
         Joulin et al., Bag of Tricks for Efficient Text Classification, EACL
         2017, of sums of embeddings. Here classes are compared by cosine.
         Duchi, Hazan and Singer, Adaptive Subgradient Methods, JMLR 2011.
     """
-    data = data._replace(rows=data.rows.heaviest(_MAX_TERMS))
+    rows = data.rows.heaviest(_MAX_TERMS)
     random = np.random.default_rng(seed)
-    vectors = _Vectors(data.num_features, data.num_labels, units, random)
     labeled = np.flatnonzero(np.diff(data.labels.splits))
     if among is not None:
         labeled = np.intersect1d(labeled, among)
-    num_steps, done = -(-len(labeled) // _BATCH) * epochs, 0
-    step = tf.function(vectors.step, input_signature=_STEP)
-    for epoch in range(epochs):
-        losses = []
-        for batch in _batches(data, random.permutation(labeled), random):
-            rate = (1 + np.cos(np.pi * done / num_steps)) / 2
-            losses.append(step(rate, *batch))
-            done += 1
-        if say is not None:
-            loss = np.mean(losses) if losses else 0.0
-            say(f"embeddings: loss {loss:.4f}, epoch {epoch + 1}")
+    if start is None:
+        sizes = data.num_features, data.num_labels
+        start = tuple(random_vectors(n, units, random) for n in sizes)
+    is_single = bool(np.all(np.diff(data.labels.splits) <= 1))
+    scale = _SINGLE_SCALE if is_single else _SCALE
+    with tf.device("CPU"):
+        vectors = _Vectors(*start)
+        texts = [tf.constant(x) for x in (*rows, *data.labels[:2])]
+        # Of several labels, frequent ones are pushed down; the linear scores
+        # know them well.
+        is_enough = 2 * _labels_of_batch(data) > _NUM_SAMPLED
+        is_full = data.num_labels <= _MAX_FULL
+        sampled = _MAX_FULL if is_full else 1 if is_enough else _NUM_SAMPLED
+        steps = -(-len(labeled) // _BATCH)
+        for epoch in range(epochs):
+            loss = library.ops.tfxclass_train_text_embeddings(
+                *vectors.handles(), *texts, random.permutation(labeled),
+                first_step=epoch * steps, num_steps=max(epochs * steps, 1),
+                seed=seed, batch_size=_BATCH, num_sampled=sampled,
+                scale=scale, dropout=_DROPOUT, **_RATES, **_OFFSETS,
+            )  # fmt: skip
+            if say is not None:
+                say(f"embeddings: loss {loss:.4f}, epoch {epoch + 1}")
     layer = TextEmbedding(
         data.num_features, data.num_labels, units, first, name="embeddings"
     )
     layer.terms.assign(vectors.terms)
-    layer.tags.assign(_SCALE * tf.math.l2_normalize(vectors.classes, axis=1))
+    layer.tags.assign(scale * tf.math.l2_normalize(vectors.labels, axis=1))
     return layer
 
 
-def _batches(data: LabeledRows, order, random) -> Iterator[tuple[Any, ...]]:
-    """What steps read of the texts of `order`, which have labels: see `_STEP`.
-
-    Offsets are added to the logits: a drawn class stands for others.
-    """
-    # Texts of several labels: a batch has enough of them. Frequent ones are
-    # pushed down, but the linear scores know them well.
-    is_enough = 2 * _labels_of_batch(data) > _NUM_SAMPLED
-    for begin in range(0, len(order), _BATCH):
-        part = data.take(order[begin : begin + _BATCH])
-        kept = random.random(len(part.rows.ids), np.float32) >= _DROPOUT
-        terms, columns = np.unique(part.rows.ids[kept], return_inverse=True)
-        owners, ids = part.labels.row_ids(), part.labels.ids
-        own = np.unique(ids)
-        is_full = data.num_labels <= _MAX_FULL
-        classes = np.arange(data.num_labels) if is_full else own
-        offsets = np.zeros(len(classes), np.float32)
-        if not (is_full or is_enough) and len(own) < _NUM_SAMPLED:
-            drawn = random.integers(
-                data.num_labels, size=_NUM_SAMPLED - len(own)
-            )
-            drawn = np.setdiff1d(drawn, own)
-            others = data.num_labels - len(own)
-            log_weight = np.log(others / max(len(drawn), 1))
-            classes = np.union1d(own, drawn)
-            is_drawn = np.isin(classes, drawn)
-            offsets = np.where(is_drawn, log_weight, 0).astype(np.float32)
-        targets = np.zeros((len(part.rows), len(classes)), np.float32)
-        counts = np.diff(part.labels.splits)
-        targets[owners, np.searchsorted(classes, ids)] = 1 / counts[owners]
-        places = np.stack([part.rows.row_ids()[kept], columns], axis=1)
-        values = part.rows.values[kept]
-        yield terms, places, values, classes, offsets, targets
-
-
-# Row and place in `terms` of each entry are in `places`; terms and classes are
-# distinct.
-_STEP = (
-    tf.TensorSpec([], tf.float64, "rate"),
-    tf.TensorSpec([None], tf.int64, "terms"),
-    tf.TensorSpec([None, 2], tf.int64, "places"),
-    tf.TensorSpec([None], tf.float32, "values"),
-    tf.TensorSpec([None], tf.int64, "classes"),
-    tf.TensorSpec([None], tf.float32, "offsets"),
-    tf.TensorSpec([None, None], tf.float32, "targets"),
-)
+def random_vectors(
+    count: int, units: int, random: np.random.Generator
+) -> np.ndarray:
+    """What the vectors of terms and tags begin with, float32."""
+    return units**-0.5 * random.standard_normal((count, units), np.float32)
 
 
 class _Vectors:
-    """Vectors of terms and classes in training."""
+    """Vectors of terms and labels in training."""
 
-    def __init__(self, num_terms, num_classes, units, random):
-        self.terms, self.classes = (
-            tf.Variable(
-                units**-0.5 * random.standard_normal((n, units), np.float32),
-                trainable=False,
-            )
-            for n in (num_terms, num_classes)
+    def __init__(self, terms, labels):
+        self.terms, self.labels = (
+            tf.Variable(x, trainable=False) for x in (terms, labels)
         )
-        # Adagrad's sums of squares.
-        self._term_sums, self._class_sums = (
-            tf.Variable(tf.zeros_like(x), trainable=False)
-            for x in (self.terms, self.classes)
+        # Adagrad's sums, one for each vector.
+        self._term_sums, self._label_sums = (
+            tf.Variable(tf.zeros(x.shape[0]), trainable=False)
+            for x in (self.terms, self.labels)
         )
-        # Of the mean squares of the classes' gradients: their sum and number.
-        self._class_squares = tf.Variable(tf.zeros(2), trainable=False)
+        # Sum of the mean squares of all gradients and their number, of both.
+        self._squares = tf.Variable(tf.zeros(4, tf.float64), trainable=False)
 
-    def step(self, rate, terms, places, values, classes, offsets, targets):
-        """One step of Adagrad; the loss. Arguments are of `_STEP`."""
-        of_terms = tf.gather(self.terms, terms)
-        of_classes = tf.gather(self.classes, classes)
-        with tf.GradientTape() as tape:
-            tape.watch([of_terms, of_classes])
-            size = tf.shape(targets, tf.int64)[0]
-            sums = sparse_product(places, values, size, of_terms)
-            cosines = tf.matmul(
-                tf.math.l2_normalize(sums, axis=1),
-                tf.math.l2_normalize(of_classes, axis=1),
-                transpose_b=True,
-            )
-            losses = tf.nn.softmax_cross_entropy_with_logits(
-                targets, _SCALE * cosines + offsets
-            )
-            loss = tf.reduce_mean(losses)
-        term_grads, class_grads = tape.gradient(loss, [of_terms, of_classes])
-        square = tf.reduce_mean(class_grads**2)
-        self._class_squares.assign_add(tf.stack([square, 1.0]))
-        square = self._class_squares[0] / self._class_squares[1]
-        _adagrad(
-            self.classes, self._class_sums, classes, class_grads,
-            _CLASS_RATE * rate, _CLASS_OFFSET * square,
+    def handles(self):
+        """As the op takes them."""
+        variables = (
+            self.terms, self._term_sums, self.labels, self._label_sums,
+            self._squares,
         )  # fmt: skip
-        _adagrad(
-            self.terms, self._term_sums, terms, term_grads,
-            _TERM_RATE * rate, _TERM_OFFSET * tf.reduce_mean(term_grads**2),
-        )  # fmt: skip
-        return loss
-
-
-def _adagrad(variable, sums, ids, grads, rate, offset):
-    row_update.adagrad_update(
-        variable.handle,
-        sums.handle,
-        ids,
-        grads,
-        learning_rate=rate,
-        decay=tf.constant(0.0, tf.float64),
-        # A gradient of 0 moves nothing.
-        offset=tf.maximum(offset, 1e-30),
-    )
+        return [variable.handle for variable in variables]

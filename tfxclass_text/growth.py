@@ -7,6 +7,7 @@ import numpy as np
 
 from tfxclass_text import columns as columns_lib
 from tfxclass_text import corpus as corpus_lib
+from tfxclass_text import embeddings
 from tfxclass_text import fields as fields_lib
 from tfxclass_text import linear_tree
 from tfxclass_text import recipes
@@ -25,6 +26,8 @@ from tfxclass_text.tagger_model import Layers
 from tfxclass_text.tagger_model import layers_of
 from tfxclass_text.text_features import TextFeatures
 
+# Passes over these texts and new ones, of embeddings.
+_PASSES = 4
 # Earlier texts that are learned again with new ones, and their entries.
 _MOST_TEXTS, _MOST_ENTRIES = 20_000, 2_000_000
 
@@ -99,7 +102,7 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     place = np.searchsorted(tags, tagger.tags)
     labels = corpus_lib.renumber(corpus, tags)
     before = layers_of(tagger.model)
-    old_layer, fields = before.linear, linear_fields(before)
+    fields = linear_fields(before)
     size = summary["texts"] + corpus.size
     vocabularies, feature_place, pending = _vocabularies(
         before.features, fields, corpus, summary["texts"], tagger._memory
@@ -124,50 +127,88 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     counts = np.zeros(len(tags), np.int64)
     counts[place] = tagger._counts
     counts += np.bincount(labels.ids, minlength=len(tags))
-    # Biases of new labels, as if they had been trained for long.
-    odds = np.full(len(tags), -1.0)
-    if summary["loss"] == "logistic":
-        odds = np.log((counts + 0.5) / (max(size, 1) - counts + 0.5))
-    weights, groups = _moved_weights(
-        old_layer, feature_place, num_features, place, odds
+    alone = summary["loss"] == recipes.EMBEDDINGS_ALONE
+    single_label = summary["one_tag_a_text"] and (
+        alone or bool(np.all(np.diff(labels.splits) == 1))
     )
-    if groups is not None:
-        groups = _choose_groups(groups, weights, data)
-    weights, groups = linear_tree.train_linear(
-        *data, max(old_layer.num_groups, 1),
-        **recipes.loss_options(summary["loss"], summary["c"]),
-        num_epochs=summary["passes"], threshold=tagger.weight_threshold,
-        seed=tagger.seed + size, groups=groups, start=weights,
-    )  # fmt: skip
-    single_label = summary["one_tag_a_text"] and bool(
-        np.all(np.diff(labels.splits) == 1)
-    )
-    layer = sparse_linear.from_weights(
-        weights, len(tags), "softmax" if single_label else "sigmoid", groups,
-        name="tags", group_slope=old_layer.group_slope,
-    )  # fmt: skip
-    if single_label == summary["one_tag_a_text"]:
-        # Probabilities mean the same as before.
-        layer.slope.assign(old_layer.slope)
-        layer.intercept.assign(old_layer.intercept)
-    elif summary["loss"] == "squared_hinge":
-        layer.slope.assign(scoring.SLOPE)
+    if alone:
+        layers = _grown_embeddings(
+            before, features, data, feature_place, place, tagger.seed + size
+        )
+    else:
+        # Biases of new labels, as if they had been trained for long.
+        odds = np.full(len(tags), -1.0)
+        if summary["loss"] == "logistic":
+            odds = np.log((counts + 0.5) / (max(size, 1) - counts + 0.5))
+        linear = _grown_linear(
+            tagger, data, (feature_place, place), odds, single_label, size
+        )
+        layers = Layers(features, linear)
+        summary |= {"neighbors": 0, "embedding_dim": 0, "embedding_passes": 0}
     thresholds = np.full(len(tags), summary["threshold"], np.float32)
     thresholds[place] = tagger.thresholds
     new = LabeledRows(rows, labels, num_features, len(tags))
     summary |= {
-        "neighbors": 0,
-        "embedding_dim": 0,
-        "embedding_passes": 0,
         "texts": size,
         "one_tag_a_text": single_label,
-        "weights": len(weights.values),
+        "weights": layers.linear.num_entries,
     }
     return Grown(
-        tags, Layers(features, layer), thresholds, counts,
+        tags, layers, thresholds, counts,
         remember(memory, new, tagger.seed, size - corpus.size, pending),
         summary,
     )  # fmt: skip
+
+
+def _grown_embeddings(before, features, data, feature_place, place, seed):
+    """Layers whose embeddings go on from where they were.
+
+    New terms and tags begin at random, as all did.
+    """
+    old, random = before.embedding, np.random.default_rng(seed)
+    tags = old.tags.numpy()
+    start = []
+    for count, own, known in (
+        (data.num_features, feature_place, old.terms.numpy()),
+        (data.num_labels, place, tags / np.linalg.norm(tags[:1])),
+    ):
+        vectors = embeddings.random_vectors(count, old.units, random)
+        vectors[own] = known
+        start.append(vectors)
+    layer = embeddings.train(data, old.units, _PASSES, seed, start=tuple(start))
+    return Layers(
+        features,
+        sparse_linear.empty(data.num_features, data.num_labels),
+        embedding=layer,
+        mixed_embedding=before.mixed_embedding,
+    )
+
+
+def _grown_linear(tagger, data, places, odds, single_label, size):
+    """The classifiers, trained further; `odds` are biases of new labels."""
+    summary, old = tagger.summary, layers_of(tagger.model).linear
+    weights, groups = _moved_weights(
+        old, places[0], data.num_features, places[1], odds
+    )
+    if groups is not None:
+        groups = _choose_groups(groups, weights, data)
+    weights, groups = linear_tree.train_linear(
+        *data, max(old.num_groups, 1),
+        **recipes.loss_options(summary["loss"], summary["c"]),
+        num_epochs=summary["passes"], threshold=tagger.weight_threshold,
+        seed=tagger.seed + size, groups=groups, start=weights,
+    )  # fmt: skip
+    layer = sparse_linear.from_weights(
+        weights, data.num_labels, "softmax" if single_label else "sigmoid",
+        groups, name="tags", group_slope=old.group_slope,
+    )  # fmt: skip
+    if single_label == summary["one_tag_a_text"]:
+        # Probabilities mean the same as before.
+        layer.slope.assign(old.slope)
+        layer.intercept.assign(old.intercept)
+    elif summary["loss"] == "squared_hinge":
+        layer.slope.assign(scoring.SLOPE)
+    return layer
 
 
 def _vocabularies(features, fields, corpus, num_before, memory):

@@ -56,19 +56,24 @@ class Preset(NamedTuple):
     seconds: float
     #: What is tried; the first is the default.
     values_of_c: tuple[float, ...]
+    #: Length of an embedding, and passes that train it.
+    units: int
+    embedding_passes: int
     #: Of a `Recipe` where all terms take longer than `seconds`.
     terms: int | None = None
 
 
 PRESETS = {
-    "fast": Preset(4, 20.0, (0.5,), 96),
-    "best": Preset(5, 45.0, (0.5, 0.1, 1.0)),
+    "fast": Preset(4, 20.0, (0.5,), 128, 4, 96),
+    "best": Preset(5, 45.0, (0.5, 0.1, 1.0), 256, 6),
 }
 # Passes where only the heaviest terms are learned from.
 _LIGHT_PASSES = 3
 # Among 26 labels the squared hinge is right more often (WordNet's kinds of
 # nouns), among 200 no more (titles of one subject), among 3,007 less (jobs).
-_MANY_LABELS = 100
+MANY_LABELS = 100
+#: The loss of a tagger without linear classifiers.
+EMBEDDINGS_ALONE = "softmax of cosines"
 #: C of the logistic loss, for a squared hinge's of 1: they do as well.
 LOGISTIC_C = 20.0
 
@@ -89,7 +94,7 @@ def first(
     """
     seconds = linear_tree.seconds(num_entries, num_labels, preset.passes)
     is_slow = seconds > preset.seconds
-    is_many = single_label and num_labels > _MANY_LABELS
+    is_many = single_label and num_labels > MANY_LABELS
     passes, terms = preset.passes, None
     if is_slow and preset.terms is not None:
         passes, terms = min(passes, _LIGHT_PASSES), preset.terms

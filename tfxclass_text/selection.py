@@ -172,6 +172,8 @@ def learn(
     nothing is mixed in.
     """
     tagger.say(f"reading {corpus.size:,} texts with {len(tagger.tags):,} tags")
+    if _embeds_alone(tagger, corpus, held):
+        return _embedded_alone(tagger, corpus, held)
     sets, own_fields = _fields(tagger, corpus, linear_only)
     task = _task(tagger, corpus, held, sets, own_fields, linear_only)
     first = recipes.first(
@@ -195,7 +197,9 @@ def learn(
     _warn_of_unknown(task.held_rows(best.recipe))
     best = _calibrated(task, best)
     answers = _votes(task, best)
-    answers = _embeddings(task, best, answers)
+    if task.has_embeddings:
+        plan = _embedding_plan(task, best.recipe)
+        answers = _embeddings(task, best.recipe, plan, answers)
     answers = _encoder(task, answers)
     _say_result(task, answers)
     linear = best.linear
@@ -204,6 +208,45 @@ def learn(
         linear = _linear(task, best.recipe)
         _set_slope(linear, float(best.linear.slope), best.linear.intercept)
     return _learned(task, best.recipe, linear, answers)
+
+
+def _embeds_alone(tagger, corpus, held):
+    """Whether nothing but embeddings tells the tags.
+
+    One of many tags: linear classifiers and votes add less than a point to
+    embeddings there, and take most of the time (titles of jobs and industries,
+    readings of names, verses). A number of neighbors or a C is a wish for them.
+    """
+    if len(tagger.tags) <= recipes.MANY_LABELS or tagger.embedding_dim == 0:
+        return False
+    if tagger.c is not None or tagger.neighbors:
+        return False
+    if held is None and corpus.size * _HELD_SHARE < _MIN_HELD:
+        return False
+    return bool(np.all(np.diff(corpus.labels().splits) == 1))
+
+
+def _embedded_alone(tagger, corpus, held):
+    """What is learned by embeddings alone; the linear classifiers are empty."""
+    fields = tagger.fields
+    if fields is None:
+        fields = recipes.embedding_fields(corpus.sample)
+    if fields is None:
+        fields = recipes.candidates(corpus.sample, corpus.size)[0]
+    task = _task(tagger, corpus, held, [list(fields)], [], False)
+    recipe = Recipe(tuple(fields), 0.0, recipes.EMBEDDINGS_ALONE, 0, 1, None)
+    plan = _embedding_plan(task, recipe, is_needed=True)
+    tagger.say(
+        f"this takes about {_BUILD + plan.seconds:.0f} CPU seconds and "
+        f"{plan.gigabytes:.1f} GB"
+    )
+    _warn_of_unknown(task.held_rows(recipe))
+    linear = sparse_linear.empty(task.table.size_of(fields), task.num_labels)
+    even = np.full(task.truth.shape, 1 / task.num_labels, np.float32)
+    answers = _embeddings(task, recipe, plan, even, is_needed=True)
+    answers = _encoder(task, answers)
+    _say_result(task, answers)
+    return _learned(task, recipe, linear, answers)
 
 
 def _unjudged(task, recipe):
@@ -368,30 +411,37 @@ def _votes(task, trial):
     return mixes[best]
 
 
-def _embeddings(task, trial, answers):
+def _embedding_plan(task, recipe, is_needed=False):
+    data, _ = task.embedding_data(recipe)
+    preset, wanted = task.preset, task.tagger.embedding_dim
+    return embeddings.plan(
+        data, preset.units, preset.embedding_passes, wanted, is_needed
+    )
+
+
+def _embeddings(task, recipe, plan, answers, is_needed=False):
     tagger = task.tagger
-    if not task.has_embeddings:
+    if not plan.units:
         return answers
-    data, first = task.embedding_data(trial.recipe)
-    units, passes, *_ = embeddings.plan(data, tagger.embedding_dim)
-    if not units:
-        return answers
+    data, first = task.embedding_data(recipe)
 
     def train(among):
         return embeddings.train(
-            data, units, passes, tagger.seed, tagger.detail, first, among
-        )
+            data, plan.units, plan.passes, tagger.seed, tagger.detail, first,
+            among,
+        )  # fmt: skip
 
     layer = train(task.train)
-    parts = task.held_parts(trial.recipe)
+    parts = task.held_parts(recipe)
     logits = np.concatenate([layer(*part) for part in parts])
     mix, after = _mix(task, answers, logits, tagger_model.EMBEDDED)
-    if not _gains(task, answers, after, "embeddings", tagger.embedding_dim):
+    wanted = is_needed or tagger.embedding_dim
+    if not _gains(task, answers, after, "embeddings", wanted):
         return answers
     if not task.is_final:
         layer = train(None)
     task.mixed.update(
-        embedding=layer, mixed_embedding=mix, embedding_passes=passes
+        embedding=layer, mixed_embedding=mix, embedding_passes=plan.passes
     )
     return after
 
@@ -483,8 +533,7 @@ def _say_cost(task, recipe, is_few, num_trials):
         scored = task.truth.size * (num_trials + 1)
     seconds = _BUILD + trainings * seconds + _SCORE * scored
     if task.has_embeddings and not is_few:
-        texts, _ = task.embedding_data(recipe)
-        plan = embeddings.plan(texts, task.tagger.embedding_dim)
+        plan = _embedding_plan(task, recipe)
         seconds += (1 if task.is_final else 2) * plan.seconds
         gigabytes = max(gigabytes, plan.gigabytes)
     without = "" if task.tagger.encoder is None else ", without the encoder"

@@ -270,6 +270,17 @@ def _check_features(ids, values):
         )
 
 
+def empty(num_features: int, num_labels: int) -> SparseLinear:
+    """A `SparseLinear` that says the same of every text and label."""
+    weights = SparseWeights(
+        np.zeros(num_features + 1, np.int64),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.float32),
+        np.zeros(num_labels, np.float32),
+    )
+    return from_weights(weights, num_labels, "softmax", name="tags")
+
+
 def from_weights(
     weights: SparseWeights,
     num_labels: int,

@@ -35,6 +35,7 @@ from tfxclass_text.corpus import Batches
 from tfxclass_text.estimator import Estimator
 from tfxclass_text.explain import Explanation
 from tfxclass_text.fields import Field
+from tfxclass_text.recipes import EMBEDDINGS_ALONE
 from tfxclass_text.recipes import PRESETS
 
 # Texts that are answered at a time. They share what is read of the weights;
@@ -53,13 +54,14 @@ def _is_count(value):
 
 
 class Tagger(Estimator):
-    """Names for texts: linear classifiers of TF-IDF terms, chosen for you.
+    """Names for texts: classifiers of TF-IDF terms, chosen for you.
 
-    A text has one tag or several, out of a few or of hundreds of thousands.
-    Classifiers are linear and one-vs-rest. They learn from all texts if that is
-    affordable, and along a label tree otherwise. If each text has one tag, the
-    beginnings of tags ("C" and "C5" for "C50") are learned, too. `model` is a
-    plain Keras model from strings to probabilities, in stock TensorFlow ops.
+    A text has one tag or several, out of a few or of hundreds of thousands. If
+    each text has one of over 100 tags, embeddings of terms and tags are
+    compared by cosine. Otherwise classifiers are linear and one-vs-rest. They
+    learn from all texts if that is affordable, and along a label tree if not.
+    `model` is a plain Keras model from strings to probabilities, in stock
+    TensorFlow ops.
 
     Args:
         fields: list of `Field`, what is read and how. By default they are
@@ -71,21 +73,23 @@ class Tagger(Estimator):
             of up to 3 words, and of all columns where all are short. With
             `effort="fast"`, the latter must be quick to try.
         effort: `"best"` or `"fast"`.
-        c: float, weight of the losses; chosen on held-out texts by default.
-            The logistic loss, of texts with one tag each, gets 20 times as
-            much.
+        c: float, weight of the losses of linear classifiers; chosen on
+            held-out texts by default. The logistic loss, of texts with one tag
+            each, gets 20 times as much.
         neighbors: int, texts nearest to a text by cosine whose tags are mixed
             in (`NeighborVotes`), which keeps the texts' terms in the model and
             takes longer to answer; 0 for none. By default 30 if held-out texts
             gain 0.002 of their score by them, with `effort="best"`.
-        embedding_dim: int, length of embeddings of terms and tags, whose
-            scores are mixed in (`MixedScores`); 0 for none. A text is the sum
-            of the embeddings of its terms, and is compared with tags by cosine.
-            Words and runs of 3 to 5 characters of short columns have
-            embeddings. By default 256 with `effort="best"`, if held-out texts
-            gain 0.002 of their score by them. Two minutes of a core must be
-            enough for two passes over the texts. More than 200,000 terms get
-            shorter embeddings.
+        embedding_dim: int, length of embeddings of terms and tags; 0 for none.
+            A text is the sum of the embeddings of its terms, and is compared
+            with tags by cosine. Words and runs of 3 to 5 characters of short
+            columns have embeddings. By default they are 256 long with
+            `effort="best"` and 128 with `"fast"`, or shorter for more than
+            200,000 terms. They are all that is learned of texts with one of
+            over 100 tags each, unless `c` or `neighbors` is given. Otherwise
+            they are mixed into the linear scores (`MixedScores`), by default
+            with `effort="best"`, if held-out texts gain 0.002 of their score,
+            and if two minutes of a core are enough for two passes.
         weight_threshold: float, weights of less than this are dropped from the
             linear classifiers.
         encoder: Keras model or layer of texts to features `[batch, dim]` (or a
@@ -279,15 +283,15 @@ class Tagger(Estimator):
         """Learns from more texts, which may have new tags.
 
         Use it for archives that grow. A tagger that is not fitted is fitted to
-        the texts. Otherwise its linear weights are trained further: on the new
-        texts, and on a sample of up to 20,000 earlier ones, which the tagger
-        keeps and saves. Terms and tags that are new are added. After `save` and
+        the texts. Otherwise its weights are trained further: on the new texts,
+        and on a sample of up to 20,000 earlier ones, which the tagger keeps and
+        saves. Terms and tags that are new are added. After `save` and
         `load`, it goes on exactly as it would have without.
 
         The fields, `c` and the probabilities' scale stay as the first `fit`
-        chose them. Nearest texts and embeddings know the first texts only: they
-        are left out from then on, with a warning. Use `fit` on all texts once
-        in a while: it is more accurate.
+        chose them. Nearest texts, and embeddings that are mixed into linear
+        scores, know the first texts only: they are left out from then on, with
+        a warning. Use `fit` on all texts once in a while: it is more accurate.
 
         Args:
             texts: as in `fit`, with the same columns.
@@ -317,6 +321,8 @@ class Tagger(Estimator):
         columns_lib.check_same(corpus.sample, self.model.input)
         names = list(self.model.input)
         dropped = [x for x in ("neighbors", "embedding_dim") if self.summary[x]]
+        if self.summary["loss"] == EMBEDDINGS_ALONE:
+            dropped = []
         if dropped:
             warnings.warn(
                 f"`partial_fit` leaves out the scores of {dropped}, which know "

@@ -6,6 +6,7 @@ from tests.fuzz_ops.descriptions import assert_ids
 from tests.fuzz_ops.descriptions import assert_near
 from tests.fuzz_ops.descriptions import described
 from tests.fuzz_ops.descriptions import is_moderate
+from tests.fuzz_ops.values import Variable
 
 
 def check_weights(args, outputs, live):
@@ -120,4 +121,47 @@ def _draw_scores(d):
         "num_labels": int(num_labels),
         "activation": d.choice(["none", "sigmoid", "softmax"]),
         "group_slope": 1.2,
+    }
+
+
+def check_loss(args, outputs, live):
+    """A mean loss; it is finite where what is given is small."""
+    del live
+    assert outputs[0].shape == ()
+    sums = [args[x].value for x in ("term_sums", "label_sums", "squares")]
+    given = args["terms"].value, args["labels"].value, args["text_values"]
+    numbers = [x for x in args.values() if isinstance(x, float)]
+    is_small = max(numbers) < 1e3 and is_moderate(*given, *sums)
+    if is_small and all(np.all(x >= 0) for x in sums):
+        assert np.isfinite(outputs[0])
+
+
+@described("train_text_embeddings", check_loss)
+def _draw_embeddings(d):
+    texts, terms, labels, dim = (d.size(1, 40) for _ in range(4))
+    num_values = d.size(1, 40)
+    return {
+        "terms": Variable(d.floats(terms, dim)),
+        "term_sums": Variable(np.abs(d.floats(terms))),
+        "labels": Variable(d.floats(labels, dim)),
+        "label_sums": Variable(np.abs(d.floats(labels))),
+        "squares": Variable(np.zeros(4)),
+        "text_splits": d.splits(texts, num_values),
+        "text_terms": d.ids([num_values], terms),
+        "text_values": d.floats(num_values),
+        # Each has a label.
+        "text_label_splits": np.arange(texts + 1),
+        "text_labels": d.ids([texts], labels),
+        "order": d.ids([d.size(0, 40)], texts),
+        "first_step": d.integer(0, 9),
+        "num_steps": d.integer(1, 9),
+        "seed": d.integer(0, 9),
+        "batch_size": int(d.integer(1, 40)),
+        "num_sampled": int(d.integer(1, 40)),
+        "scale": 8.0,
+        "dropout": d.choice([0.0, 0.2]),
+        "term_rate": 0.05,
+        "label_rate": 0.3,
+        "term_offset": 4.0,
+        "label_offset": 10.0,
     }

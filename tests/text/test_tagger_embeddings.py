@@ -1,5 +1,7 @@
 """Embeddings of terms and tags, mixed with a tagger's linear scores."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -107,6 +109,71 @@ def test_a_column_may_have_the_name_of_the_layer():
     assert found == same.predict(texts[:9])
 
 
+MANY = ["".join(x) for x in itertools.product("bdfgkl", "ao", "mnprst", "aeu")]
+
+
+def many_pairs(size, seed, words=MANY[:144]):
+    """Texts with one of `words`, written in two ways, and some noise."""
+    random = np.random.default_rng(seed)
+    tags = random.choice(words, size)
+    noise = random.choice(["red", "old", "new", "small"], size)
+    ends = random.choice(["", "s"], size)
+    texts = [f"{x} {tag}{end}" for x, tag, end in zip(noise, tags, ends)]
+    return texts, tags.tolist()
+
+
+@pytest.fixture(scope="module", params=["fast", "best"])
+def alone(request):
+    """A tagger of one of many tags."""
+    return Tagger(effort=request.param, verbose=0).fit(*many_pairs(1500, 0))
+
+
+def share(tagger, texts, tags):
+    return tagger.evaluate(texts, tags, ks=[1])["precision_at_1"]
+
+
+def test_one_of_many_tags_is_told_by_embeddings_alone(alone, tmp_path):
+    is_fast = alone.effort == "fast"
+    assert alone.summary["embedding_dim"] == (128 if is_fast else 256)
+    assert alone.summary["weights"] == 0
+    texts, tags = many_pairs(200, 1)
+    assert share(alone, texts, tags) > 0.95
+    why = alone.explain(texts[0], tags[0])
+    parts = sum(term.contribution for term in why.terms)
+    assert why.bias + parts == pytest.approx(why.logit, abs=1e-5)
+    alone.save(tmp_path / "saved")
+    again = Tagger.load(tmp_path / "saved")
+    assert again.predict(texts) == alone.predict(texts)
+    # Verified through TensorFlow's C API.
+    alone.export(tmp_path / "served")
+
+
+def test_onnx_of_embeddings_alone(alone, tmp_path):
+    pytest.importorskip("onnxruntime")
+    alone.export_onnx(tmp_path / "onnx", k=3)
+
+
+def test_embeddings_alone_grow(recwarn):
+    tagger = Tagger(effort="fast", verbose=0).fit(*many_pairs(1500, 0))
+    new = MANY[144:160]
+    for seed in range(2):
+        tagger.partial_fit(*many_pairs(300, seed + 1, new))
+    assert not recwarn.list
+    assert set(new) <= set(tagger.tags) and len(tagger.tags) == 160
+    # New tags are known, and old ones are not forgotten.
+    assert share(tagger, *many_pairs(200, 5, new)) > 0.9
+    assert share(tagger, *many_pairs(200, 6)) > 0.9
+    assert tagger.summary["texts"] == 2100
+
+
+@pytest.mark.parametrize("options", [{"c": 1.0}, {"embedding_dim": 0}])
+def test_linear_classifiers_if_wanted(options):
+    tagger = Tagger(effort="fast", verbose=0, **options)
+    tagger.fit(*many_pairs(600, 0))
+    assert tagger.summary["weights"] > 0
+    assert tagger.summary["embedding_dim"] == 0
+
+
 @pytest.fixture(scope="module")
 def data():
     """`LabeledRows`."""
@@ -155,19 +222,24 @@ def test_says_how_far_it_is(data):
 
 
 def test_as_many_passes_as_there_is_time_for(data):
-    def plan(units=None, **changes):
-        return embeddings.plan(data._replace(**changes), units)[:2]
+    def plan(units=None, passes=6, is_needed=False, **changes):
+        given = data._replace(**changes)
+        return embeddings.plan(given, 256, passes, units, is_needed)[:2]
 
-    assert plan() == (256, 6)
-    assert plan(num_features=500_000) == (100, 6)
+    # Of few texts there are more passes.
+    assert plan() == (256, 20)
+    many = data.take(np.resize(np.arange(50), 10_000))
+    assert plan(rows=many.rows, labels=many.labels) == (256, 6)
+    assert plan(num_features=500_000)[0] == 100
     assert plan(num_features=10_000_000)[0] == 0
+    assert plan(num_features=10_000_000, is_needed=True)[0] == 64
     entries = len(data.rows.ids)
     # Three passes and a half over so many numbers take two minutes.
-    units = int(120 / (3.5 * (3e-9 * entries + 1.2e-10 * 50 * 6)))
+    units = int(120 / (3.5 * (1.3e-9 * entries + 1.5e-10 * 50 * 6)))
     # What is wanted is learned anyway.
     assert plan(units) == (units, 3)
     assert plan(2 * units) == (2 * units, 2)
-    found = embeddings.plan(data, units)
+    found = embeddings.plan(data, units=units)
     assert found.seconds == pytest.approx(120 * 3 / 3.5, 0.01)
     assert found.gigabytes > 0.7
 

@@ -48,6 +48,7 @@ REFUSED = {
     "class_adam_update": _BY_CLASS,
     "linear_one_vs_rest": "Training a Tagger",
     "count_terms": "Training a Tagger",
+    "train_text_embeddings": "Training a Tagger",
     # `tfxclass.text.SparseLinear` has stock ops for the same.
     "sparse_scores": "The scores of sparse features",
 }
