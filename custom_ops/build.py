@@ -408,7 +408,10 @@ def _compile(jobs):
         command, source, target = job
         if not is_current(target, source):
             listed = ["-MMD", "-MF", target + ".d"]
+            began = time.time()
             run([*command, *listed, "-c", source, "-o", target + ".new"])
+            # A source that is changed meanwhile is newer than its object.
+            os.utime(target + ".new", (began, began))
             os.replace(target + ".new", target)
         return target
 

@@ -30,8 +30,8 @@ _BATCH = 256
 _MAX_FULL, _NUM_SAMPLED = 1024, 512
 # Terms of a text that are learned from: the heaviest.
 _MAX_TERMS = 128
-# Passes over the texts; fewer than the least are not worth their time. Few texts
-# have more passes, so that there are enough steps, up to the most.
+# Passes over the texts; fewer than the least are not worth their time. Few
+# texts have more passes, so that there are enough steps, up to the most.
 _EPOCHS, _MIN_EPOCHS, _MAX_EPOCHS, _MIN_STEPS = 6, 2, 20, 100
 # CPU seconds of a pass for a number of an embedding: of a term of a text, and
 # of a sampled class for a text (measured). What all passes may take.
@@ -222,13 +222,14 @@ def train(
     labeled = np.flatnonzero(np.diff(data.labels.splits))
     if among is not None:
         labeled = np.intersect1d(labeled, among)
-    if start is None:
-        sizes = data.num_features, data.num_labels
-        start = tuple(random_vectors(n, units, random) for n in sizes)
+    terms, tags = start or (
+        random_vectors(n, units, random)
+        for n in (data.num_features, data.num_labels)
+    )
     is_single = bool(np.all(np.diff(data.labels.splits) <= 1))
     scale = _SINGLE_SCALE if is_single else _SCALE
     with tf.device("CPU"):
-        vectors = _Vectors(*start)
+        vectors = _Vectors(terms, tags)
         texts = [tf.constant(x) for x in (*rows, *data.labels[:2])]
         # Of several labels, frequent ones are pushed down; the linear scores
         # know them well.

@@ -86,11 +86,18 @@ class Field:
         # A mark between the columns would be a word; a space parts them.
         return texts[0] if len(texts) == 1 else tf.strings.join(texts, " ")
 
+    def _join_plain(self, plain):
+        text = self.join(plain)
+        if len(self.columns) == 1:
+            return text
+        # Empty columns leave spaces that are no characters of the text.
+        return tf.strings.strip(tf.strings.regex_replace(text, " +", " "))
+
     def terms_of(
         self, plain: dict[str, tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """`(rows, hashes)` of plain texts, a dict by column."""
-        text = self.join(plain)
+        text = self._join_plain(plain)
         if self.kind == "words":
             return terms.word_ngrams(text, self.longest)
         return terms.char_ngrams(text, self.shortest, self.longest)
@@ -102,7 +109,7 @@ class Field:
         if self.kind == "values":
             return terms.named_values(self.join(texts))[:3]
         names = terms.run_names(
-            self.join(plain), self.kind, self.shortest, self.longest
+            self._join_plain(plain), self.kind, self.shortest, self.longest
         )
         return *self.terms_of(plain), names
 

@@ -223,7 +223,8 @@ class EmbeddingTrainer {
     text_rows_.resize(count * dim);
     losses_.assign(panels, 0.0);
     parallel(panels, size * dim * 4, [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; ++p) losses_[p] = ComparePanel(rows, count, p);
+      for (int64_t p = begin; p < end; ++p)
+        losses_[p] = ComparePanel(rows, count, p);
     });
     double loss = 0;
     for (const double x : losses_) loss += x;
@@ -266,8 +267,8 @@ class EmbeddingTrainer {
     ForEachLabel(rows, first, used, [&](int64_t j, int64_t c, float weight) {
       grads[c * kPanel + j] -= whole * weight;
     });
-    tiles.multiply({label_rows_.data(), 1, dim, kPanel * dim}, grads, dim,
-                   size, false, text_grads_.data() + p * dim * kPanel, kPanel);
+    tiles.multiply({label_rows_.data(), 1, dim, kPanel * dim}, grads, dim, size,
+                   false, text_grads_.data() + p * dim * kPanel, kPanel);
     TakeOffAlong(first, used, p);
     return loss;
   }

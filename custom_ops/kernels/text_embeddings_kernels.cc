@@ -24,10 +24,10 @@ class TrainTextEmbeddingsOp : public OpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("batch_size", &batch_size_));
     OP_REQUIRES_OK(c, c->GetAttr("num_sampled", &options_.num_sampled));
     OP_REQUIRES_OK(c, c->GetAttr("dropout", &options_.dropout));
-    OP_REQUIRES(c, options_.dropout >= 0 && options_.dropout < 1,
-                absl::InvalidArgumentError(
-                    absl::StrCat("`dropout` must be in [0, 1). Received: ",
-                                 options_.dropout)));
+    OP_REQUIRES(
+        c, options_.dropout >= 0 && options_.dropout < 1,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`dropout` must be in [0, 1). Received: ", options_.dropout)));
     for (const auto& [name, to] :
          {std::pair{"scale", &options_.scale},
           std::pair{"term_rate", &options_.term_rate},
@@ -86,8 +86,7 @@ class TrainTextEmbeddingsOp : public OpKernel {
                                      EmbeddingOptions* options) {
     const Tensor &terms = variables[0], &labels = variables[2];
     for (int i = 0; i < 5; ++i) {
-      const auto wanted =
-          i == 4 ? tensorflow::DT_DOUBLE : tensorflow::DT_FLOAT;
+      const auto wanted = i == 4 ? tensorflow::DT_DOUBLE : tensorflow::DT_FLOAT;
       if (variables[i].dtype() != wanted) {
         return absl::InvalidArgumentError(
             absl::StrCat("Variables must be float, and `squares` double. "
@@ -125,10 +124,10 @@ class TrainTextEmbeddingsOp : public OpKernel {
       TF_RETURN_IF_ERROR(CheckRank(kNames[i], c->input(5 + i), 1));
     }
     if (c->input(6).NumElements() != c->input(7).NumElements()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "`text_values` must have the shape of `text_terms` ",
-          ShapeText(c->input(6).shape()), ". Received: shape ",
-          ShapeText(c->input(7).shape())));
+      return absl::InvalidArgumentError(
+          absl::StrCat("`text_values` must have the shape of `text_terms` ",
+                       ShapeText(c->input(6).shape()), ". Received: shape ",
+                       ShapeText(c->input(7).shape())));
     }
     TF_RETURN_IF_ERROR(
         CheckSplits(kNames[0], c->input(5), c->input(6).NumElements()));

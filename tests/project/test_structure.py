@@ -10,8 +10,9 @@ from benchmarks import structure
 
 BOUNDS = {
     "lines of heads": 32_050,
-    # 320 lines more than before are Tagger.explain.
-    "lines of the tagger": 6_526,
+    # 320 lines more than before are Tagger.explain, and 66 are taggers that
+    # consist of embeddings and grow.
+    "lines of the tagger": 6_592,
     "lines of benchmarks": 9_691,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,

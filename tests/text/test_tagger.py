@@ -468,7 +468,7 @@ def test_ten_megabytes(trained):
 
 def test_tree_of_labels_learns_as_the_flat_one(glosses, monkeypatch):
     texts, kinds = glosses
-    effort = tfxclass_text.recipes.Preset(5, 0.0, (0.5,))
+    effort = tfxclass_text.recipes.Preset(5, 0.0, (0.5,), 8, 2)
     monkeypatch.setitem(tfxclass_text.recipes.PRESETS, "fast", effort)
     monkeypatch.setattr(tfxclass_text.linear_tree, "_MIN_GROUPS", 4)
     tagger = quiet(effort="fast").fit(texts[:2000], [[k] for k in kinds[:2000]])

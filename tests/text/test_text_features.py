@@ -27,3 +27,18 @@ def test_from_texts_weighs_terms_as_scikit_learn_does():
     model = keras.Model(text, again({"text": text}))
     found = model(tf.constant(["red red fox unknown"]))
     np.testing.assert_array_equal(found[0], ids)
+
+
+def test_empty_columns_leave_no_spaces():
+    """Exports counted a space that the compiled op did not."""
+    columns = {
+        "a": ["red", "", "fox", ""],
+        "b": ["", "egg", "", ""],
+        "c": ["fox", "red", "", "hen"],
+    }
+    field = Field(list(columns), "chars", 1, 3, min_count=1, max_share=1.0)
+    layer = TextFeatures.from_texts(columns, [field])
+    stock = layer({name: tf.constant(x) for name, x in columns.items()})
+    joined = tf.constant(["red fox", "egg red", "fox", "hen"])
+    for found, expected in zip(stock, layer.of_counted([joined])):
+        np.testing.assert_array_equal(found, expected)

@@ -13,8 +13,7 @@ _LSH = "Hash tables of classes (LSHSoftmax, LSHSampler)"
 _TREE = "A class tree (HierarchicalSoftmax)"
 _NEIGHBORS = "Neighbors of labels (AutoSampler)"
 BY_FREQUENCY = "A sample by frequency (LogUniformSampler, FrequencySampler)"
-# Its losses and steps go another way where the ops are missing.
-_BY_CLASS = "A step class by class"
+_BY_CLASS = "A step class by class"  # Heads go another way without it.
 _INDEXES = {
     "forest": _FOREST,
     "cluster": _CLUSTER,
