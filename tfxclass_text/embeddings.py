@@ -200,6 +200,7 @@ def train(
     first: int = 0,
     among: np.ndarray | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
+    scale: float | None = None,
 ) -> TextEmbedding:
     """A trained `TextEmbedding`, by a softmax of cosines.
 
@@ -210,7 +211,8 @@ def train(
 
     `among` are the texts that are learned from, by default all. `say` is told
     how far it is, and `first` is of the layer. `start` are vectors of terms and
-    tags to begin with, by default random.
+    tags to begin with, by default random. `scale` multiplies the cosines, by
+    default 12 if texts have one label each, and 8 if not.
 
     References:
         Joulin et al., Bag of Tricks for Efficient Text Classification, EACL
@@ -226,8 +228,9 @@ def train(
         random_vectors(n, units, random)
         for n in (data.num_features, data.num_labels)
     )
-    is_single = bool(np.all(np.diff(data.labels.splits) <= 1))
-    scale = _SINGLE_SCALE if is_single else _SCALE
+    if scale is None:
+        is_single = bool(np.all(np.diff(data.labels.splits) <= 1))
+        scale = _SINGLE_SCALE if is_single else _SCALE
     with tf.device("CPU"):
         vectors = _Vectors(terms, tags)
         texts = [tf.constant(x) for x in (*rows, *data.labels[:2])]

@@ -136,12 +136,8 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
             before, features, data, feature_place, place, tagger.seed + size
         )
     else:
-        # Biases of new labels, as if they had been trained for long.
-        odds = np.full(len(tags), -1.0)
-        if summary["loss"] == "logistic":
-            odds = np.log((counts + 0.5) / (max(size, 1) - counts + 0.5))
         linear = _grown_linear(
-            tagger, data, (feature_place, place), odds, single_label, size
+            tagger, data, (feature_place, place), single_label, size
         )
         layers = Layers(features, linear)
         summary |= {"neighbors": 0, "embedding_dim": 0, "embedding_passes": 0}
@@ -167,15 +163,18 @@ def _grown_embeddings(before, features, data, feature_place, place, seed):
     """
     old, random = before.embedding, np.random.default_rng(seed)
     tags = old.tags.numpy()
+    scale = float(np.linalg.norm(tags[0]))
     start = []
     for count, own, known in (
         (data.num_features, feature_place, old.terms.numpy()),
-        (data.num_labels, place, tags / np.linalg.norm(tags[:1])),
+        (data.num_labels, place, tags / scale),
     ):
         vectors = embeddings.random_vectors(count, old.units, random)
         vectors[own] = known
         start.append(vectors)
-    layer = embeddings.train(data, old.units, _PASSES, seed, start=tuple(start))
+    layer = embeddings.train(
+        data, old.units, _PASSES, seed, start=tuple(start), scale=scale
+    )
     return Layers(
         features,
         sparse_linear.empty(data.num_features, data.num_labels),
@@ -184,17 +183,16 @@ def _grown_embeddings(before, features, data, feature_place, place, seed):
     )
 
 
-def _grown_linear(tagger, data, places, odds, single_label, size):
-    """The classifiers, trained further; `odds` are biases of new labels."""
+def _grown_linear(tagger, data, places, single_label, size):
+    """The classifiers, trained further."""
     summary, old = tagger.summary, layers_of(tagger.model).linear
     weights, groups = _moved_weights(
-        old, places[0], data.num_features, places[1], odds
+        old, places[0], data.num_features, places[1], data.num_labels
     )
     if groups is not None:
         groups = _choose_groups(groups, weights, data)
     weights, groups = linear_tree.train_linear(
-        *data, max(old.num_groups, 1),
-        **recipes.loss_options(summary["loss"], summary["c"]),
+        *data, max(old.num_groups, 1), c=summary["c"],
         num_epochs=summary["passes"], threshold=tagger.weight_threshold,
         seed=tagger.seed + size, groups=groups, start=weights,
     )  # fmt: skip
@@ -206,7 +204,7 @@ def _grown_linear(tagger, data, places, odds, single_label, size):
         # Probabilities mean the same as before.
         layer.slope.assign(old.slope)
         layer.intercept.assign(old.intercept)
-    elif summary["loss"] == "squared_hinge":
+    else:
         layer.slope.assign(scoring.SLOPE)
     return layer
 
@@ -239,27 +237,26 @@ def _texts(vocabulary, size):
     return np.rint(np.clip(texts, 0, size)).astype(np.int64)
 
 
-def _moved_weights(layer, feature_place, num_features, label_place, odds):
+def _moved_weights(layer, feature_place, num_features, label_place, num_labels):
     """`(weights, groups)` of a layer by the new numbers of features and labels.
 
-    Columns are the labels, then the groups of a label tree. `odds`, float
-    `[new labels]`, are the biases of labels that are not in the layer. Their
-    group is -1.
+    Columns are the labels, then the groups of a label tree. The group of labels
+    that are not in the layer is -1.
     """
     found = sparse_linear.weights_of(layer)
     lengths = np.zeros(num_features, np.int64)
     # Their order is the same, and so is the order of the entries.
     lengths[feature_place] = np.diff(found.splits)[: len(feature_place)]
     splits = np.concatenate([[0], np.cumsum(lengths)])
-    added = len(odds) - layer.num_labels
+    added = num_labels - layer.num_labels
     others = np.arange(layer.num_labels, layer.width) + added
     columns = np.concatenate([label_place, others]).astype(np.int32)
-    biases = np.concatenate([odds, np.zeros(layer.num_groups)])
-    biases = biases.astype(np.float32)
+    # Of a new label the bias is -1, as if it had been trained for long.
+    biases = np.full(layer.width + added, -1, np.float32)
     biases[columns] = found.biases
     groups = None
     if layer.groups is not None:
-        groups = np.full(len(odds), -1, np.int32)
+        groups = np.full(num_labels, -1, np.int32)
         groups[label_place] = layer.groups.numpy()
     weights = SparseWeights(
         splits, columns[found.columns], found.values, biases

@@ -51,7 +51,6 @@ def linear_one_vs_rest(
     group_rows: tuple[Array, Array],
     num_features: int,
     num_labels: int,
-    loss: str = "squared_hinge",
     c: float = 1.0,
     bias: float = 1.0,
     num_epochs: int = 8,
@@ -62,12 +61,10 @@ def linear_one_vs_rest(
 ) -> SparseWeights:
     """Trains a linear classifier for each label, on the rows of its group.
 
-    Minimises `|w|^2 / 2 + c sum_i loss(y_i (w . x_i + b))` for each label by
-    dual coordinate descent in random order. The bias is penalised as the
-    weights are. With the logistic loss, the penalty is on its distance from the
-    log-odds of the label among the rows. Costs 4 flops for each nonzero, label
-    and epoch; threads take 64 labels at a time, and the result does not depend
-    on their number.
+    Minimises `|w|^2 / 2 + c sum_i max(0, 1 - y_i (w . x_i + b))^2` for each
+    label by dual coordinate descent in random order. The bias is penalised as
+    the weights are. Costs 4 flops for each nonzero, label and epoch; threads
+    take 64 labels at a time, and the result does not depend on their number.
 
     Args:
         rows: `(splits, features, values)`, as of `SparseRows`.
@@ -77,7 +74,6 @@ def linear_one_vs_rest(
         group_rows: likewise, rows of each group.
         num_features: features are below it.
         num_labels: labels are below it.
-        loss: `"squared_hinge"` or `"logistic"`.
         c: weight of the losses, positive.
         bias: value of a feature that all rows have.
         num_epochs: most passes over the rows.
@@ -97,8 +93,7 @@ def linear_one_vs_rest(
 
     References:
         Hsieh et al., A Dual Coordinate Descent Method for Large-scale Linear
-        SVM, ICML 2008. Yu, Huang and Lin, Dual Coordinate Descent Methods for
-        Logistic Regression, Machine Learning 2011.
+        SVM, ICML 2008.
     """
     return SparseWeights(
         *library.ops.tfxclass_linear_one_vs_rest(
@@ -109,7 +104,6 @@ def linear_one_vs_rest(
             *(_NO_WEIGHTS if start is None else start),
             num_features=num_features,
             num_labels=num_labels,
-            loss=loss,
             c=c,
             bias=bias,
             num_epochs=num_epochs,

@@ -20,9 +20,8 @@ from tfxclass_text.sparse_rows import from_pairs
 # CPU seconds for a nonzero, label and epoch: 4 flops at 15 GFLOP/s, what a
 # core of a server does, rows of 166 features (measured).
 _SECONDS = 2.5e-10
-# A visit to a row costs as much as so many of its terms. The logistic loss
-# computes exponentials (measured).
-_VISIT, _LOGISTIC = 20, 2.0
+# A visit to a row costs as much as so many of its terms (measured).
+_VISIT = 20
 # Bytes at the peak for a nonzero, of about eight weights for each.
 _ENTRY_BYTES = 230
 #: GB of a process that has imported TensorFlow.
@@ -62,7 +61,7 @@ def num_groups(num_labels: int) -> int:
 
 
 def cost(
-    data: LabeledRows, num_groups: int, num_epochs: int, loss: str
+    data: LabeledRows, num_groups: int, num_epochs: int
 ) -> tuple[float, float]:
     """CPU seconds and gigabytes of `train_linear`, within a factor of two."""
     rows, labels, _, num_labels = data
@@ -71,9 +70,8 @@ def cost(
         # The rows of a group, and about as many hard negatives.
         share = 2 * len(labels.ids) / num_groups / max(len(rows), 1)
         columns = num_groups + min(share, 1.0) * num_labels
-    factor = _LOGISTIC if loss == "logistic" else 1.0
     memory = _ENTRY_BYTES * len(rows.ids) / 1e9 + PROCESS
-    return factor * seconds(entries, columns, num_epochs), memory
+    return seconds(entries, columns, num_epochs), memory
 
 
 def train_linear(
@@ -82,7 +80,6 @@ def train_linear(
     num_features: int,
     num_labels: int,
     num_groups: int = 1,
-    loss: str = "squared_hinge",
     c: float = 0.5,
     num_epochs: int = 5,
     threshold: float = 0.05,
@@ -105,7 +102,6 @@ def train_linear(
         num_features: int.
         num_labels: int.
         num_groups: int, a power of 2.
-        loss: `"squared_hinge"` or `"logistic"`.
         c: float > 0, weight of the losses.
         num_epochs: int, passes over the rows.
         threshold: float, weights of less than this are dropped.
@@ -127,9 +123,7 @@ def train_linear(
         Prabhu et al., Parabel, WWW 2018. Yu et al., PECOS, JMLR 2022, 4.2, of
         the negatives that the matcher finds.
     """
-    options = {
-        "loss": loss, "c": c, "num_epochs": num_epochs, "seed": seed,
-    }  # fmt: skip
+    options = {"c": c, "num_epochs": num_epochs, "seed": seed}
     # The labels of a pandas.Series are no places.
     rows, labels = (SparseRows(*map(np.asarray, x)) for x in (rows, labels))
     data = LabeledRows(rows, labels, num_features, num_labels)

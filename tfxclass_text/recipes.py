@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -69,13 +68,12 @@ PRESETS = {
 }
 # Passes where only the heaviest terms are learned from.
 _LIGHT_PASSES = 3
-# Among 26 labels the squared hinge is right more often (WordNet's kinds of
-# nouns), among 200 no more (titles of one subject), among 3,007 less (jobs).
+#: With more labels than these, one a text, embeddings alone tell them.
 MANY_LABELS = 100
+#: The loss of linear classifiers.
+SQUARED_HINGE = "squared_hinge"
 #: The loss of a tagger without linear classifiers.
 EMBEDDINGS_ALONE = "softmax of cosines"
-#: C of the logistic loss, for a squared hinge's of 1: they do as well.
-LOGISTIC_C = 20.0
 
 
 def first(
@@ -83,34 +81,24 @@ def first(
     fields: list[Field],
     num_entries: int,
     num_labels: int,
-    single_label: bool,
 ) -> Recipe:
     """The recipe that others are compared with.
 
-    One of many labels gets the logistic loss, if there is time: it ranks the
-    labels below the best one better. A label tree has the squared hinge: few
-    rows of its groups are without a label. `num_entries` are the terms of all
-    texts.
+    `num_entries` are the terms of all texts.
     """
     seconds = linear_tree.seconds(num_entries, num_labels, preset.passes)
     is_slow = seconds > preset.seconds
-    is_many = single_label and num_labels > MANY_LABELS
     passes, terms = preset.passes, None
     if is_slow and preset.terms is not None:
         passes, terms = min(passes, _LIGHT_PASSES), preset.terms
     return Recipe(
         tuple(fields),
         preset.values_of_c[0],
-        "logistic" if is_many and not is_slow else "squared_hinge",
+        SQUARED_HINGE,
         passes,
         linear_tree.num_groups(num_labels) if is_slow else 1,
         terms,
     )
-
-
-def loss_options(loss: str, c: float) -> dict[str, Any]:
-    """Options of `train_linear`; `c` is for a squared hinge."""
-    return {"loss": loss, "c": c * LOGISTIC_C if loss == "logistic" else c}
 
 
 def candidates(

@@ -172,14 +172,14 @@ def learn(
     nothing is mixed in.
     """
     tagger.say(f"reading {corpus.size:,} texts with {len(tagger.tags):,} tags")
-    if _embeds_alone(tagger, corpus, held):
-        return _embedded_alone(tagger, corpus, held)
+    labels = corpus.labels()
+    if _embeds_alone(tagger, labels, held):
+        return _embedded_alone(tagger, corpus, labels, held)
     sets, own_fields = _fields(tagger, corpus, linear_only)
-    task = _task(tagger, corpus, held, sets, own_fields, linear_only)
+    task = _task(tagger, corpus, labels, held, sets, own_fields, linear_only)
     first = recipes.first(
-        task.preset, sets[0], task.table.num_entries(sets[0]), task.num_labels,
-        task.single_label,
-    )  # fmt: skip
+        task.preset, sets[0], task.table.num_entries(sets[0]), task.num_labels
+    )
     if tagger.c is not None:
         first = first._replace(c=tagger.c)
     if not task.table.size_of(sets[0]):
@@ -210,42 +210,49 @@ def learn(
     return _learned(task, best.recipe, linear, answers)
 
 
-def _embeds_alone(tagger, corpus, held):
+def _embeds_alone(tagger, labels, held):
     """Whether nothing but embeddings tells the tags.
 
-    One of many tags: linear classifiers and votes add less than a point to
-    embeddings there, and take most of the time (titles of jobs and industries,
-    readings of names, verses). A number of neighbors or a C is a wish for them.
+    One of many tags: linear classifiers and votes add little to embeddings
+    there, and take most of the time. A number of neighbors or a C is a wish for
+    them.
     """
     if len(tagger.tags) <= recipes.MANY_LABELS or tagger.embedding_dim == 0:
         return False
     if tagger.c is not None or tagger.neighbors:
         return False
-    if held is None and corpus.size * _HELD_SHARE < _MIN_HELD:
+    if held is None and len(labels) * _HELD_SHARE < _MIN_HELD:
         return False
-    return bool(np.all(np.diff(corpus.labels().splits) == 1))
+    return bool(np.all(np.diff(labels.splits) == 1))
 
 
-def _embedded_alone(tagger, corpus, held):
+def _embedded_alone(tagger, corpus, labels, held):
     """What is learned by embeddings alone; the linear classifiers are empty."""
     fields = tagger.fields
     if fields is None:
         fields = recipes.embedding_fields(corpus.sample)
     if fields is None:
         fields = recipes.candidates(corpus.sample, corpus.size)[0]
-    task = _task(tagger, corpus, held, [list(fields)], [], False)
+    task = _task(tagger, corpus, labels, held, [list(fields)], [], False)
     recipe = Recipe(tuple(fields), 0.0, recipes.EMBEDDINGS_ALONE, 0, 1, None)
     plan = _embedding_plan(task, recipe, is_needed=True)
-    tagger.say(
-        f"this takes about {_BUILD + plan.seconds:.0f} CPU seconds and "
-        f"{plan.gigabytes:.1f} GB"
-    )
+    seconds = _BUILD + _embedding_seconds(task, plan)
+    _say_needs(task, seconds, plan.gigabytes)
     _warn_of_unknown(task.held_rows(recipe))
-    linear = sparse_linear.empty(task.table.size_of(fields), task.num_labels)
+    layer, logits = _held_out_embeddings(task, recipe, plan)
+    mix = tagger_model.MixedScores("softmax", name=tagger_model.EMBEDDED)
+    mix.factors.assign([0.0, scoring.fit_slope(logits, task.truth, 1.0), 0.0])
+    # What the factor of 0 is of: the answer of no classifier.
     even = np.full(task.truth.shape, 1 / task.num_labels, np.float32)
-    answers = _embeddings(task, recipe, plan, even, is_needed=True)
+    answers = mix(even, logits).numpy()
+    score = float(task.scores(answers).mean())
+    task.tried.append(("embeddings", round(score, 4)))
+    tagger.detail(f"embeddings: {score:.4f}")
+    _take_embeddings(task, recipe, plan, layer, mix)
     answers = _encoder(task, answers)
     _say_result(task, answers)
+    data, _ = task.embedding_data(recipe)
+    linear = sparse_linear.empty(data.num_features, data.num_labels)
     return _learned(task, recipe, linear, answers)
 
 
@@ -284,9 +291,9 @@ def _wants_embeddings(tagger):
     return tagger.effort != "fast" if given is None else bool(given)
 
 
-def _task(tagger, corpus, given, sets, own_fields, linear_only):
+def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
     every = list(dict.fromkeys(itertools.chain(*sets, own_fields)))
-    table, labels = TermTable(every, corpus), corpus.labels()
+    table = TermTable(every, corpus)
     size, num_labels = corpus.size, len(tagger.tags)
     most = min(_MAX_HELD, max(_MAX_SCORES // num_labels, _MIN_HELD))
     if given is not None:
@@ -319,8 +326,7 @@ def _changes(task, first, sets):
     if seconds > _MAX_SECONDS:
         return []
     changes = []
-    # The logistic loss depends little on C.
-    if task.tagger.c is None and first.loss != "logistic":
+    if task.tagger.c is None:
         changes += [{"c": c} for c in task.preset.values_of_c[1:]]
     return changes + [{"fields": tuple(fields)} for fields in sets[1:]]
 
@@ -332,16 +338,14 @@ def _linear(task, recipe, among=None):
     """
     tagger, data = task.tagger, task.linear_data(recipe)
     weights, group_of = linear_tree.train_linear(
-        *data, recipe.groups, **recipes.loss_options(recipe.loss, recipe.c),
-        num_epochs=recipe.passes, threshold=tagger.weight_threshold,
-        seed=tagger.seed, among=among,
+        *data, recipe.groups, c=recipe.c, num_epochs=recipe.passes,
+        threshold=tagger.weight_threshold, seed=tagger.seed, among=among,
     )  # fmt: skip
     activation = "softmax" if task.single_label else "sigmoid"
     layer = sparse_linear.from_weights(
         weights, data.num_labels, activation, group_of, name="tags"
     )
-    is_logistic = recipe.loss == "logistic"
-    _set_slope(layer, 1.0 if is_logistic else scoring.SLOPE, 0.0)
+    _set_slope(layer, scoring.SLOPE, 0.0)
     return layer
 
 
@@ -419,31 +423,39 @@ def _embedding_plan(task, recipe, is_needed=False):
     )
 
 
-def _embeddings(task, recipe, plan, answers, is_needed=False):
-    tagger = task.tagger
+def _embeddings(task, recipe, plan, answers):
     if not plan.units:
         return answers
-    data, first = task.embedding_data(recipe)
-
-    def train(among):
-        return embeddings.train(
-            data, plan.units, plan.passes, tagger.seed, tagger.detail, first,
-            among,
-        )  # fmt: skip
-
-    layer = train(task.train)
-    parts = task.held_parts(recipe)
-    logits = np.concatenate([layer(*part) for part in parts])
+    layer, logits = _held_out_embeddings(task, recipe, plan)
     mix, after = _mix(task, answers, logits, tagger_model.EMBEDDED)
-    wanted = is_needed or tagger.embedding_dim
+    wanted = task.tagger.embedding_dim
     if not _gains(task, answers, after, "embeddings", wanted):
         return answers
+    _take_embeddings(task, recipe, plan, layer, mix)
+    return after
+
+
+def _held_out_embeddings(task, recipe, plan):
+    """The layer without the held-out texts, and its logits of these."""
+    layer = _trained_embeddings(task, recipe, plan, task.train)
+    parts = task.held_parts(recipe)
+    return layer, np.concatenate([layer(*part) for part in parts])
+
+
+def _trained_embeddings(task, recipe, plan, among):
+    tagger, (data, first) = task.tagger, task.embedding_data(recipe)
+    return embeddings.train(
+        data, plan.units, plan.passes, tagger.seed, tagger.detail, first, among
+    )
+
+
+def _take_embeddings(task, recipe, plan, layer, mix):
+    """Mixes embeddings in, which learn from all texts first."""
     if not task.is_final:
-        layer = train(None)
+        layer = _trained_embeddings(task, recipe, plan, None)
     task.mixed.update(
         embedding=layer, mixed_embedding=mix, embedding_passes=plan.passes
     )
-    return after
 
 
 def _encoder(task, answers):
@@ -525,17 +537,26 @@ def _learned(task, recipe, linear, answers):
 def _say_cost(task, recipe, is_few, num_trials):
     """Tells what all phases take, before the first of them."""
     seconds, gigabytes = linear_tree.cost(
-        task.linear_data(recipe), recipe.groups, recipe.passes, recipe.loss
+        task.linear_data(recipe), recipe.groups, recipe.passes
     )
     trainings, scored = 1, 0
     if not is_few:
         trainings = num_trials + (not task.is_final)
         scored = task.truth.size * (num_trials + 1)
-    seconds = _BUILD + trainings * seconds + _SCORE * scored
+    seconds = trainings * seconds + _SCORE * scored
     if task.has_embeddings and not is_few:
         plan = _embedding_plan(task, recipe)
-        seconds += (1 if task.is_final else 2) * plan.seconds
+        seconds += _embedding_seconds(task, plan)
         gigabytes = max(gigabytes, plan.gigabytes)
+    _say_needs(task, _BUILD + seconds, gigabytes)
+
+
+def _embedding_seconds(task, plan):
+    """CPU seconds of all trainings of embeddings."""
+    return (1 if task.is_final else 2) * plan.seconds
+
+
+def _say_needs(task, seconds, gigabytes):
     without = "" if task.tagger.encoder is None else ", without the encoder"
     task.tagger.say(
         f"this takes about {seconds:.0f} CPU seconds and {gigabytes:.1f} GB"

@@ -74,8 +74,7 @@ class Tagger(Estimator):
             `effort="fast"`, the latter must be quick to try.
         effort: `"best"` or `"fast"`.
         c: float, weight of the losses of linear classifiers; chosen on
-            held-out texts by default. The logistic loss, of texts with one tag
-            each, gets 20 times as much.
+            held-out texts by default.
         neighbors: int, texts nearest to a text by cosine whose tags are mixed
             in (`NeighborVotes`), which keeps the texts' terms in the model and
             takes longer to answer; 0 for none. By default 30 if held-out texts
@@ -291,7 +290,9 @@ class Tagger(Estimator):
         The fields, `c` and the probabilities' scale stay as the first `fit`
         chose them. Nearest texts, and embeddings that are mixed into linear
         scores, know the first texts only: they are left out from then on, with
-        a warning. Use `fit` on all texts once in a while: it is more accurate.
+        a warning. A tagger that consists of embeddings stays one of texts with
+        one tag: its probabilities are a softmax. Use `fit` on all texts once in
+        a while: it is more accurate.
 
         Args:
             texts: as in `fit`, with the same columns.

@@ -2,18 +2,15 @@
 //
 // For each label l of a tile, minimises over w (and a bias, penalised as w is)
 //
-//     |w|^2 / 2 + C sum_i loss(y_i (w . x_i + b)),      y_i = +1 or -1,
+//     |w|^2 / 2 + C sum_i max(0, 1 - y_i (w . x_i + b))^2,   y_i = +1 or -1.
 //
-// loss(z) = max(0, 1 - z)^2 or log(1 + exp(-z)); for the latter the penalty is
-// on the distance of b from the log-odds of the label among the rows. The dual
-// has one variable a row and label. An epoch visits the rows in a random order
-// and solves for the variables of all labels of the tile, given the rest (Hsieh
-// et al., ICML 2008, algorithm 1; for the logistic loss Yu, Huang and Lin,
-// 2011). Labels do not depend on each other: side by side they share the
-// reading of the row, and their weights of a feature are one row of memory, so
-// that a row's weights are still in the first cache when the step is added to
-// them. That is why the Gram matrix of a block of rows, which a matrix product
-// would need, is not.
+// The dual has one variable a row and label. An epoch visits the rows in a
+// random order and solves for the variables of all labels of the tile, given
+// the rest (Hsieh et al., ICML 2008, algorithm 1). Labels do not depend on each
+// other: side by side they share the reading of the row, and their weights of a
+// feature are one row of memory, so that a row's weights are still in the first
+// cache when the step is added to them. That is why the Gram matrix of a block
+// of rows, which a matrix product would need, is not.
 //
 // A feature of one row alone needs no weights while the tile is solved: its
 // weight is its value times the variable of that row (with its sign), so its
@@ -29,7 +26,6 @@
 #define TFXCLASS_CORE_LINEAR_DUAL_H_
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <vector>
@@ -43,10 +39,7 @@ namespace tfxclass {
 constexpr int kTileVectors = 8;
 constexpr int64_t kTileLabels = kTileVectors * kLanes;
 
-enum class DualLoss { kSquaredHinge, kLogistic };
-
 struct DualOptions {
-  DualLoss loss = DualLoss::kSquaredHinge;
   float c = 1.0f;
   float bias = 1.0f;  // The value of a feature that all rows have; 0: none.
   int64_t num_epochs = 8;
@@ -95,8 +88,6 @@ inline void ShuffleRows(uint64_t seed, int64_t epoch,
 
 namespace internal {
 
-typedef int32_t LaneMask __attribute__((vector_size(sizeof(Lanes))));
-
 inline Lanes Spread(float value) { return Lanes{} + value; }
 
 inline void StoreLanes(Lanes lanes, float* to) {
@@ -117,127 +108,26 @@ struct SquaredHinge {
   float diagonal;
 };
 
-inline LaneMask IsAbove(Lanes x, float bound) {
-  return (x > bound) | (x < -bound);
-}
-
-inline bool Any(LaneMask mask) {
-  int64_t parts[sizeof(mask) / sizeof(int64_t)];
-  std::memcpy(parts, &mask, sizeof(mask));
-  int64_t any = 0;
-  for (const int64_t part : parts) any |= part;
-  return any != 0;
-}
-
-// exp for x <= 0, relative error 3e-6: `FastExp` of eight numbers.
-inline Lanes ExpOfNegative(Lanes x) {
-  typedef int32_t Ints __attribute__((vector_size(sizeof(Lanes))));
-  x = x > -87.0f ? x : Spread(-87.0f);
-  const Ints whole = __builtin_convertvector(x * 1.44269504f - 0.5f, Ints);
-  const Lanes r = x - __builtin_convertvector(whole, Lanes) * 0.69314718f;
-  Lanes p = Spread(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const Ints bits = (whole + 127) << 23;
-  Lanes power;
-  std::memcpy(&power, &bits, sizeof(power));
-  return p * power;
-}
-
-inline Lanes SigmoidOf(Lanes t) {
-  const Lanes e = ExpOfNegative(t > 0.0f ? -t : t);
-  const Lanes small = e / (1.0f + e);
-  return t > 0.0f ? 1.0f - small : small;
-}
-
-// The new variables of the logistic loss, in [0, C]: a few steps of Newton on
-//     a log a + (C - a) log(C - a) + norm (a - before)^2 / 2 + margin a.
-// Solved for t = logit(a / C): t + norm (C sigmoid(t) - before) + margin = 0,
-// whose left side grows. It is convex below 0 and concave above, so on the
-// root's side of 0 no step but the first passes the root. At the optimum of all
-// variables t is -margin, where the steps begin.
-struct Logistic {
-  explicit Logistic(const DualOptions& options) : c(options.c) {}
-
-  // Most variables hardly move: after a step of at most kSmall, the slope gives
-  // the sigmoid of the new t. The error is of second order, and none at the
-  // optimum, where no variable moves. The t of such a lane stays: its result
-  // must not depend on how many steps the other lanes need.
-  Lanes Solve(Lanes a, Lanes margin, float norm) const {
-    const Lanes at_zero = norm * (0.5f * c - a) + margin;
-    // The roots for a = 0 and a = C, and 0.
-    Lanes low = -margin - norm * (c - a), high = -margin + norm * a;
-    low = at_zero > 0.0f ? low : MaxZero(low);
-    high = at_zero > 0.0f ? -MaxZero(-high) : high;
-    Lanes t = Between(low, -margin, high);
-    Lanes found{};
-    LaneMask moves{};
-    for (int step = 0; step < kSteps; ++step) {
-      const Lanes p = SigmoidOf(t);
-      const Lanes slope = p * (1.0f - p);
-      const Lanes value = t + norm * (c * p - a) + margin;
-      const Lanes next =
-          Between(low, t - value / (1.0f + norm * c * slope), high);
-      found = c * (p + slope * (next - t));
-      moves = IsAbove(next - t, kSmall);
-      if (!Any(moves)) return found;
-      t = moves ? next : t;
-    }
-    return moves ? c * SigmoidOf(t) : found;
-  }
-
-  static Lanes Between(Lanes low, Lanes x, Lanes high) {
-    x = x < low ? low : x;
-    return x > high ? high : x;
-  }
-
-  static constexpr int kSteps = 3;
-  static constexpr float kSmall = 0.02f;
-  float c;
-};
-
 // The new variables, given the products of the weights with the signed row.
 // Not inlined: the compiler may reorder sums, and would do so otherwise in
 // tiles of another width. A label's weights would then depend on its tile.
-template <typename Rule>
-__attribute__((noinline)) Lanes NewDuals(const Rule& rule, Lanes products,
-                                         Lanes before, float norm, float lone) {
+__attribute__((noinline)) inline Lanes NewDuals(const SquaredHinge& rule,
+                                                Lanes products, Lanes before,
+                                                float norm, float lone) {
   return rule.Solve(before, products + lone * before, norm);
 }
 
-// Adds the rows of each label to its count. A row that names a label twice is
-// one of its rows, once.
-template <int64_t kWidth>
-void CountPositives(const TileLabels& labels, int64_t num_rows,
-                    int64_t* positives) {
-  for (int64_t row = 0; row < num_rows; ++row) {
-    bool is_positive[kWidth] = {};
-    for (int64_t n = labels.splits[row]; n < labels.splits[row + 1]; ++n) {
-      is_positive[labels.columns[n]] = true;
-    }
-    for (int64_t l = 0; l < kWidth; ++l) positives[l] += is_positive[l];
-  }
-}
-
-// Of a label that `positives` of the rows have.
-inline float LogOdds(int64_t positives, int64_t num_rows) {
-  return std::log((positives + 0.5) / (num_rows - positives + 0.5));
-}
-
 // One of V vectors of labels; a dual variable a row and label.
-template <int V, typename Rule>
+template <int V>
 class TileSolver {
  public:
   // `state` has the weights to begin with, or none.
   TileSolver(const DualRows& rows, const TileLabels& labels,
              const DualOptions& options, DualState* state)
       : rows_(rows), labels_(labels), options_(options), state_(*state) {
-    const bool is_new = state_.weights.empty();
-    if (is_new) state_.weights.assign((rows.num_features + 1) * kWidth, 0.0f);
+    if (state_.weights.empty()) {
+      state_.weights.assign((rows.num_features + 1) * kWidth, 0.0f);
+    }
     state_.duals.assign(rows.size() * kWidth, 0.0f);
     state_.norms.resize(rows.size());
     state_.lone_norms.resize(rows.size());
@@ -249,14 +139,12 @@ class TileSolver {
           options.bias * options.bias + lone +
           Squares(rows.values, rows.splits[i], rows.splits[i + 1]);
     }
-    if (!is_new || options.bias == 0) return;
-    if (options.loss == DualLoss::kLogistic) StartBias();
   }
 
   void Solve() {
     std::vector<int32_t>& order = state_.order;
     order.resize(rows_.size());
-    const Rule rule(options_);
+    const SquaredHinge rule(options_);
     for (int64_t epoch = 0; epoch < options_.num_epochs; ++epoch) {
       ShuffleRows(options_.seed, epoch, &order);
       double moved = 0;
@@ -278,16 +166,6 @@ class TileSolver {
     return sum;
   }
 
-  // The log-odds of the labels among the rows: the penalty is on what is added.
-  // From 0, the rows that are visited first would drag it far beyond.
-  void StartBias() {
-    int64_t positives[kWidth] = {};
-    CountPositives<kWidth>(labels_, rows_.size(), positives);
-    for (int64_t l = 0; l < kWidth; ++l) {
-      Bias()[l] = LogOdds(positives[l], rows_.size()) / options_.bias;
-    }
-  }
-
   float* Bias() { return state_.weights.data() + rows_.num_features * kWidth; }
 
   // Asks for what a visit of the row will read.
@@ -307,7 +185,7 @@ class TileSolver {
   }
 
   // The step of one row; the sum of its sizes.
-  float Visit(const Rule& rule, int64_t row) {
+  float Visit(const SquaredHinge& rule, int64_t row) {
     alignas(32) float sign[kWidth];
     std::fill_n(sign, kWidth, -1.0f);
     for (int64_t n = labels_.splits[row]; n < labels_.splits[row + 1]; ++n) {
@@ -370,11 +248,7 @@ class TileSolver {
 template <int V>
 void SolveWidth(const DualRows& rows, const TileLabels& labels,
                 const DualOptions& options, DualState* state) {
-  if (options.loss == DualLoss::kLogistic) {
-    TileSolver<V, Logistic>(rows, labels, options, state).Solve();
-  } else {
-    TileSolver<V, SquaredHinge>(rows, labels, options, state).Solve();
-  }
+  TileSolver<V>(rows, labels, options, state).Solve();
 }
 
 }  // namespace internal

@@ -5,6 +5,7 @@
 
 #include "core/linear_groups.h"
 #include "kernels/kernel_utils.h"
+#include "kernels/labeled_rows.h"
 
 namespace tfxclass {
 namespace {
@@ -70,11 +71,9 @@ void Transpose(std::vector<TileWeights>* tiles, int64_t num_features,
 class LinearOneVsRestOp : public OpKernel {
  public:
   explicit LinearOneVsRestOp(OpKernelConstruction* c) : OpKernel(c) {
-    std::string loss;
     int64_t seed;
     OP_REQUIRES_OK(c, c->GetAttr("num_features", &num_features_));
     OP_REQUIRES_OK(c, c->GetAttr("num_labels", &num_labels_));
-    OP_REQUIRES_OK(c, c->GetAttr("loss", &loss));
     OP_REQUIRES_OK(c, c->GetAttr("c", &options_.c));
     OP_REQUIRES_OK(c, c->GetAttr("bias", &options_.bias));
     OP_REQUIRES_OK(c, c->GetAttr("num_epochs", &options_.num_epochs));
@@ -82,7 +81,6 @@ class LinearOneVsRestOp : public OpKernel {
     OP_REQUIRES_OK(c, c->GetAttr("threshold", &threshold_));
     OP_REQUIRES_OK(c, c->GetAttr("seed", &seed));
     options_.seed = seed;
-    if (loss == "logistic") options_.loss = DualLoss::kLogistic;
     OP_REQUIRES(c, options_.c > 0 && std::isfinite(options_.c),
                 absl::InvalidArgumentError(absl::StrCat(
                     "`c` must be positive. Received: ", options_.c)));
@@ -142,29 +140,18 @@ class LinearOneVsRestOp : public OpKernel {
         "group_labels",   "group_row_splits", "group_rows",
         "start_splits",   "start_columns",    "start_values",
         "start_biases"};
-    for (int i = 0; i < 13; ++i) {
+    TF_RETURN_IF_ERROR(
+        CheckLabeledRows(c, 0, kNames, num_features_, num_labels_));
+    for (int i = 5; i < 13; ++i) {
       TF_RETURN_IF_ERROR(CheckRank(kNames[i], c->input(i), 1));
     }
-    if (c->input(1).NumElements() != c->input(2).NumElements()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("`values` must have the shape of `features` ",
-                       ShapeText(c->input(1).shape()), ". Received: shape ",
-                       ShapeText(c->input(2).shape())));
-    }
-    TF_RETURN_IF_ERROR(
-        CheckSplits(kNames[0], c->input(0), c->input(1).NumElements()));
     const int64_t rows = c->input(0).NumElements() - 1;
-    TF_RETURN_IF_ERROR(
-        CheckSplits(kNames[3], c->input(3), c->input(4).NumElements(), rows));
     TF_RETURN_IF_ERROR(
         CheckSplits(kNames[5], c->input(5), c->input(6).NumElements()));
     const int64_t groups = c->input(5).NumElements() - 1;
     TF_RETURN_IF_ERROR(
         CheckSplits(kNames[7], c->input(7), c->input(8).NumElements(), groups));
-    TF_RETURN_IF_ERROR(CheckIds(kNames[1], c->input(1), num_features_));
-    TF_RETURN_IF_ERROR(CheckFinite(kNames[2], c->input(2)));
     TF_RETURN_IF_ERROR(CheckNorms(c->input(0), c->input(2), options_.bias));
-    TF_RETURN_IF_ERROR(CheckIds(kNames[4], c->input(4), num_labels_));
     TF_RETURN_IF_ERROR(CheckIds(kNames[6], c->input(6), num_labels_));
     TF_RETURN_IF_ERROR(CheckIds(kNames[8], c->input(8), rows));
     if (HasStart(c)) TF_RETURN_IF_ERROR(CheckStart(c));

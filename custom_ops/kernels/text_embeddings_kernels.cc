@@ -4,6 +4,7 @@
 
 #include "core/text_embeddings.h"
 #include "kernels/kernel_utils.h"
+#include "kernels/labeled_rows.h"
 #include "kernels/row_variables.h"
 
 namespace tfxclass {
@@ -119,25 +120,12 @@ class TrainTextEmbeddingsOp : public OpKernel {
                                  const EmbeddingOptions& options) {
     static const char* const kNames[] = {"text_splits", "text_terms",
                                          "text_values", "text_label_splits",
-                                         "text_labels", "order"};
-    for (int i = 0; i < 6; ++i) {
-      TF_RETURN_IF_ERROR(CheckRank(kNames[i], c->input(5 + i), 1));
-    }
-    if (c->input(6).NumElements() != c->input(7).NumElements()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("`text_values` must have the shape of `text_terms` ",
-                       ShapeText(c->input(6).shape()), ". Received: shape ",
-                       ShapeText(c->input(7).shape())));
-    }
+                                         "text_labels"};
     TF_RETURN_IF_ERROR(
-        CheckSplits(kNames[0], c->input(5), c->input(6).NumElements()));
+        CheckLabeledRows(c, 5, kNames, options.num_terms, options.num_labels));
+    TF_RETURN_IF_ERROR(CheckRank("order", c->input(10), 1));
     const int64_t rows = c->input(5).NumElements() - 1;
-    TF_RETURN_IF_ERROR(
-        CheckSplits(kNames[3], c->input(8), c->input(9).NumElements(), rows));
-    TF_RETURN_IF_ERROR(CheckIds(kNames[1], c->input(6), options.num_terms));
-    TF_RETURN_IF_ERROR(CheckFinite(kNames[2], c->input(7)));
-    TF_RETURN_IF_ERROR(CheckIds(kNames[4], c->input(9), options.num_labels));
-    TF_RETURN_IF_ERROR(CheckIds(kNames[5], c->input(10), rows));
+    TF_RETURN_IF_ERROR(CheckIds("order", c->input(10), rows));
     const auto order = c->input(10).flat<int64_t>();
     const auto splits = c->input(8).flat<int64_t>();
     for (int64_t i = 0; i < order.size(); ++i) {

@@ -1,23 +1,14 @@
 // Linear one-vs-rest: the optimum, threads, sparse rows and odd shapes.
 #include "core/linear_groups.h"
 
-#include <cmath>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
 #include "check.h"
+#include "threads.h"
 
 namespace tfxclass {
 namespace {
-
-void ThreadedFor(int64_t total, int64_t /*cost*/, const RangeBody& body) {
-  std::vector<std::thread> threads;
-  for (int64_t i = 0; i < total; ++i) {
-    threads.emplace_back([&body, i] { body(i, i + 1); });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 // Random sparse rows, labels and groups, in the arrays that a problem reads.
 struct Case {
@@ -61,19 +52,16 @@ struct Case {
 
 void SameWhateverTheThreads() {
   const Case some(60, 20, 150, 3);
-  for (const DualLoss loss : {DualLoss::kSquaredHinge, DualLoss::kLogistic}) {
-    DualOptions options;
-    options.loss = loss;
-    options.num_epochs = 3;
-    const auto one = TrainGroups(some.problem, options, 0, SerialFor);
-    const auto many = TrainGroups(some.problem, options, 0, ThreadedFor);
-    CHECK(one.size() == 3 && many.size() == 3);
-    for (size_t t = 0; t < one.size(); ++t) {
-      CHECK(one[t].features == many[t].features);
-      CHECK(one[t].columns == many[t].columns);
-      CHECK(one[t].weights == many[t].weights);
-      CHECK(one[t].biases == many[t].biases);
-    }
+  DualOptions options;
+  options.num_epochs = 3;
+  const auto one = TrainGroups(some.problem, options, 0, SerialFor);
+  const auto many = TrainGroups(some.problem, options, 0, ThreadedFor);
+  CHECK(one.size() == 3 && many.size() == 3);
+  for (size_t t = 0; t < one.size(); ++t) {
+    CHECK(one[t].features == many[t].features);
+    CHECK(one[t].columns == many[t].columns);
+    CHECK(one[t].weights == many[t].weights);
+    CHECK(one[t].biases == many[t].biases);
   }
 }
 
@@ -91,39 +79,21 @@ std::vector<float> WeightsOfLast(const TileWeights& tile) {
 // A label's weights do not depend on the other labels of its group: a tile of
 // another width is other machine code.
 void LabelsAreIndependent() {
-  for (const DualLoss loss : {DualLoss::kSquaredHinge, DualLoss::kLogistic}) {
-    DualOptions options;
-    options.loss = loss;
-    std::vector<float> alone;
-    for (int64_t first = 99; first >= 0; first -= 7) {
-      Case some(40, 12, 100, 1);
-      some.group_label.erase(some.group_label.begin(),
-                             some.group_label.begin() + first);
-      some.group_label_split = {0, 100 - first};
-      some.problem.group_labels = {some.group_label_split.data(),
-                                   some.group_label.data()};
-      const auto tiles = TrainGroups(some.problem, options, 0, SerialFor);
-      CHECK(tiles.size() == (first < 100 - kTileLabels ? 2 : 1));
-      const std::vector<float> weights = WeightsOfLast(tiles.back());
-      if (alone.empty()) alone = weights;
-      CHECK(weights == alone);
-    }
+  DualOptions options;
+  std::vector<float> alone;
+  for (int64_t first = 99; first >= 0; first -= 7) {
+    Case some(40, 12, 100, 1);
+    some.group_label.erase(some.group_label.begin(),
+                           some.group_label.begin() + first);
+    some.group_label_split = {0, 100 - first};
+    some.problem.group_labels = {some.group_label_split.data(),
+                                 some.group_label.data()};
+    const auto tiles = TrainGroups(some.problem, options, 0, SerialFor);
+    CHECK(tiles.size() == (first < 100 - kTileLabels ? 2 : 1));
+    const std::vector<float> weights = WeightsOfLast(tiles.back());
+    if (alone.empty()) alone = weights;
+    CHECK(weights == alone);
   }
-}
-
-// Where float counts stop at 2^24: more rows of a label add nothing.
-void ManyPositivesAreCounted() {
-  const std::vector<int64_t> splits = {0, 2, 3, 3};
-  const std::vector<uint8_t> columns = {1, 1, 0};
-  int64_t positives[kLanes] = {int64_t{1} << 24, int64_t{1} << 24};
-  const TileLabels labels = {splits, columns};
-  internal::CountPositives<kLanes>(labels, 3, positives);
-  CHECK(positives[0] - (1 << 24) == 1 && positives[1] - (1 << 24) == 1);
-  const int64_t many = int64_t{1} << 30;
-  CHECK(internal::LogOdds(many, 2 * many) == 0.0f);
-  // One row without the label is not lost beside them.
-  const float most = internal::LogOdds(many, many + 1);
-  CHECK(std::abs(most - std::log(many / 1.5)) < 1e-4);
 }
 
 void NothingToLearn() {
@@ -200,7 +170,6 @@ void LoneFeaturesHaveTheirWeights() {
 int main() {
   tfxclass::SameWhateverTheThreads();
   tfxclass::LabelsAreIndependent();
-  tfxclass::ManyPositivesAreCounted();
   tfxclass::NothingToLearn();
   tfxclass::WeightsBelowTheThresholdAreDropped();
   tfxclass::LoneFeaturesHaveTheirWeights();

@@ -3,21 +3,13 @@
 
 #include <cmath>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
 #include "check.h"
+#include "threads.h"
 
 namespace tfxclass {
 namespace {
-
-void ThreadedFor(int64_t total, int64_t /*cost*/, const RangeBody& body) {
-  std::vector<std::thread> threads;
-  for (int64_t i = 0; i < total; ++i) {
-    threads.emplace_back([&body, i] { body(i, i + 1); });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
 
 // Random texts; term 0 and label 0 are of none.
 struct Case {

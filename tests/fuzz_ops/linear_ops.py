@@ -52,7 +52,6 @@ def _draw_linear(d):
         "start_biases": d.floats(of_labels),
         "num_features": num_features,
         "num_labels": num_labels,
-        "loss": d.choice(["squared_hinge", "logistic"]),
         "c": 1.0,
         "bias": 1.0,
         "num_epochs": int(d.integer(1, 4)),

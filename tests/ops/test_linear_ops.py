@@ -33,24 +33,17 @@ def dense(weights, num_features):
     return np.concatenate([result, weights.biases[np.newaxis]])
 
 
-def optimum(x, y, loss, c, start=None):
+def optimum(x, y, c, start=None):
     """Weights by Newton's method in float64, the bias last; one label."""
     x = np.concatenate([x, np.ones((len(x), 1))], axis=1).astype(np.float64)
     sign = np.where(y, 1.0, -1.0)
     w, center = np.zeros(x.shape[1]), np.zeros(x.shape[1])
     if start is not None:
         center = start.astype(np.float64)
-    elif loss == "logistic":
-        # The bias is drawn to the log-odds of the label.
-        center[-1] = np.log((y.sum() + 0.5) / ((~y).sum() + 0.5))
     for _ in range(100):
         z = sign * (x @ w)
-        if loss == "squared_hinge":
-            slope = -2 * np.maximum(1 - z, 0)
-            curve = 2.0 * (z < 1)
-        else:
-            p = 1 / (1 + np.exp(z))
-            slope, curve = -p, p * (1 - p)
+        slope = -2 * np.maximum(1 - z, 0)
+        curve = 2.0 * (z < 1)
         gradient = w - center + c * x.T @ (sign * slope)
         if np.abs(gradient).max() < 1e-12:
             break
@@ -58,22 +51,21 @@ def optimum(x, y, loss, c, start=None):
     return w
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 @pytest.mark.parametrize("c", [0.1, 1.0])
-def test_tree_of_optima(loss, c):
+def test_tree_of_optima(c):
     """Each group's labels are at the optimum over the group's own rows."""
     x, y, rows, labels = make_rows(60, 9, 70)
     groups = [np.array([3, 69, 0]), np.setdiff1d(np.arange(70), [0, 3, 69])]
     of_group = [np.arange(0, 60, 2), np.arange(5, 60)]
     weights = linear_one_vs_rest(
-        rows, labels, ragged(groups), ragged(of_group), 9, 70, loss, c,
+        rows, labels, ragged(groups), ragged(of_group), 9, 70, c,
         num_epochs=300,
     )  # fmt: skip
     found = dense(weights, 9)
     column = 0
     for group, of in zip(groups, of_group):
         for label in group:
-            expected = optimum(x[of], y[of, label], loss, c)
+            expected = optimum(x[of], y[of, label], c)
             # 300 epochs converge; what is left is float32's rounding.
             np.testing.assert_allclose(found[:, column], expected, atol=2e-4)
             column += 1
@@ -111,8 +103,7 @@ def sparse(matrix, biases):
     )
 
 
-@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
-def test_weights_to_begin_with(loss):
+def test_weights_to_begin_with():
     """The penalty is on the distance from them; the changes are returned."""
     x, y, rows, labels = make_rows(60, 9, 70)
     every = ragged([np.arange(70)]), ragged([np.arange(60)])
@@ -120,12 +111,12 @@ def test_weights_to_begin_with(loss):
     center = random.standard_normal((10, 70)).astype(np.float32)
     center[random.random(center.shape) < 0.5] = 0
     changes = linear_one_vs_rest(
-        rows, labels, *every, 9, 70, loss, 0.5, num_epochs=300,
+        rows, labels, *every, 9, 70, 0.5, num_epochs=300,
         start=sparse(center[:-1], center[-1]),
     )  # fmt: skip
     found = center + dense(changes, 9)
     for column in (0, 63, 64, 69):
-        expected = optimum(x, y[:, column], loss, 0.5, center[:, column])
+        expected = optimum(x, y[:, column], 0.5, center[:, column])
         np.testing.assert_allclose(found[:, column], expected, atol=2e-4)
 
 
@@ -138,15 +129,13 @@ def test_features_of_one_row():
     splits, ids = ragged(features)
     values = np.concatenate([row[f] for row, f in zip(wide, features)])
     every = ragged([np.arange(70)]), ragged([np.arange(60)])
-    for loss in ("squared_hinge", "logistic"):
-        weights = linear_one_vs_rest(
-            (splits, ids, values), labels, *every, 69, 70, loss, 0.5,
-            num_epochs=300,
-        )  # fmt: skip
-        found = dense(weights, 69)
-        for column in (0, 69):
-            expected = optimum(wide, y[:, column], loss, 0.5)
-            np.testing.assert_allclose(found[:, column], expected, atol=2e-4)
+    weights = linear_one_vs_rest(
+        (splits, ids, values), labels, *every, 69, 70, 0.5, num_epochs=300
+    )
+    found = dense(weights, 69)
+    for column in (0, 69):
+        expected = optimum(wide, y[:, column], 0.5)
+        np.testing.assert_allclose(found[:, column], expected, atol=2e-4)
 
 
 def test_tolerance_ends_early():

@@ -147,7 +147,7 @@ def test_terms_are_left_out(case):
 
 
 def test_a_sample_of_labels(case):
-    """Drawn labels differ by seed; those of the texts are always there."""
+    """Other labels are drawn with each seed; the texts' own always learn."""
     x, _, vectors = case
     y = np.zeros((TEXTS, 200), bool)
     y[:, 3] = True
@@ -160,7 +160,7 @@ def test_a_sample_of_labels(case):
         assert 2 <= moved[-1].sum() <= 9
     assert np.all(np.array(moved)[:, 3])
     others = np.delete(np.sum(moved, axis=0), 3)
-    # Eight draws of 199 labels, 200 times.
+    # Each of 200 calls draws eight labels out of 199.
     assert others.max() < 25 and np.count_nonzero(others) > 190
 
 

@@ -12,7 +12,7 @@ BOUNDS = {
     "lines of heads": 32_050,
     # 320 lines more than before are Tagger.explain, and 66 are taggers that
     # consist of embeddings and grow.
-    "lines of the tagger": 6_592,
+    "lines of the tagger": 6_590,
     "lines of benchmarks": 9_691,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,

@@ -45,7 +45,7 @@ def test_flat_is_each_label_alone():
     assert groups is None
     found = dense(weights, 9)
     for label in (0, 7, 23):
-        expected = optimum(x, y[:, label], "squared_hinge", 0.5)
+        expected = optimum(x, y[:, label], 0.5)
         # 300 epochs converge; what is left is float32's rounding.
         np.testing.assert_allclose(found[:, label], expected, atol=2e-4)
 
@@ -84,14 +84,14 @@ def test_tree_in_numpy():
     ones = np.concatenate([x, np.ones((80, 1))], axis=1)
     for group in range(4):
         own = y[:, groups == group].any(axis=1)
-        first = optimum(x, own, "squared_hinge", 0.5)
+        first = optimum(x, own, 0.5)
         np.testing.assert_allclose(found[:, 24 + group], first, atol=2e-4)
         margins = ones @ first
         # None is so near the border that rounding decides.
         assert np.abs(margins + 0.5).min() > 1e-3
         of = own | (margins > -0.5)
         for label in np.flatnonzero(groups == group):
-            expected = optimum(x[of], y[of, label], "squared_hinge", 0.5)
+            expected = optimum(x[of], y[of, label], 0.5)
             np.testing.assert_allclose(found[:, label], expected, atol=2e-4)
 
 

@@ -166,6 +166,41 @@ def test_embeddings_alone_grow(recwarn):
     assert tagger.summary["texts"] == 2100
 
 
+def test_embeddings_alone_are_ranked_by_whatever_is_held_out():
+    """Held-out texts of unknown tags left nothing but equal probabilities."""
+    texts, tags = many_pairs(1500, 0)
+    held = ["nothing known"] * 30, ["unknown"] * 30
+    tagger = Tagger(effort="fast", verbose=0)
+    with pytest.warns(UserWarning):
+        tagger.fit(texts, tags, validation_data=held)
+    assert share(tagger, texts[:200], tags[:200]) > 0.95
+
+
+def test_labels_without_sense_leave_an_order():
+    texts, tags = many_pairs(1500, 0)
+    mixed = np.random.default_rng(1).permutation(tags).tolist()
+    tagger = Tagger(effort="fast", verbose=0).fit(texts, mixed)
+    found = tagger.predict_proba(texts[:20])
+    assert np.all(found.max(axis=1) > found.min(axis=1))
+
+
+def test_texts_without_terms():
+    tags = [str(i % 150) for i in range(300)]
+    with pytest.warns(UserWarning, match="held-out texts have a term"):
+        tagger = Tagger(effort="fast", verbose=0).fit(["?"] * 300, tags)
+    assert tagger.predict(["a"], k=1)[0][0][0] in tags
+
+
+def test_several_tags_later_keep_the_scale():
+    tagger = Tagger(effort="fast", verbose=0).fit(*many_pairs(1500, 0))
+    before = np.linalg.norm(layers_of(tagger.model).embedding.tags, axis=1)
+    texts, tags = many_pairs(300, 5)
+    tagger.partial_fit(texts, [[tag, MANY[0]] for tag in tags])
+    after = np.linalg.norm(layers_of(tagger.model).embedding.tags, axis=1)
+    np.testing.assert_allclose(after, before, rtol=1e-5)
+    assert share(tagger, *many_pairs(200, 6)) > 0.95
+
+
 @pytest.mark.parametrize("options", [{"c": 1.0}, {"embedding_dim": 0}])
 def test_linear_classifiers_if_wanted(options):
     tagger = Tagger(effort="fast", verbose=0, **options)
