@@ -33,8 +33,8 @@ PRIVATE = set(
     "_autocast _backend_apply_gradients _backend_update_step _clip_gradients "
     "_compile_metrics _flatten_layers _functions _get_variable_index "
     "_gradient_function _handle_data _inbound_nodes _iterations "
-    "_keras_history _pywrap_util_port _registry _trainable_variables "
-    "_untrack_variable _use_weight_decay _user_metrics "
+    "_keras_history _pywrap_util_port _registry _save_state "
+    "_trainable_variables _untrack_variable _use_weight_decay _user_metrics "
     "_user_weighted_metrics _value _var_key scratch_graph".split()
 )
 # Of NamedTuple and os, by Python's documentation.
@@ -446,3 +446,34 @@ class TestOneFile:
                 if inside in text:
                     found.append(f"{path.relative_to(ROOT)}: {inside}")
         assert not found
+
+
+def test_what_saving_reads_without_a_file(tmp_path):
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3)])
+    read = []
+
+    class Observed(keras.layers.Layer):
+        def save_own_variables(self, store):
+            store["0"] = np.zeros(2)
+            read.append(self.name)
+
+    model.other = Observed(name="other")
+    model.save_weights(tmp_path / "model.weights.h5")
+    keras_internals.save_nowhere(model)
+    assert read == ["other"] * 2
+
+
+def test_variable_with_a_value_on_each_replica():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+
+    def create(next_creator, **options):
+        make = keras_internals.variable_of_replicas
+        return make(strategy, next_creator, **options)
+
+    with strategy.scope(), tf.variable_creator_scope(create):
+        variable = keras.Variable("ones", shape=(3, 2))
+    (part,) = strategy.experimental_local_results(variable.value)
+    on_read = tf.VariableSynchronization.ON_READ
+    assert variable.value.synchronization == on_read
+    assert isinstance(part, tf.Variable)
+    np.testing.assert_array_equal(part, np.ones((3, 2)))

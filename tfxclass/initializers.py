@@ -146,7 +146,6 @@ class InBlocks(keras.initializers.Initializer):
         return scaled or type(drawn) in _PLAIN
 
     def _drawer(self, shape, count, number):
-        """The initializer of a block of `count` rows."""
         drawn = self.initializer
         seed = (drawn.seed + 0x9E3779B9 * number) % 2**31
         if not isinstance(drawn, keras.initializers.VarianceScaling):

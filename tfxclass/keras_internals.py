@@ -16,6 +16,9 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.saving import saving_lib
+from tensorflow.python.distribute import distribute_utils
+from tensorflow.python.distribute import numpy_dataset
 from tensorflow.python.eager import record
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.framework import ops
@@ -199,11 +202,58 @@ def _keep_with_operation(operation):
     gradients[name]["type"] = lambda *args: reference()(*args)
 
 
+def variable_of_replicas(
+    strategy: tf.distribute.Strategy,
+    next_creator: Callable[..., Any],
+    **options: Any,
+) -> Any:
+    """A variable with a value of its own on each replica of this worker.
+
+    Reading it outside of a replica is an error. The strategy's own variables
+    get their initial values from the first worker: a shard would be sent.
+    """
+
+    def components(**options):
+        # The strategy makes a plain variable on a single device.
+        return [
+            next_creator(colocate_with=numpy_dataset.SingleDevice(x), **options)
+            for x in strategy.extended.worker_devices
+        ]
+
+    options["synchronization"] = tf.VariableSynchronization.ON_READ
+    options.pop("colocate_with", None)
+    return distribute_utils.create_mirrored_variable(
+        strategy,
+        components,
+        distribute_utils.VARIABLE_CLASS_MAPPING,
+        distribute_utils.VARIABLE_POLICY_MAPPING,
+        **options,
+    )
+
+
 def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
     """The graphs of the functions that a graph calls; yields each."""
     for function in graph._functions.values():
         if hasattr(function, "graph"):
             yield function.graph
+
+
+class _Nowhere(saving_lib.NpzIOStore):
+    """A store that keeps nothing of what a model saves."""
+
+    def __init__(self) -> None:
+        pass
+
+    def make(self, path: str, metadata: Any = None) -> "_Nowhere":
+        return self
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        pass
+
+
+def save_nowhere(model: keras.Model) -> None:
+    """Reads what `save_weights` reads, in its order, and writes no file."""
+    saving_lib._save_state(model, _Nowhere(), None, "", set())
 
 
 # `fit`, `compile` and traced steps.
@@ -293,7 +343,6 @@ class OptimizerHooks(_Base):
         self._backend_update_step(grads, variables, self.learning_rate)
 
     def _decay_all(self, variables):
-        """Applies weight decay to variables as a whole."""
         self._apply_weight_decay(variables)
 
     def _has_decay(self, variable):
@@ -310,7 +359,6 @@ class OptimizerHooks(_Base):
 
     @property
     def _is_replicated(self):
-        """Whether several replicas take a step together."""
         return self._strategy.num_replicas_in_sync > 1
 
     @property

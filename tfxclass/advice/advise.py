@@ -366,7 +366,6 @@ def _new_optimizer(rate, own):
 
 
 def _call(name, config):
-    """The head as one would type it."""
     arguments = f"{config['num_classes']:_}"
     if name != "FullSoftmax" and config["num_sampled"]:
         arguments += f", {config['num_sampled']:_}"
@@ -374,7 +373,6 @@ def _call(name, config):
 
 
 def _rate_text(rate):
-    """`HeadAdam` as one would type it."""
     if rate is None:
         return "your optimizer"
     return f"HeadAdam({f'{rate:.0e}'.replace('e-0', 'e-')})"

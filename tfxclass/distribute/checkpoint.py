@@ -4,14 +4,13 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import warnings
 import zipfile
 
 import keras
 import numpy as np
-import tensorflow as tf
 
+from tfxclass.keras_internals import save_nowhere
 from tfxclass.paths import local_path
 from tfxclass.saving import synchronise
 from tfxclass.types import Config
@@ -51,7 +50,9 @@ class Checkpoint:
         `position` is a dict for JSON, which `restore` gives back.
         """
         if not self.writes:
-            self._take_part(position)
+            # The chief's files have values of all workers, read in this order.
+            save_nowhere(self.model)
+            self._read_others()
             return
         os.makedirs(self.folder, exist_ok=True)
         folder = os.path.join(self.folder, f"{_PREFIX}{number:09d}")
@@ -67,16 +68,6 @@ class Checkpoint:
         synchronise(self.folder)
         for name in self._names()[:-_KEPT]:
             shutil.rmtree(os.path.join(self.folder, name))
-
-    def _take_part(self, position):
-        """Reads what the chief's files have of all workers, in its order."""
-        saved = [*self.model.weights, *self.model.optimizer.variables]
-        on_read = tf.VariableSynchronization.ON_READ
-        if not any(v.value.synchronization == on_read for v in saved):
-            self._read_others()
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            self._write(folder, position)
 
     def _write(self, folder, position):
         self.model.save_weights(os.path.join(folder, _WEIGHTS))
@@ -148,7 +139,6 @@ class Checkpoint:
         return [v.numpy() for v in self._others()]
 
     def _names(self):
-        """Names of the complete states, the last one last."""
         if not os.path.isdir(self.folder):
             return []
         is_state = re.compile(f"{_PREFIX}[0-9]+").fullmatch

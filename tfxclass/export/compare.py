@@ -92,7 +92,6 @@ def check(
 
 
 def _flat(answers):
-    """`[..., k]` as `[rows, k]`."""
     return answers.reshape(-1, answers.shape[-1])
 
 

@@ -15,7 +15,6 @@ _BLOCK = 65_536
 
 
 def _add(graph, op, *inputs, **attributes):
-    """The output of a new node."""
     return graph.make_node(op, list(inputs), attr=attributes).output[0]
 
 
@@ -25,7 +24,6 @@ def _axis(graph, node, axis):
 
 
 def _replace(graph, node, op, *inputs, **attributes):
-    """Puts an ONNX op in the place of a node."""
     (output,) = node.output
     shape, dtype = graph.get_shape(output), graph.get_dtype(output)
     graph.remove_node(node.name)
@@ -140,7 +138,6 @@ def to_float32(graph: Any) -> None:
 
 
 def _graphs(graph) -> Iterator[Any]:
-    """The graph, and the graphs in its nodes."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:

@@ -291,7 +291,6 @@ def _verify(path, encoder, head, signature, examples):
 
 
 def _ask(model, inputs, outputs):
-    """Answers of ONNX Runtime, a dict of arrays."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(

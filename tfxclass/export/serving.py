@@ -240,7 +240,6 @@ def _exact(head):
 
 
 def _write(folder, signatures, model, search):
-    """Writes the SavedModel."""
     with tempfile.TemporaryDirectory() as scratch:
         asset = labels_lib.write(model.names, scratch)
         module = signatures_lib.SavedSignatures(
@@ -267,7 +266,6 @@ def _add_defaults(folder):
 
 
 def _write_report(folder, measured):
-    """Writes what was measured in JSON."""
     path = os.path.join(folder, "assets.extra", "search.json")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="utf-8") as f:

@@ -208,7 +208,6 @@ def _above(threshold, answers):
 
 
 def _is_finite(features):
-    """bool `[rows, 1]`."""
     features = features.reshape(-1, features.shape[-1])
     return np.isfinite(features).all(axis=1, keepdims=True)
 

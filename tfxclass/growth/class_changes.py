@@ -223,7 +223,6 @@ def _changed(
     change: ClassUpdate,
     means: ClassMeans | None = None,
 ) -> keras.Model:
-    """`model` after a change of its head."""
     with scope_of(model):
         after = _head_of(type(head), head.changed_config(change))
         other = with_head(model, after)

@@ -111,7 +111,6 @@ def _place_of(variable, head):
 
 
 def _carry_slots(pairs, head, sources):
-    """Optimizer state of as many variables."""
     of_rows = {}
     for was, variable in pairs:
         found = _slot_of(variable, head, sources)

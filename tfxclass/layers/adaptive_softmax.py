@@ -107,7 +107,6 @@ class AdaptiveSoftmax(BlockHead):
         ]
 
     def _widths(self, dim):
-        """Width of the rows of each cluster, a list of int."""
         return [
             max(int(dim // self.div_value**i), 1)
             for i in range(1, len(self.sizes))
@@ -258,7 +257,6 @@ class AdaptiveSoftmax(BlockHead):
 
 
 def _check_cutoffs(cutoffs, num_classes):
-    """`cutoffs` as a list of ints."""
     cutoffs = as_positive_ints("cutoffs", cutoffs)
     is_rising = all(a < b for a, b in itertools.pairwise(cutoffs))
     if not is_rising or (cutoffs and cutoffs[-1] >= num_classes):

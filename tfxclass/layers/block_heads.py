@@ -143,7 +143,6 @@ class DifferentiatedSoftmax(BlockHead):
 
 
 def _check_blocks(blocks, num_classes):
-    """`blocks` as a list of tuples of ints."""
     blocks = [
         tuple(as_positive_ints("blocks", block))
         for block in as_list("blocks", blocks, "(size, width)")

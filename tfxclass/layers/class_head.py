@@ -264,7 +264,6 @@ class ClassHead(OutputHead):
 
 
 def _checked_thresholds(given, num_classes):
-    """float32 `[num_classes]` in [0, 1], or None."""
     if isinstance(given, dict):
         given = keras.saving.deserialize_keras_object(given)
     if given is None:

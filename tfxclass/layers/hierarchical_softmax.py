@@ -299,7 +299,6 @@ class HierarchicalSoftmax(OutputHead):
 
 
 def _tree(tree, counts, num_classes):
-    """`tree` as a `Tree` of `num_classes` classes."""
     if (tree == "huffman") != (counts is not None):
         raise ValueError(
             '`counts` must be given with tree="huffman", and with no other. '

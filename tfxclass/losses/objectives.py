@@ -194,7 +194,6 @@ class OneVsRest:
         )
 
     def _binary(self, options):
-        """`Binary` of a class."""
         found = one_vs_rest.BINARY[self.name]
         if options.focal_gamma:
             found = one_vs_rest.focal(found, options.focal_gamma)

@@ -310,7 +310,6 @@ class LossOptions:
         return self._tables[key]
 
     def _weights(self, num_classes):
-        """The weights of labels, or None."""
         if self.class_weight is None and self.propensities is None:
             return None
         weights = np.ones(num_classes)
@@ -324,7 +323,6 @@ class LossOptions:
         return weights
 
     def _log_shares(self, num_classes):
-        """The numbers that are added to the logits, or None."""
         counts = self.class_counts
         if counts is None:
             return None

@@ -111,7 +111,6 @@ def _packed_tensor(labels, ids, probabilities):
 
 
 def _labels_like(labels, ids, probabilities):
-    """`labels` of the rank of `ids`."""
     rank = len(ids.shape)
     fits = ids.shape == probabilities.shape and rank > 1
     rows = tf.TensorShape(labels.shape[: rank - 1])

@@ -202,7 +202,6 @@ def _written(of_bias, of_biases, start):
 
 
 def _count(kernel):
-    """Number of classes, int or int32 scalar tensor."""
     return kernel.shape[0] or tf.shape(kernel)[0]
 
 

@@ -191,10 +191,15 @@ class RowOptimizer(OptimizerHooks):
             dtype=spec.dtype,
             name=re.sub("[/:]", "_", f"{path_of(reference)}_{name}"),
         )
+        shards = sharded_rows.shards_of(reference)
+        if self._is_replicated and shards is not None:
+            # Each replica updates its own shard, and the state of it.
+            with shards.creator():
+                variable = make()
+            class_matrix.owner_of(reference).own(variable)
+            return variable
         extended = self._strategy.extended
         with extended.colocate_vars_with(tf_variable(reference)):
-            if self._is_replicated:
-                return sharded_rows.make_alongside(reference, make)
             if tf.distribute.has_strategy():
                 return make()  # The strategy places it.
             with placement.colocate_with(reference):
@@ -272,7 +277,6 @@ class RowOptimizer(OptimizerHooks):
         return found, [variable for _, variable in others]
 
     def _deferred(self, gradient, variable):
-        """The `DeferredGradient` of class vectors, or None."""
         kernel = self._built_for[self._index_of(variable)]
         matrix = self._matrix_of(kernel)
         if (
@@ -295,7 +299,6 @@ class RowOptimizer(OptimizerHooks):
         return not (is_plain and rule.takes_dense)
 
     def _check_rows(self, variable):
-        """Refuses what updates of rows cannot do."""
         name = type(self).__name__
         if is_for_xla():
             raise ValueError(

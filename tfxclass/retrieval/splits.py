@@ -209,7 +209,6 @@ def split_at(
 
 
 def _questions(pairs):
-    """`Questions` of pairs of a history and a label."""
     labels = np.array([label for _, label in pairs], np.int64)
     return Questions([history for history, _ in pairs], labels)
 

@@ -1,6 +1,5 @@
 """Variables of which some are in shards: read, written and saved as a whole."""
 
-from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 from tfxclass.rows.class_matrix import owner_of
 from tfxclass.shards import Shards
 from tfxclass.types import Store
-from tfxclass.types import Variable
 
 
 def shards_of(variable: Any) -> Shards | None:
@@ -26,20 +24,6 @@ def shards_of(variable: Any) -> Shards | None:
     return shards
 
 
-def make_alongside(reference: Variable, make: Callable[[], Any]) -> Any:
-    """The optimizer state that `make()` returns, in the shards of `reference`.
-
-    Each replica updates its own shard, and the state of it.
-    """
-    shards, matrix = shards_of(reference), owner_of(reference)
-    if shards is None or matrix is None:
-        return make()
-    with shards.creator():
-        variable = make()
-    matrix.own(variable)
-    return variable
-
-
 def read(variable: Any) -> np.ndarray:
     """All rows in their order, also of one in shards."""
     shards = shards_of(variable)
@@ -48,15 +32,17 @@ def read(variable: Any) -> np.ndarray:
 
 def write(variable: Any, values: np.ndarray) -> None:
     """Assigns all rows, also of one in shards."""
-    _write_blocks(variable, [np.asarray(values)])
+    _write_blocks(variable, [values], np.asarray)
 
 
-def _write_blocks(variable, blocks):
+def _write_blocks(variable, keys, read):
     shards = shards_of(variable)
     if shards is not None:
-        return shards.write_blocks(variable, blocks)
-    rows = list(blocks)
-    variable.assign(rows[0] if len(rows) == 1 else np.concatenate(rows))
+        shards.write_blocks(variable, len(keys), lambda i: read(keys[i]))
+    elif len(keys) == 1:
+        variable.assign(read(keys[0]))
+    else:
+        variable.assign(np.concatenate([read(key) for key in keys]))
 
 
 def save(variables: Sequence[Any], store: Store) -> None:
@@ -83,7 +69,7 @@ def load(variables: Sequence[Any], store: Store) -> None:
             keys = [f"{number}.{place}" for place in places]
         if not keys:
             raise ValueError(f"No values are saved for {variable.path!r}.")
-        _write_blocks(variable, (store[key] for key in keys))
+        _write_blocks(variable, keys, lambda key: store[key])
 
 
 def num_saved(store: Store) -> int:

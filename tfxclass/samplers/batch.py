@@ -180,7 +180,6 @@ class BatchSampler(Sampler):
         return tf.minimum(tf.math.log(steps / interval), 0.0)
 
     def _note(self, target_ids):
-        """Counts a step with these labels."""
         labels = tf.boolean_mask(target_ids, target_ids >= 0)
         buckets, _ = tf.unique(labels % self.num_buckets)
         step = self.step.value + 1

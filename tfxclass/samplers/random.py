@@ -193,7 +193,6 @@ class FrequencySampler(_RandomSampler):
 
 
 def _check_counts(counts):
-    """`counts` as float64 `[num_classes]`."""
     if isinstance(counts, dict):
         counts = keras.saving.deserialize_keras_object(counts)
     counts = as_numbers_of_classes("counts", counts)

@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -16,11 +15,12 @@ import tensorflow as tf
 
 from tfxclass.initializers import InBlocks
 from tfxclass.keras_internals import tf_variable
+from tfxclass.keras_internals import variable_of_replicas
 from tfxclass.ops import row_update
 from tfxclass.types import Variable
 
-#: Numbers that are read or written at a time.
-BLOCK_NUMBERS = 1 << 24
+#: Numbers that files have in a block. A collective holds about ten copies.
+BLOCK_NUMBERS = 1 << 19
 
 
 class Shards:
@@ -115,10 +115,9 @@ class Shards:
         """Scope in which variables get components of their own."""
 
         def create(next_creator, **options):
-            # Reading such a variable outside of a replica is an error: a
-            # mirrored one would pass off its first component as the whole.
-            options["synchronization"] = tf.VariableSynchronization.ON_READ
-            return next_creator(**options)
+            # Workers compare shapes, and have no numbers to send.
+            next_creator(initial_value=tf.zeros([self.num_rows, 0]))
+            return variable_of_replicas(self.strategy, next_creator, **options)
 
         return tf.variable_creator_scope(create)
 
@@ -216,22 +215,30 @@ class Shards:
 
     def write(self, variable: Variable, rows: np.ndarray) -> None:
         """Gives each shard its rows of an array `[num_rows, ...]`."""
-        self.write_blocks(variable, [rows])
+        self.write_blocks(variable, 1, lambda _: rows)
 
     def write_blocks(
-        self, variable: Variable, blocks: Iterable[np.ndarray]
+        self, variable: Variable, count: int, read: Callable[[int], np.ndarray]
     ) -> None:
-        """Gives each shard its rows of arrays that follow each other."""
-        first = 0
-        for block in blocks:
-            end = first + len(block)
+        """Gives each shard its rows of `count` blocks that follow each other.
+
+        All blocks but the last have as many rows as the first. A block between
+        them whose rows are all elsewhere is not read.
+        """
+        size = end = 0
+        for number in range(count):
+            first = number * size
+            is_between = 0 < number < count - 1
+            if is_between and not self._overlaps(variable, first, first + size):
+                continue
+            block = read(number)
+            size, end = size or len(block), first + len(block)
             width = tuple(variable.shape[1:])
             if end > self.num_rows or block.shape[1:] != width:
                 raise self._shape_error(variable, (end, *block.shape[1:]))
             self._write(variable, first, block)
-            first = end
-        if first < self.num_rows:
-            raise self._shape_error(variable, (first, *variable.shape[1:]))
+        if end < self.num_rows:
+            raise self._shape_error(variable, (end, *variable.shape[1:]))
 
     def _write(self, variable, first, block, is_new=False):
         """Writes a block; the first one of a shard clears it, unless new."""
@@ -240,8 +247,12 @@ class Shards:
             part = tf_variable(part)
             rows = tf.cast(block[low - first : high - first], part.dtype)
             if not is_new and low == start:
-                # New values even where the old ones are NaN.
-                part.assign(tf.zeros(part.shape, part.dtype))
+                # New values even where the old ones are NaN. The first
+                # assignment frees the memory that the second one takes.
+                for shape in ([0], part.shape):
+                    tf.raw_ops.AssignVariableOp(
+                        resource=part.handle, value=tf.zeros(shape, part.dtype)
+                    )
             # Not an assignment of a slice: after that TensorFlow copies the
             # whole shard at each read of it, in each step.
             ids = tf.range(low - start, high - start, dtype=tf.int64)
@@ -366,6 +377,5 @@ def _replica_number():
 
 
 def _block_rows(variable):
-    """How many rows are read or written at a time."""
     width = math.prod(variable.shape[1:])
     return max(BLOCK_NUMBERS // max(width, 1), 1)

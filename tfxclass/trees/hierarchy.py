@@ -69,7 +69,6 @@ def hierarchy(
 
 
 def _single(parents, several_parents):
-    """One parent a node, int64."""
     if all(np.ndim(x) == 0 for x in parents):
         return as_ints("parents", list(parents))
     single = []
