@@ -153,12 +153,15 @@ def child(kind, machines):
     time.sleep(600)  # The others are ended with this one.
 
 
-def run_cluster(kind, machines):
-    """Runs `child` in the processes of a cluster; the rows of the first one."""
+def run_cluster(script, arguments, machines, servers=0):
+    """Runs a script in the processes of a cluster; what each worker prints.
+
+    With servers, what the chief alone prints. Lines are JSON.
+    """
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
     from examples.multi_worker.__main__ import cluster_of
 
-    cluster = cluster_of(machines, SERVERS if kind == "servers" else 0)
+    cluster = cluster_of(machines, servers)
     tasks = [(job, i) for job in cluster for i in range(len(cluster[job]))]
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(tempfile.TemporaryFile("w+"))
@@ -167,7 +170,7 @@ def run_cluster(kind, machines):
             task = {"type": job, "index": index}
             config = json.dumps({"cluster": cluster, "task": task})
             process = subprocess.Popen(
-                [sys.executable, __file__, "--child", kind, str(machines)],
+                [sys.executable, script, *arguments],
                 env={**os.environ, "TF_CONFIG": config},
                 stdout=subprocess.PIPE,
                 stderr=told,
@@ -176,9 +179,11 @@ def run_cluster(kind, machines):
             stack.callback(process.wait)
             stack.callback(process.kill)
             processes.append(process)
-        # The first one is the chief, or the first worker.
-        if line := processes[0].stdout.readline():
-            return json.loads(line)
+        # The first one is the chief, or all are workers.
+        printing = processes[:1] if servers else processes
+        lines = [process.stdout.readline() for process in printing]
+        if all(lines):
+            return list(map(json.loads, lines))
         told.seek(0)
         sys.exit((told.read().strip() or "no result")[-300:])
 
@@ -305,7 +310,9 @@ def main(sizes):
     rows = [{**row, "copy_bytes_per_s": found["host_link"]["bytes_per_s"]}]
     for machines in sizes:
         for kind, names in (("together", TOGETHER), ("servers", ("servers",))):
-            steps = run_cluster(kind, machines)
+            given = "--child", kind, str(machines)
+            servers = SERVERS if kind == "servers" else 0
+            steps = run_cluster(__file__, given, machines, servers)[0]
             for name, step in zip(names, steps, strict=True):
                 plan = planned(name, machines, machine)
                 rows.append({"row": name, "machines": machines, **step, **plan})

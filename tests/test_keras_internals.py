@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import inspect
 import pathlib
 import subprocess
 import sys
@@ -33,7 +34,7 @@ PRIVATE = set(
     "_autocast _backend_apply_gradients _backend_update_step _clip_gradients "
     "_compile_metrics _flatten_layers _functions _get_variable_index "
     "_gradient_function _handle_data _inbound_nodes _iterations "
-    "_keras_history _pywrap_util_port _registry _save_state "
+    "_keras_history _num_workers _pywrap_util_port _registry _save_state "
     "_trainable_variables _untrack_variable _use_weight_decay _user_metrics "
     "_user_weighted_metrics _value _var_key scratch_graph".split()
 )
@@ -448,7 +449,8 @@ class TestOneFile:
         assert not found
 
 
-def test_what_saving_reads_without_a_file(tmp_path):
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_what_saving_reads_without_a_file(is_moved, tmp_path, monkeypatch):
     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3)])
     read = []
 
@@ -457,23 +459,45 @@ def test_what_saving_reads_without_a_file(tmp_path):
             store["0"] = np.zeros(2)
             read.append(self.name)
 
-    model.other = Observed(name="other")
+    for name in ("b", "a"):
+        setattr(model, name, Observed(name=name))
     model.save_weights(tmp_path / "model.weights.h5")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    files = list(tmp_path.iterdir())
+    if is_moved:
+        monkeypatch.setitem(sys.modules, "keras.src.saving.saving_lib", None)
     keras_internals.save_nowhere(model)
-    assert read == ["other"] * 2
+    assert read[:2] == read[2:] and sorted(read[:2]) == ["a", "b"]
+    assert list(tmp_path.iterdir()) == files
 
 
-def test_variable_with_a_value_on_each_replica():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+class _Extended:
+    def __init__(self, **counts):
+        vars(self).update(counts)
 
-    def create(next_creator, **options):
-        make = keras_internals.variable_of_replicas
-        return make(strategy, next_creator, **options)
 
-    with strategy.scope(), tf.variable_creator_scope(create):
-        variable = keras.Variable("ones", shape=(3, 2))
-    (part,) = strategy.experimental_local_results(variable.value)
-    on_read = tf.VariableSynchronization.ON_READ
-    assert variable.value.synchronization == on_read
-    assert isinstance(part, tf.Variable)
-    np.testing.assert_array_equal(part, np.ones((3, 2)))
+class _Strategy:
+    def __init__(self, **counts):
+        self.extended = _Extended(**counts)
+
+
+def test_a_strategy_without_the_count_of_workers_is_left_alone():
+    strategy = _Strategy()
+    with keras_internals.without_broadcast(strategy):
+        assert not vars(strategy.extended)
+    assert not vars(strategy.extended)
+
+
+def test_the_count_of_workers_comes_back():
+    strategy = _Strategy(_num_workers=8)
+    with pytest.raises(ValueError, match="an initializer's"):
+        with keras_internals.without_broadcast(strategy):
+            assert strategy.extended._num_workers == 1
+            raise ValueError("an initializer's")
+    assert strategy.extended._num_workers == 8
+
+
+def test_multi_worker_strategies_count_their_workers():
+    strategy = tf.distribute.MultiWorkerMirroredStrategy
+    source = inspect.getsource(sys.modules[strategy.__module__])
+    assert "if self._num_workers > 1:" in source

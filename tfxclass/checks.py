@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from collections.abc import Set
 from typing import Any
 
+import keras
 import numpy as np
 
 
@@ -129,6 +130,8 @@ def as_numbers_of_classes(name: str, values: Any) -> np.ndarray:
     The places are the class ids. A pandas Series whose index says otherwise,
     such as `value_counts()`, is refused: no order of it is sure to be right.
     """
+    if isinstance(values, dict):
+        values = keras.saving.deserialize_keras_object(values)
     check_class_order(name, values)
     numbers = as_numbers(name, values)
     if numbers.ndim != 1:

@@ -14,11 +14,9 @@ def names_of_functions(config: Config) -> Config:
     The loader replaces each string that names a function of `keras.layers`, as
     `similarity="dot"` does, or one of `custom_objects`.
     """
-    return {
-        name: value.__name__ if _is_replaced(name, value) else value
+    replaced = {
+        name: value.__name__
         for name, value in config.items()
+        if inspect.isfunction(value) and not name.endswith(_OF_FUNCTIONS)
     }
-
-
-def _is_replaced(name, value):
-    return inspect.isfunction(value) and not name.endswith(_OF_FUNCTIONS)
+    return {**config, **replaced}

@@ -64,8 +64,6 @@ class LogOdds(keras.initializers.Initializer):
     """
 
     def __init__(self, label_counts: ArrayLike, num_rows: int) -> None:
-        if isinstance(label_counts, dict):
-            label_counts = keras.saving.deserialize_keras_object(label_counts)
         counts = as_numbers_of_classes("label_counts", label_counts)
         bad = np.flatnonzero(~((counts >= 0) & (counts <= num_rows)))
         if len(bad):
@@ -146,6 +144,7 @@ class InBlocks(keras.initializers.Initializer):
         return scaled or type(drawn) in _PLAIN
 
     def _drawer(self, shape, count, number):
+        """The initializer of a block of `count` rows."""
         drawn = self.initializer
         seed = (drawn.seed + 0x9E3779B9 * number) % 2**31
         if not isinstance(drawn, keras.initializers.VarianceScaling):

@@ -7,6 +7,8 @@ test, which `make test-versions` runs with all versions that are allowed.
 
 import contextlib
 import functools
+import os
+import tempfile
 import warnings
 import weakref
 from collections.abc import Callable
@@ -16,9 +18,6 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.saving import saving_lib
-from tensorflow.python.distribute import distribute_utils
-from tensorflow.python.distribute import numpy_dataset
 from tensorflow.python.eager import record
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.framework import ops
@@ -202,33 +201,22 @@ def _keep_with_operation(operation):
     gradients[name]["type"] = lambda *args: reference()(*args)
 
 
-def variable_of_replicas(
-    strategy: tf.distribute.Strategy,
-    next_creator: Callable[..., Any],
-    **options: Any,
-) -> Any:
-    """A variable with a value of its own on each replica of this worker.
+@contextlib.contextmanager
+def without_broadcast(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Scope in which each worker makes the initial values of its variables.
 
-    Reading it outside of a replica is an error. The strategy's own variables
-    get their initial values from the first worker: a shard would be sent.
+    `MultiWorkerMirroredStrategy` sends those of the first worker to all. That
+    is what happens, with the same result, if TensorFlow renames the attribute.
     """
-
-    def components(**options):
-        # The strategy makes a plain variable on a single device.
-        return [
-            next_creator(colocate_with=numpy_dataset.SingleDevice(x), **options)
-            for x in strategy.extended.worker_devices
-        ]
-
-    options["synchronization"] = tf.VariableSynchronization.ON_READ
-    options.pop("colocate_with", None)
-    return distribute_utils.create_mirrored_variable(
-        strategy,
-        components,
-        distribute_utils.VARIABLE_CLASS_MAPPING,
-        distribute_utils.VARIABLE_POLICY_MAPPING,
-        **options,
-    )
+    extended = strategy.extended
+    num_workers = getattr(extended, "_num_workers", 1)
+    if num_workers > 1:
+        extended._num_workers = 1
+    try:
+        yield
+    finally:
+        if num_workers > 1:
+            extended._num_workers = num_workers
 
 
 def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
@@ -238,22 +226,27 @@ def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
             yield function.graph
 
 
-class _Nowhere(saving_lib.NpzIOStore):
-    """A store that keeps nothing of what a model saves."""
-
-    def __init__(self) -> None:
-        pass
-
-    def make(self, path: str, metadata: Any = None) -> "_Nowhere":
-        return self
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        pass
-
-
 def save_nowhere(model: keras.Model) -> None:
-    """Reads what `save_weights` reads, in its order, and writes no file."""
-    saving_lib._save_state(model, _Nowhere(), None, "", set())
+    """Reads what `save_weights` reads, in its order, and keeps no file.
+
+    Where Keras has other private names, a file is written and deleted.
+    """
+    try:
+        from keras.src.saving.saving_lib import NpzIOStore
+        from keras.src.saving.saving_lib import _save_state
+    except ImportError:
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_weights(os.path.join(folder, "model.weights.h5"))
+        return
+
+    class Nowhere(NpzIOStore):
+        def make(self, path, metadata=None):
+            return self
+
+        def __setitem__(self, name, value):
+            pass
+
+    _save_state(model, Nowhere("", mode="w"), None, "", set())
 
 
 # `fit`, `compile` and traced steps.

@@ -147,6 +147,7 @@ def plot_recall(
 
 
 def _axes(ax):
+    """`ax`, or the axes of a new figure."""
     try:
         from matplotlib import pyplot
     except ImportError as e:

@@ -116,6 +116,7 @@ def check_bytes(path: str, begin: bytes) -> None:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[Any]:
+    """The unpacked bytes of a file, as a file."""
     packing = endings(path)[1]
     try:
         with OPENERS.get(packing, open)(path, "rb") as f:

@@ -62,8 +62,8 @@ def test_memory_is_the_estimate_of_what_lies_on_a_machine():
 
 
 def test_start_of_a_shard_is_its_rows_and_a_block():
-    # Keras' initializers hold two copies beside the numbers that they draw.
-    drawn = 2 * 4 * min(CLASSES // 4 * DIM, initializers.BLOCK_NUMBERS)
+    # Keras' initializers hold two copies beside the block that they draw.
+    drawn = 3 * 4 * min(CLASSES // 4 * DIM, initializers.BLOCK_NUMBERS)
     for dtype, size in (("float32", 4), ("bfloat16", 2)):
         start = size * CLASSES // 4 * DIM + drawn
         found = plan(kernel_dtype=dtype)

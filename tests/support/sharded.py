@@ -132,7 +132,7 @@ def check_inference(strategy, folder):
     many = make_model(layers.ShardedSoftmax, adam, strategy, use_bias=True)
     head = many.layers[-1]
     bias = np.random.default_rng(1).normal(size=CLASSES)
-    head.shards.write(head.bias, bias)
+    sharded_rows.write(head.bias, bias)
     one.layers[-1].bias.assign(bias)
     with strategy.scope():
         best = metrics.TopKAccuracy(head, 3)
@@ -316,10 +316,10 @@ def check_blocks(strategy, folder):
     head = make_model(
         layers.ShardedSoftmax, optimizers.LazyAdam, strategy
     ).layers[-1]
-    head.shards.write(head.kernel, np.full((CLASSES, DIM), np.nan))
+    sharded_rows.write(head.kernel, np.full((CLASSES, DIM), np.nan))
     rows = np.random.default_rng(0).normal(size=(CLASSES, DIM)).astype("f")
     blocks = np.split(rows, range(7, CLASSES, 7))
-    head.shards.write_blocks(head.kernel, len(blocks), blocks.__getitem__)
+    head.shards.write_blocks(head.kernel, blocks, np.asarray)
     np.testing.assert_array_equal(head.shards.read(head.kernel), rows)
     assert_read_in_place(head)
 
@@ -448,7 +448,7 @@ def check_errors(strategy, folder):
 
     def wrong_file():
         head = make_model(kind, adam, strategy).layers[-1]
-        head.shards.write(head.kernel, np.zeros((CLASSES + 1, DIM)))
+        sharded_rows.write(head.kernel, np.zeros((CLASSES + 1, DIM)))
 
     def unbuilt():
         model = make_model(kind, adam, strategy)

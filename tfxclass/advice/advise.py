@@ -366,6 +366,7 @@ def _new_optimizer(rate, own):
 
 
 def _call(name, config):
+    """The head as one would type it."""
     arguments = f"{config['num_classes']:_}"
     if name != "FullSoftmax" and config["num_sampled"]:
         arguments += f", {config['num_sampled']:_}"

@@ -139,6 +139,7 @@ class Checkpoint:
         return [v.numpy() for v in self._others()]
 
     def _names(self):
+        """Names of the complete states, the last one last."""
         if not os.path.isdir(self.folder):
             return []
         is_state = re.compile(f"{_PREFIX}[0-9]+").fullmatch

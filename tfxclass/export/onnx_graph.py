@@ -15,6 +15,7 @@ _BLOCK = 65_536
 
 
 def _add(graph, op, *inputs, **attributes):
+    """The output of a new node."""
     return graph.make_node(op, list(inputs), attr=attributes).output[0]
 
 
@@ -138,6 +139,7 @@ def to_float32(graph: Any) -> None:
 
 
 def _graphs(graph) -> Iterator[Any]:
+    """The graph, and the graphs in its nodes."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:

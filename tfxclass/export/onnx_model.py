@@ -242,7 +242,6 @@ def _check_no_text(graph):
 
 
 def _ops_of(graph):
-    """All ops of a FuncGraph and of the functions that it calls."""
     yield from graph.get_operations()
     for called in called_graphs(graph):
         yield from called.get_operations()

@@ -125,6 +125,7 @@ def vector_queries(model: keras.Model, inputs: Array) -> np.ndarray:
 
 
 def _answers(head, served):
+    """The classes that may be answers, int64 `[n]`."""
     ids = np.setdiff1d(np.arange(head.num_classes), head.removed)
     if served.bias is None:
         return ids

@@ -113,6 +113,7 @@ def _floats(name, values):
 
 
 def _checked_ids(ids, num_classes):
+    """Distinct class ids, int64 `[n]`."""
     ids = as_ids("ids", ids)
     if ids.ndim != 1:
         raise ValueError(

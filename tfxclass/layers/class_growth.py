@@ -109,6 +109,7 @@ class ClassGrowth:
 
 
 def _classes_of(weight):
+    """The class of each row of a weight, int64 `[rows]`."""
     return weight.first + np.arange(weight.shape[0])
 
 

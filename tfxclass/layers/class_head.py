@@ -264,8 +264,7 @@ class ClassHead(OutputHead):
 
 
 def _checked_thresholds(given, num_classes):
-    if isinstance(given, dict):
-        given = keras.saving.deserialize_keras_object(given)
+    """float32 `[num_classes]` in [0, 1], or None."""
     if given is None:
         return None
     values = as_numbers_of_classes("thresholds", given).astype(np.float32)

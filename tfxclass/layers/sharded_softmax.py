@@ -267,6 +267,7 @@ class ShardedSoftmax(ClassHead):
         return (queries, part), columns, sample.ids + rows.first
 
     def _share(self, size):
+        """Classes of `size` in a training step, int."""
         return max(math.ceil(self._rate * size), 1)
 
     def step_rows(self, batch: int) -> int | None:

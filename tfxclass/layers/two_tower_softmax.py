@@ -223,6 +223,7 @@ class TwoTowerSoftmax(SampledSoftmax):
         self.state.assign(_FRESH)
 
     def _encode_all(self, ids):
+        """Encodes distinct classes, int64 `[n]`, in batches."""
         size = _REFRESH_BATCH
 
         def encode_batch(start):

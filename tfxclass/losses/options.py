@@ -323,6 +323,7 @@ class LossOptions:
         return weights
 
     def _log_shares(self, num_classes):
+        """The numbers that are added to the logits, or None."""
         counts = self.class_counts
         if counts is None:
             return None
@@ -409,8 +410,6 @@ def _class_weight(given):
 
 def _numbers(name, given):
     """float64 `[num_classes]`, finite and >= 0, or None."""
-    if isinstance(given, dict):
-        given = keras.saving.deserialize_keras_object(given)
     if given is None:
         return None
     values = as_numbers_of_classes(name, given)

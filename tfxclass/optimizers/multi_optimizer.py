@@ -175,6 +175,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         )
 
     def _split(self, variables, values):
+        """What belongs to the variables of each group, lists."""
         groups = [[] for _ in self.optimizers]
         for variable, value in zip(variables, values):
             groups[self._group_of[self._key_of(variable)]].append(value)

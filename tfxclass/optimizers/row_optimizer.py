@@ -191,8 +191,9 @@ class RowOptimizer(OptimizerHooks):
             dtype=spec.dtype,
             name=re.sub("[/:]", "_", f"{path_of(reference)}_{name}"),
         )
-        shards = sharded_rows.shards_of(reference)
-        if self._is_replicated and shards is not None:
+        if self._is_replicated and (
+            shards := sharded_rows.shards_of(reference)
+        ):
             # Each replica updates its own shard, and the state of it.
             with shards.creator():
                 variable = make()
@@ -277,6 +278,7 @@ class RowOptimizer(OptimizerHooks):
         return found, [variable for _, variable in others]
 
     def _deferred(self, gradient, variable):
+        """The `DeferredGradient` of class vectors, or None."""
         kernel = self._built_for[self._index_of(variable)]
         matrix = self._matrix_of(kernel)
         if (
@@ -299,6 +301,7 @@ class RowOptimizer(OptimizerHooks):
         return not (is_plain and rule.takes_dense)
 
     def _check_rows(self, variable):
+        """Refuses what updates of rows cannot do."""
         name = type(self).__name__
         if is_for_xla():
             raise ValueError(

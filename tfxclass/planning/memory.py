@@ -145,12 +145,12 @@ def _initializer_bytes(weight):
     drawn = InBlocks(weight.initializer)
     if not weight.is_rows or isinstance(drawn.initializer, CONSTANTS):
         return 0
-    numbers = weight.size
     in_blocks = isinstance(weight.initializer, InBlocks)
     if in_blocks or weight.dtype == "bfloat16":
         rows = drawn.block_rows(weight.shape)
-        numbers = rows * math.prod(weight.shape[1:])
-    return _DRAWN_COPIES * 4 * numbers
+        # The result, too, is a block next to the matrix.
+        return (_DRAWN_COPIES + 1) * 4 * rows * math.prod(weight.shape[1:])
+    return _DRAWN_COPIES * 4 * weight.size
 
 
 def _slots_of(optimizer, dtype="float32", are_class_rows=True):

@@ -49,7 +49,8 @@ class PlanRow:
         variable_bytes: int, its part for class vectors and optimizer state.
         host_or_server_bytes: int, memory of each server, or of the host.
         start_bytes: int, the most that a process holds on the host while the
-            class matrix is initialized.
+            class matrix is initialized. Memory that malloc keeps after it was
+            freed is not included, up to 0.1 GB.
         sent_bytes: int, network traffic that a machine sends per step.
         compute_s: float, seconds of a step that a machine computes.
         link_s: float, seconds of a step for network traffic.

@@ -94,6 +94,7 @@ def evaluate(
 
 
 def _of_catalogue(ids, train):
+    """Coverage and novelty of answers `[questions, k]`."""
     items = [item for row in train for item in set(row)]
     if min(items, default=-1) < 0:
         raise ValueError(

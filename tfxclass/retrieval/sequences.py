@@ -78,7 +78,9 @@ def number_items(
     rows = [as_list("sequences", row, "lists of names") for row in rows]
     items = {item for row in rows for item in row}
     kinds = {str if isinstance(item, str) else type(item) for item in items}
-    if kinds != {str} and not all(_is_integer(kind) for kind in kinds):
+    numbers = (int, np.integer)
+    are_ids = all(issubclass(x, numbers) and x is not bool for x in kinds)
+    if kinds != {str} and not are_ids:
         raise ValueError(
             "`sequences` must be lists of names, all strings or all integers. "
             f"Received: {', '.join(sorted(kind.__name__ for kind in kinds))}"
@@ -90,10 +92,6 @@ def number_items(
     names = [padding, *np.sort(np.array(list(items))).tolist()]
     ids = {name: number for number, name in enumerate(names)}
     return [[ids[item] for item in row] for row in rows], names
-
-
-def _is_integer(kind):
-    return issubclass(kind, (int, np.integer)) and kind is not bool
 
 
 def pad(

@@ -1,11 +1,7 @@
 """Class rows in int8 with a scale each: a quarter of the bytes, for exports.
 
-Stock TensorFlow has no int8 product that is fast on every CPU: of 1M rows of
-128 and one query, a `BatchMatMulV3` of int8 takes three times as long as one of
-float32, a `QuantizedMatMul` 2.6 times, and `QuantizedMatMulWithBias`, which
-takes half as long, does nothing where oneDNN is off.
-A few rows are made float32 instead, in a level-2 cache, and multiplied there:
-what is read from memory is the int8.
+Stock TensorFlow has no int8 product that is fast on every CPU. A few rows are
+made float32, in a level-2 cache, and multiplied there: memory is read as int8.
 """
 
 from typing import Any

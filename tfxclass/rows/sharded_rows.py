@@ -38,11 +38,9 @@ def write(variable: Any, values: np.ndarray) -> None:
 def _write_blocks(variable, keys, read):
     shards = shards_of(variable)
     if shards is not None:
-        shards.write_blocks(variable, len(keys), lambda i: read(keys[i]))
-    elif len(keys) == 1:
-        variable.assign(read(keys[0]))
-    else:
-        variable.assign(np.concatenate([read(key) for key in keys]))
+        return shards.write_blocks(variable, keys, read)
+    rows = [read(key) for key in keys]
+    variable.assign(rows[0] if len(rows) == 1 else np.concatenate(rows))
 
 
 def save(variables: Sequence[Any], store: Store) -> None:
@@ -69,7 +67,7 @@ def load(variables: Sequence[Any], store: Store) -> None:
             keys = [f"{number}.{place}" for place in places]
         if not keys:
             raise ValueError(f"No values are saved for {variable.path!r}.")
-        _write_blocks(variable, keys, lambda key: store[key])
+        _write_blocks(variable, keys, store.__getitem__)
 
 
 def num_saved(store: Store) -> int:

@@ -180,6 +180,7 @@ class BatchSampler(Sampler):
         return tf.minimum(tf.math.log(steps / interval), 0.0)
 
     def _note(self, target_ids):
+        """Counts a step with these labels."""
         labels = tf.boolean_mask(target_ids, target_ids >= 0)
         buckets, _ = tf.unique(labels % self.num_buckets)
         step = self.step.value + 1
@@ -217,6 +218,5 @@ class BatchSampler(Sampler):
 
 
 def _scatter(variable, places, values):
-    """Writes some numbers of a variable, in place."""
     slices = tf.IndexedSlices(values, places)
     tf_variable(variable).scatter_update(slices)

@@ -108,7 +108,9 @@ class IndexedSampler(Sampler):
         self.num_classes, self.dim = kernel_shape
         self.step = self.add_state("step", 0, dtype="int64")
         self.gauge("fill_rate")
-        self.is_on_servers = _is_on_servers()
+        strategy = tf.distribute.get_strategy()
+        servers = tf.distribute.ParameterServerStrategy
+        self.is_on_servers = isinstance(strategy, servers)
         fraction = self.searched_fraction()
         if fraction < 1:
             # Its ops run on a CPU and read class vectors: it lies with them.
@@ -253,11 +255,6 @@ class IndexedSampler(Sampler):
             names = self.index.state_names
             self.index.set_state({n: store["index_" + n][()] for n in names})
         super().load_own_variables(store)
-
-
-def _is_on_servers():
-    strategy = tf.distribute.get_strategy()
-    return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
 
 def check_fraction(name: str, value: float) -> float:

@@ -193,8 +193,7 @@ class FrequencySampler(_RandomSampler):
 
 
 def _check_counts(counts):
-    if isinstance(counts, dict):
-        counts = keras.saving.deserialize_keras_object(counts)
+    """`counts` as float64 `[num_classes]`."""
     counts = as_numbers_of_classes("counts", counts)
     if not np.all(np.isfinite(counts) & (counts >= 0)):
         bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))[0]

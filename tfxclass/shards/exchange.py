@@ -183,7 +183,8 @@ def parts(
     Plain tensors, copied between devices where they are used: what nobody
     reads is pruned, with all that led to it.
     """
-    found = context.merge_call(_local_results, args=(x,))
+    results = tf.distribute.Strategy.experimental_local_results
+    found = context.merge_call(results, args=(x,))
     # TensorFlow makes one of what is the same object in all replicas.
     count = context.num_replicas_in_sync if len(found) == 1 else 1
     return list(found) * count
@@ -195,7 +196,3 @@ def gather(context: tf.distribute.ReplicaContext, x: tf.Tensor) -> tf.Tensor:
         return tf.concat(parts(context, x), axis=0)
     gathered = context.all_gather(x, axis=0)
     return tf.ensure_shape(gathered, [None, *x.shape[1:]])
-
-
-def _local_results(strategy, x):
-    return strategy.experimental_local_results(x)

@@ -15,12 +15,14 @@ import tensorflow as tf
 
 from tfxclass.initializers import InBlocks
 from tfxclass.keras_internals import tf_variable
-from tfxclass.keras_internals import variable_of_replicas
+from tfxclass.keras_internals import without_broadcast
 from tfxclass.ops import row_update
 from tfxclass.types import Variable
 
-#: Numbers that files have in a block. A collective holds about ten copies.
+#: Numbers that files have in a block: a part of a shard, and at least so many.
+#: All workers exchange a block, which takes about ten times its memory.
 BLOCK_NUMBERS = 1 << 19
+_BLOCKS_OF_SHARD = 128
 
 
 class Shards:
@@ -109,15 +111,20 @@ class Shards:
                 if self._overlaps(variable, first, end):
                     with tf.device("CPU:0"):
                         block = initializer.block(shape, first // step)
-                    self._write(variable, first, block.numpy(), is_new=True)
+                    self._write(variable, first, block, is_new=True)
+                    del block  # Before the next one is made.
 
     def creator(self) -> contextlib.AbstractContextManager[Any]:
         """Scope in which variables get components of their own."""
 
         def create(next_creator, **options):
+            # Reading such a variable outside of a replica is an error: a
+            # mirrored one would pass off its first component as the whole.
+            options["synchronization"] = tf.VariableSynchronization.ON_READ
             # Workers compare shapes, and have no numbers to send.
             next_creator(initial_value=tf.zeros([self.num_rows, 0]))
-            return variable_of_replicas(self.strategy, next_creator, **options)
+            with without_broadcast(self.strategy):
+                return next_creator(**options)
 
         return tf.variable_creator_scope(create)
 
@@ -145,14 +152,20 @@ class Shards:
 
     def num_blocks(self, variable: Variable) -> int:
         """How many blocks `read_blocks` yields."""
-        return -(-self.num_rows // _block_rows(variable))
+        return -(-self.num_rows // self._block_rows(variable))
+
+    def _block_rows(self, variable):
+        """How many rows are read or written at a time."""
+        width = max(math.prod(variable.shape[1:]), 1)
+        least = max(BLOCK_NUMBERS // width, 1)
+        return max(self.capacity // _BLOCKS_OF_SHARD, least)
 
     def read_blocks(self, variable: Variable) -> Iterator[np.ndarray]:
         """Reads all rows in their order, a block at a time.
 
         With several workers, all of them have to call it, to its end.
         """
-        step = _block_rows(variable)
+        step = self._block_rows(variable)
         is_here = len(self.components(variable)) == self.count
         read = None if is_here else self._reader(variable)
         for first in range(0, self.num_rows, step):
@@ -185,7 +198,7 @@ class Shards:
     def _reader(self, variable):
         """A function of a row, which reads a block from it on, with others."""
         offsets = tf.stack([self.starts, [*self.starts[1:], self.num_rows]])
-        block = tf.range(min(_block_rows(variable), self.num_rows))
+        block = tf.range(min(self._block_rows(variable), self.num_rows))
 
         def rows(own, first):
             context = tf.distribute.get_replica_context()
@@ -213,28 +226,28 @@ class Shards:
 
         return read
 
-    def write(self, variable: Variable, rows: np.ndarray) -> None:
-        """Gives each shard its rows of an array `[num_rows, ...]`."""
-        self.write_blocks(variable, 1, lambda _: rows)
-
     def write_blocks(
-        self, variable: Variable, count: int, read: Callable[[int], np.ndarray]
+        self,
+        variable: Variable,
+        keys: Sequence[Any],
+        read: Callable[[Any], np.ndarray],
     ) -> None:
-        """Gives each shard its rows of `count` blocks that follow each other.
+        """Gives each shard its rows of the blocks `read(key)`, in their order.
 
         All blocks but the last have as many rows as the first. A block between
         them whose rows are all elsewhere is not read.
         """
         size = end = 0
-        for number in range(count):
-            first = number * size
-            is_between = 0 < number < count - 1
-            if is_between and not self._overlaps(variable, first, first + size):
+        for number, key in enumerate(keys):
+            first, is_last = number * size, number == len(keys) - 1
+            is_here = self._overlaps(variable, first, first + size)
+            if number and not is_last and not is_here:
                 continue
-            block = read(number)
+            block = read(key)
             size, end = size or len(block), first + len(block)
             width = tuple(variable.shape[1:])
-            if end > self.num_rows or block.shape[1:] != width:
+            is_short = len(block) < size and not is_last
+            if is_short or end > self.num_rows or block.shape[1:] != width:
                 raise self._shape_error(variable, (end, *block.shape[1:]))
             self._write(variable, first, block)
         if end < self.num_rows:
@@ -374,8 +387,3 @@ def _bytes(variable):
 
 def _replica_number():
     return tf.distribute.get_replica_context().replica_id_in_sync_group
-
-
-def _block_rows(variable):
-    width = math.prod(variable.shape[1:])
-    return max(BLOCK_NUMBERS // max(width, 1), 1)

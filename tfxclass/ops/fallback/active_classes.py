@@ -112,6 +112,7 @@ def _uniform(seed, size):
 
 
 def _among(ids, num_classes):
+    """bool [num_classes]: which classes are among these."""
     ones = tf.ones([tf.size(ids)], tf.bool)
     none = tf.zeros([num_classes], tf.bool)
     return tf.tensor_scatter_nd_update(none, ids[:, tf.newaxis], ones)
