@@ -158,7 +158,9 @@ def of_apis(folder, queries):
             body = json.dumps({"instances": x.tolist()})
             connection.request("POST", "/v1/models/m:predict", body)
             response = connection.getresponse()
-            check_ok(response.status, response.read())
+            text = response.read()
+            if response.status != 200:
+                raise RuntimeError(text)
 
         return ask
 
@@ -168,11 +170,6 @@ def of_apis(folder, queries):
     rows.append(timed("gRPC", lambda: lambda x: ask({"x": x}), queries))
     server.close()
     return rows
-
-
-def check_ok(status, text):
-    if status != 200:
-        raise RuntimeError(text)
 
 
 if __name__ == "__main__":
