@@ -1,7 +1,6 @@
 """What `tfxclass.plan` computes, against processes of this machine.
 
     python benchmarks/scale.py [machines ...]
-    python benchmarks/scale.py page     # fills docs/scale.md and its figure
     python benchmarks/scale.py measure  # prints a Machine for `tfxclass.plan`
 
 2, 4 and 8 processes share the cores and the loopback of one machine. Bytes and
@@ -305,10 +304,6 @@ def main(sizes):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2], int(sys.argv[3]))
-    elif sys.argv[1:] == ["page"]:
-        import scale_page
-
-        scale_page.main()
     elif sys.argv[1:] == ["measure"]:
         print(measure_machine())
     else:

@@ -176,9 +176,8 @@ if __name__ == "__main__":
     measure.compare(
         "serving",
         child,
-        [
-            {"classes": size, "search": kind}
-            for size in measure.numbers(31_077, 147_306, 1_000_000)
-            for kind in ("exact", "lists", "onnx")
-        ],
+        measure.cases(
+            classes=measure.numbers(31_077, 147_306, 1_000_000),
+            search=("exact", "lists", "onnx"),
+        ),
     )

@@ -34,7 +34,6 @@ TAGS = 40
 
 
 def python_files(*folders):
-    """Paths of the Python files under folders of the repository."""
     return [x for name in folders for x in sorted((ROOT / name).rglob("*.py"))]
 
 
@@ -50,7 +49,6 @@ def syntax_trees():
 
 
 def num_lines(folder):
-    """Lines of Python under a folder of the repository."""
     return sum(
         len(path.read_text(encoding="utf-8").splitlines())
         for path in python_files(folder)
