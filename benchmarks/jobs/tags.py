@@ -17,6 +17,7 @@ what each part of `Tagger, best` costs and brings.
 """
 
 import collections
+import functools
 import itertools
 import os
 import tempfile
@@ -44,7 +45,7 @@ PARTS = {
 }
 OMIKUJI = {"Omikuji": "Parabel", "Omikuji, Bonsai": "Bonsai"}
 PEER = os.path.join(measure.FOLDER, "peers", "omikuji_trees.py")
-NUM_BETWEEN, NUM_TEST = 60_000, 4_000
+NUM_TRAIN, NUM_BETWEEN, NUM_TEST = 100_000, 60_000, 4_000
 
 
 class Job(NamedTuple):
@@ -61,18 +62,13 @@ class Job(NamedTuple):
     train: str = ""  # the file of training rows, where it says what is read
 
 
-def _reader(train, test, columns, tags):
-    """A function that reads two files of texts."""
-
-    def read(folder):
-        paths = (os.path.join(folder, name) for name in (train, test))
-        return [readers.read(path, columns, tags) for path in paths]
-
-    return read
+def read_files(folder, names, columns, tags):
+    """Training and test rows, each of a file."""
+    paths = (os.path.join(folder, name) for name in names)
+    return [readers.read(path, columns, tags) for path in paths]
 
 
 def read_job_titles(folder):
-    """Training and test rows."""
     names, titles = job_titles.read(folder)
     some, others = _halves(titles)
     return _columns([*names, *some]), _columns(others)
@@ -123,18 +119,17 @@ def laws(folder):
 
 
 def read_short_texts(path):
-    """Training and test rows."""
     train, test = short_texts.split(short_texts.read(path))
     return _columns(train), _columns(test)
 
 
-def read_library_titles(folder, rows=100_000):
+def read_library_titles(folder):
     """The first titles, and test rows."""
     path = os.path.join(folder, "titles_subjects.tsv.xz")
-    lines = itertools.islice(files.tsv(path), rows + NUM_BETWEEN)
+    lines = itertools.islice(files.tsv(path), NUM_TRAIN + NUM_BETWEEN)
     pairs = [(text, subjects.split()) for text, subjects in lines]
-    test = [pair for pair in pairs[rows:] if len(pair[1]) > 1][:NUM_TEST]
-    train, test = zip(*pairs[:rows]), zip(*test)
+    test = [pair for pair in pairs[NUM_TRAIN:] if len(pair[1]) > 1][:NUM_TEST]
+    train, test = zip(*pairs[:NUM_TRAIN]), zip(*test)
     return tuple(map(list, train)), tuple(map(list, test))
 
 
@@ -145,16 +140,22 @@ def _columns(pairs):
 _PAIRS = {"analyzer": "word", "ngram_range": (1, 2)}
 JOBS = {
     "eurlex57k": Job(
-        _reader(
-            "train.jsonl.xz", "test_a.jsonl.xz", ("title", "text"), "concepts"
+        functools.partial(
+            read_files,
+            names=("train.jsonl.xz", "test_a.jsonl.xz"),
+            columns=("title", "text"),
+            tags="concepts",
         ),
         (1, 3, 5),
         False,
         {"token_pattern": r"\w+", "min_df": 3},
     ),
     "delicious": Job(
-        _reader(
-            "delicious_train.txt.xz", "delicious_test.txt.xz", ("text",), "tags"
+        functools.partial(
+            read_files,
+            names=("delicious_train.txt.xz", "delicious_test.txt.xz"),
+            columns=("text",),
+            tags="tags",
         ),
         (1, 3, 5),
         False,
@@ -266,14 +267,12 @@ def prepared(train, texts, terms):
 
 
 def _joined(texts):
-    """One text for each row."""
     if not isinstance(texts, dict):
         return texts
     return [" ".join(columns) for columns in zip(*texts.values())]
 
 
 def child(name, method, folder, python):
-    """The row of a method: accuracy, time and memory."""
     job = JOBS[name]
     train, (texts, tags) = job.read(folder)
     most = max(job.ks)
@@ -293,7 +292,6 @@ def child(name, method, folder, python):
 
 
 def main():
-    """Runs the methods of a job and saves their rows."""
     measure.run_child(child)
     args = measure.arguments(
         __doc__, first=["job", "folder"], choices={"job": JOBS}, omikuji=None,
