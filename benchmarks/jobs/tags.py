@@ -62,10 +62,16 @@ class Job(NamedTuple):
     train: str = ""  # the file of training rows, where it says what is read
 
 
-def read_files(folder, names, columns, tags):
-    """Training and test rows, each of a file."""
-    paths = (os.path.join(folder, name) for name in names)
-    return [readers.read(path, columns, tags) for path in paths]
+def read_eurlex57k(folder):
+    paths = (os.path.join(folder, f"{x}.jsonl.xz") for x in ("train", "test_a"))
+    return [readers.read(x, ("title", "text"), "concepts") for x in paths]
+
+
+def read_words(folder, name):
+    """Rows of words and their counts, in XC format."""
+    parts = (f"{name}_train.txt.xz", f"{name}_test.txt.xz")
+    paths = (os.path.join(folder, part) for part in parts)
+    return [readers.read(path, ("text",), "tags") for path in paths]
 
 
 def read_job_titles(folder):
@@ -140,30 +146,20 @@ def _columns(pairs):
 _PAIRS = {"analyzer": "word", "ngram_range": (1, 2)}
 JOBS = {
     "eurlex57k": Job(
-        functools.partial(
-            read_files,
-            names=("train.jsonl.xz", "test_a.jsonl.xz"),
-            columns=("title", "text"),
-            tags="concepts",
-        ),
+        read_eurlex57k,
         (1, 3, 5),
         False,
         {"token_pattern": r"\w+", "min_df": 3},
     ),
     "delicious": Job(
-        functools.partial(
-            read_files,
-            names=("delicious_train.txt.xz", "delicious_test.txt.xz"),
-            columns=("text",),
-            tags="tags",
-        ),
+        functools.partial(read_words, name="delicious"),
         (1, 3, 5),
         False,
         {"token_pattern": r"\w+"},
         "delicious_train.txt.xz",
     ),
     "bibtex": Job(
-        _reader("bibtex_train.txt.xz", "bibtex_test.txt.xz", ("text",), "tags"),
+        functools.partial(read_words, name="bibtex"),
         (1, 3, 5),
         False,
         {"token_pattern": r"\w+"},
