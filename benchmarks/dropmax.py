@@ -8,11 +8,9 @@ seed: the weights of the entropy, and the decays of the network's weights
 besides the best of them. The setting with the least error on validation rows is
 trained with the other seeds, too (`--usual`: nothing is chosen). What has a
 result in benchmarks/cache/dropmax is not trained again, so the table may be
-stopped and resumed. Rows of an earlier table stay. `--steps` is of a job, in
-place of the set's own.
+stopped and resumed. Rows of an earlier table stay.
 """
 
-import os
 import statistics
 from collections.abc import Callable
 from typing import NamedTuple
@@ -88,7 +86,7 @@ def results_of(args, name, method, train):
     Each has the results of its seeds, and of how many settings it is the best.
     `train` is a function of a setting and a seed, for jobs without a result.
     """
-    folder = f"dropmax/{name}/{args.steps or SETS[name].steps}steps"
+    folder = f"dropmax/{name}/{SETS[name].steps}steps"
 
     def result(setting, seed):
         job = method.replace(" ", "_"), setting, f"seed={seed}"
@@ -125,7 +123,6 @@ def parse_arguments(argv=None):
         sets=USUAL_SETS,
         methods=list(METHODS),
         seeds=[0, 1, 2],
-        steps=0,
         usual=False,
     )
 
@@ -135,7 +132,7 @@ def main(argv=None):
     args, rows, curves = parse_arguments(argv), [], {}
     for name in args.sets:
         set_up = SETS[name]
-        steps = args.steps or set_up.steps
+        steps = set_up.steps
         data = {seed: set_up.read(args.data, seed) for seed in args.seeds}
         for method in args.methods:
 
@@ -154,9 +151,9 @@ def main(argv=None):
             measure.save("dropmax", rows, ("set", "method", "setting"))
             if name == CURVES:
                 curves[method] = mean_curve(found[0][-1])
-    draw_contours(os.path.join(measure.RESULTS, "dropmax_contours.png"))
+    draw_contours(measure.result_path("dropmax_contours.png"))
     if {*SHOWN} <= {*curves}:
-        path = os.path.join(measure.RESULTS, "dropmax_convergence.png")
+        path = measure.result_path("dropmax_convergence.png")
         draw_curves(curves, path)
 
 

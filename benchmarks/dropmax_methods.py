@@ -103,7 +103,6 @@ class Method(NamedTuple):
     entropy_weights: tuple = (None,)  # to try, the head's own (None) first
 
     def make(self, num_classes, seed, entropy_weight=None):
-        """The head."""
         options = dict(self.options)
         if entropy_weight is not None:
             options["mode_options"] = {"entropy_weight": entropy_weight}

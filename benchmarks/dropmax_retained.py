@@ -9,8 +9,6 @@ pairs of a true class and another one. Hard rows are those that the plain
 softmax of the same seed gets wrong; its answer is their confused class.
 """
 
-import os
-
 import numpy as np
 from scipy import stats
 
@@ -222,7 +220,7 @@ def main():
         about = {"method": method, "lambda": weight or "own"}
         rows.append({**about, **row_of(*given, numbers_of, patterns_of)})
         if (method, weight) == ROWS[0]:
-            path = os.path.join(measure.RESULTS, "dropmax_retained.png")
+            path = measure.result_path("dropmax_retained.png")
             draw_retained(figure_of(*given), rows[-1], path)
     measure.save("dropmax_retained", rows, ("method", "lambda"))
 

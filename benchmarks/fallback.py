@@ -6,7 +6,6 @@ Each number comes from a process of its own, with one warm-up.
 """
 
 import os
-import time
 
 import measure
 
@@ -40,16 +39,15 @@ def child(task, fallback):
     y = random.integers(0, CLASSES, count)
     best = tfxclass.top_k(model, 10)
     for _ in range(2):
-        begin = time.process_time()
-        if trains:
-            model.fit(x, y, batch_size=BATCH, verbose=0)
-        else:
-            best.predict(x, verbose=0)
-    return time.process_time() - begin
+        with measure.Stopwatch() as clock:
+            if trains:
+                model.fit(x, y, batch_size=BATCH, verbose=0)
+            else:
+                best.predict(x, verbose=0)
+    return clock.cpu
 
 
 def main():
-    """Measures the tasks, and saves a row for each."""
     measure.run_child(child)
     rows = []
     for task in TASKS:

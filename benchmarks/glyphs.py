@@ -141,7 +141,6 @@ def make_model(method, steps, seed, num_classes):
 
 
 def trained(data, method, steps, seed):
-    """The result of a job, a dict."""
     model, encoder = make_model(method, steps, seed, data.num_classes)
     seconds = train(model, data, steps, seed)
     return {

@@ -54,4 +54,4 @@ def child(kind):
 
 
 if __name__ == "__main__":
-    measure.compare("growing_trees", child, [{"head": x} for x in HEADS])
+    measure.compare("growing_trees", child, measure.cases(head=HEADS))

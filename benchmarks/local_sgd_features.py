@@ -14,6 +14,7 @@ With I = 1 their mean is one step with the rows of all replicas.
 
 import functools
 import itertools
+import statistics
 
 import files
 import measure
@@ -114,12 +115,11 @@ def main():
             NAME, *job, rate, seeds=range(args.seeds), run=run
         )
         scores = measure.of_seeds([one["test"] for one in found])
-        validation = measure.means(
-            [one["validation"] for one in found], "accuracy"
-        )
+        validation = [one["validation"]["accuracy"] for one in found]
         row = {"method": name, "replicas": job[1], "interval": job[2]}
         row |= {"rate": rate, **scores}
-        rows.append({**row, "validation accuracy": validation["accuracy"]})
+        row["validation accuracy"] = statistics.fmean(validation)
+        rows.append(row)
     measure.save(NAME, rows)
 
 

@@ -74,7 +74,6 @@ def options_of(loss, counts, propensities):
 
 
 def make_head(loss, seed, data, propensities):
-    """The head of a job."""
     options = {
         "loss_options": options_of(loss, data.counts, propensities),
         "seed": seed,
@@ -172,9 +171,7 @@ def draw(rows):
         for key in ("P@1", "PSP@1")
     )
     title = f"Best precision: {best}. Where rare labels weigh more: {rare}"
-    figure_style.save(
-        figure, os.path.join(measure.RESULTS, NAME + ".png"), title
-    )
+    figure_style.save(figure, measure.result_path(NAME + ".png"), title)
 
 
 def main(argv=None):

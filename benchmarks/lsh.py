@@ -10,10 +10,8 @@ is built or probed for drift while time is taken. `--probability` compares how
 often tables find a vector with the papers' formula, where p is measured, too.
 """
 
-import os
 import statistics
 import sys
-import time
 
 import figure_style
 import measure
@@ -56,15 +54,14 @@ def make_sampler(rule, num_classes, kernel):
         num_classes, sampler=sampler, kernel_initializer="zeros"
     )
     head.build((None, DIM))
-    sampler, begin = head.sampler, time.process_time()
-    sampler.source.build(kernel)
-    spent = time.process_time() - begin
+    sampler = head.sampler
+    with measure.Stopwatch() as clock:
+        sampler.source.build(kernel)
     sampler.index.advance = lambda *args, **kwargs: None
-    return sampler, spent
+    return sampler, clock.cpu
 
 
 def child(num_classes):
-    """A row for each rule."""
     measure.use_one_thread()
     random = tf.random.Generator.from_seed(0)
     kernel = tf.Variable(random.normal([num_classes, DIM]))
@@ -88,9 +85,9 @@ def child(num_classes):
     times = {rule: [] for rule in samples}
     for _ in range(10 if num_classes < 500_000 else 4):
         for rule, sample in samples.items():
-            begin = time.process_time()
-            sample()
-            times[rule].append(1e3 * (time.process_time() - begin))
+            with measure.Stopwatch() as clock:
+                sample()
+            times[rule].append(1e3 * clock.cpu)
     for row in rows:
         own = times[row["rule"]]
         ratios = [a / b for a, b in zip(own, times[OURS], strict=True)]
@@ -148,7 +145,7 @@ def probabilities():
 
 
 def main():
-    cases = [{"classes": n} for n in measure.numbers(20_000, 100_000, 670_091)]
+    cases = measure.cases(classes=measure.numbers(20_000, 100_000, 670_091))
     rows = measure.compare("lsh", child, cases)
     lines = []
     for rule, label in DRAWN.items():
@@ -157,7 +154,7 @@ def main():
         lines.append((x, y, {"marker": "o", "label": label}))
     figure_style.curves(
         lines,
-        os.path.join(measure.RESULTS, "lsh.png"),
+        measure.result_path("lsh.png"),
         "A cut of the buckets keeps the cost of a sample",
         xlabel="number of classes",
         ylabel="CPU ms to sample for a batch of 256",

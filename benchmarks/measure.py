@@ -1,6 +1,7 @@
 """What scripts share: arguments, fresh processes, jobs, medians, tables."""
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -87,15 +88,15 @@ def train(model, batches, steps):
     return clock.cpu
 
 
-def median_ms(step, repeats, warmup=2):
+def median_ms(step, repeats, warmup=2, clock=time.perf_counter):
     """Median, least and greatest time of `step()` in milliseconds."""
     for _ in range(warmup):
         step()
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = clock()
         step()
-        times.append((time.perf_counter() - start) * 1e3)
+        times.append((clock() - start) * 1e3)
     return {
         "median_ms": statistics.median(times),
         "least_ms": min(times),
@@ -266,13 +267,23 @@ def save(name, rows, keys=(), **circumstances):
     if keys:
         rows = with_earlier(name, rows, keys)
     record = {**_circumstances(), **circumstances, "rows": rows}
-    write(os.path.join(RESULTS, name + ".json"), record)
+    write(result_path(name + ".json"), record)
     print(f"{record['date']}, {record['machine']}\n{table(rows)}")
+
+
+def result_path(name):
+    """Path of a file in results/, such as "growth.png"."""
+    return os.path.join(RESULTS, name)
+
+
+def recorded(name):
+    """What results/<name>.json has, a dict, or None without it."""
+    return read(result_path(name + ".json"))
 
 
 def finished(name):
     """Rows of results/<name>.json, of a benchmark that goes on with it."""
-    record = read(os.path.join(RESULTS, name + ".json"))
+    record = recorded(name)
     return record["rows"] if record else []
 
 
@@ -281,7 +292,7 @@ def with_earlier(name, rows, keys):
 
     Each row says when, where and how it was measured.
     """
-    record = read(os.path.join(RESULTS, name + ".json")) or {"rows": ()}
+    record = recorded(name) or {"rows": ()}
     told = {key: record.get(key) for key in _circumstances()}
     earlier = [{"measured": told, **row} for row in record["rows"]]
     now = [{"measured": _circumstances(), **row} for row in rows]
@@ -303,6 +314,14 @@ def of_seeds(lines):
             if is_told and math.isfinite(found[key]):
                 found[f"{key} +-"] = statistics.pstdev(values)
     return found
+
+
+def cases(**columns):
+    """A dict for each combination of values; the last column changes first."""
+    return [
+        dict(zip(columns, values, strict=True))
+        for values in itertools.product(*columns.values())
+    ]
 
 
 def compare(name, child, cases, keys=()):

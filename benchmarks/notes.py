@@ -25,16 +25,20 @@ FIGURE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
 
 def note(name, rows):
     """The text of results/<name>.md with its figures, or None."""
-    path = os.path.join(measure.RESULTS, name + ".md")
+    path = measure.result_path(name + ".md")
     if not os.path.exists(path):
         return None
     with open(path) as f:
         text = filled(f.read().strip(), rows)
-    return "\n\n".join(map(wrapped, text.split("\n\n")))
+    return wrapped(text)
 
 
-def wrapped(paragraph):
-    """A paragraph in lines of 80 characters."""
+def wrapped(text):
+    """`text` in lines of 80 characters."""
+    return "\n\n".join(map(_wrapped, text.split("\n\n")))
+
+
+def _wrapped(paragraph):
     # Lists and tables stay as they are; no line begins a list with a plus.
     if paragraph.startswith(("- ", "|", "#", "```", "1. ")):
         return paragraph
@@ -62,8 +66,8 @@ def figure(expression, rows):
 
 def results(name):
     """Rows of results/<name>.json, which must name its command and machine."""
-    path = os.path.join(measure.RESULTS, name + ".json")
-    if (record := measure.read(path)) is None:
+    path = measure.result_path(name + ".json")
+    if (record := measure.recorded(name)) is None:
         raise ValueError(f"No results file for {name!r}: {path}")
     told = [row.get("measured", record) for row in record["rows"]]
     if not all(one.get("command") and one.get("machine") for one in told):
@@ -87,8 +91,7 @@ def filled_from_files(text):
         number = value(found[1])
         return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
-    text = FIGURE.sub(shown, text.strip())
-    return "\n\n".join(map(wrapped, text.split("\n\n")))
+    return wrapped(FIGURE.sub(shown, text.strip()))
 
 
 def number(expression, rows):

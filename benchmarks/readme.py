@@ -58,4 +58,4 @@ def step(name):
 
 
 if __name__ == "__main__":
-    measure.compare("readme_step", step, [{"model": x} for x in MODELS])
+    measure.compare("readme_step", step, measure.cases(model=MODELS))

@@ -28,8 +28,7 @@ _CIRCUMSTANCES = (
 
 
 def section(name, title):
-    """Lines of a page about a table."""
-    record = measure.read(os.path.join(measure.RESULTS, name + ".json"))
+    record = measure.recorded(name)
     rows, shown = record["rows"], []
     for row in rows:
         if method := row.get("method"):
@@ -52,7 +51,6 @@ def circumstances(record):
 
 
 def note(name, rows):
-    """The text about a table or figure."""
     text = notes.note(name, rows)
     if text is None:
         return []
@@ -66,7 +64,7 @@ def note(name, rows):
 
 def picture(name, title):
     """Lines that show results/<name>.png, if there is one."""
-    if not os.path.exists(os.path.join(measure.RESULTS, name + ".png")):
+    if not os.path.exists(measure.result_path(name + ".png")):
         return []
     return [f"![{title}](../results/{name}.png)", ""]
 
@@ -78,7 +76,6 @@ def written(path):
 
 
 def page_text(page):
-    """A page of results."""
     lines = [f"# {PAGES[page]['title']}", ""]
     lines += [written(os.path.join(FOLDER, "answers", page + ".md")), ""]
     lines += [_CIRCUMSTANCES, ""]

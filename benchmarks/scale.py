@@ -1,7 +1,6 @@
 """What `tfxclass.plan` computes, against processes of this machine.
 
     python benchmarks/scale.py [machines ...]
-    python benchmarks/scale.py page     # fills docs/scale.md and its figure
     python benchmarks/scale.py measure  # prints a Machine for `tfxclass.plan`
 
 2, 4 and 8 processes share the cores and the loopback of one machine. Bytes and
@@ -224,18 +223,18 @@ def measure_machine(
     class vectors apart. `time.process_time` as clock sums over all cores.
     """
 
+    def seconds(step):
+        return measure.median_ms(step, 9, clock=clock)["median_ms"] / 1e3
+
     def costs(make, classes):
         few_rows, few = batch // 8, classes // 8
         sizes = [(batch, classes), (few_rows, classes), (few_rows, few)]
-        times = [
-            median_seconds(step_of(make(n), rows, dim), clock)
-            for rows, n in sizes
-        ]
+        times = [seconds(step_of(make(n), rows, dim)) for rows, n in sizes]
         return step_costs(sizes, times, dim)
 
     source = np.ones(64 << 20, np.uint8)
     target = np.empty_like(source)
-    copied_s = median_seconds(lambda: np.copyto(target, source), clock)
+    copied_s = seconds(lambda: np.copyto(target, source))
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return Machine(
         exact=costs(lambda n: layers.FullSoftmax(n, seed=0), num_classes),
@@ -290,16 +289,6 @@ def step_of(head, batch, dim):
     return lambda: step().numpy()
 
 
-def median_seconds(call, clock):
-    """Median of nine calls, after two that trace and warm up."""
-    times = []
-    for _ in range(11):
-        start = clock()
-        call()
-        times.append(clock() - start)
-    return sorted(times[2:])[4]
-
-
 def main(sizes):
     """Saves the rows of as many processes; other rows stay."""
     machine = measure_machine(clock=time.process_time)
@@ -322,10 +311,6 @@ def main(sizes):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2], int(sys.argv[3]))
-    elif sys.argv[1:] == ["page"]:
-        import scale_page
-
-        scale_page.main()
     elif sys.argv[1:] == ["measure"]:
         print(measure_machine())
     else:

@@ -1,6 +1,6 @@
 """Fills the tables of docs/scale.md and draws docs/scale.png.
 
-    python benchmarks/scale.py page
+    python benchmarks/scale_page.py
 
 A table stands between `<!-- table: name -->` and `<!-- end -->`.
 """
@@ -45,7 +45,6 @@ def planned(num_classes, machines=MACHINES, dim=DIM, batch=BATCH, **options):
 
 
 def cells(row, **first):
-    """The cells of a `PlanRow`, a dict."""
     return first | {name: shown(find(row)) for name, find in COLUMNS.items()}
 
 
@@ -181,3 +180,7 @@ def main():
     with open(PAGE, "w") as f:
         f.write(text)
     draw()
+
+
+if __name__ == "__main__":
+    main()

@@ -158,7 +158,9 @@ def of_apis(folder, queries):
             body = json.dumps({"instances": x.tolist()})
             connection.request("POST", "/v1/models/m:predict", body)
             response = connection.getresponse()
-            check_ok(response.status, response.read())
+            text = response.read()
+            if response.status != 200:
+                raise RuntimeError(text)
 
         return ask
 
@@ -170,18 +172,12 @@ def of_apis(folder, queries):
     return rows
 
 
-def check_ok(status, text):
-    if status != 200:
-        raise RuntimeError(text)
-
-
 if __name__ == "__main__":
     measure.compare(
         "serving",
         child,
-        [
-            {"classes": size, "search": kind}
-            for size in measure.numbers(31_077, 147_306, 1_000_000)
-            for kind in ("exact", "lists", "onnx")
-        ],
+        measure.cases(
+            classes=measure.numbers(31_077, 147_306, 1_000_000),
+            search=("exact", "lists", "onnx"),
+        ),
     )

@@ -37,7 +37,6 @@ def make_model(data, set_up, kind):
 
 
 def child(name, kind, folder):
-    """The accuracies of a model."""
     keras.utils.set_random_seed(0)
     data, set_up = sets.load(name, folder), sets.SETS[name]
     model = make_model(data, set_up, kind)
@@ -53,7 +52,6 @@ def child(name, kind, folder):
 
 
 def main():
-    """Saves a row for each set and kind."""
     measure.run_child(child)
     args = measure.arguments(__doc__, first=["data", "sets"], sets=list(EPOCHS))
     rows = []

@@ -27,7 +27,6 @@ three is given. Memory is the peak of TensorFlow's allocator, less what it held
 before the head was made.
 """
 
-import os
 import sys
 
 import figure_style
@@ -137,7 +136,6 @@ def random_batch(num_classes, batch=BATCH, dim=DIM):
 
 
 def tf_sampled_step(num_classes, num_sampled, optimizer, x, y):
-    """A step of `tf.nn.sampled_softmax_loss`."""
     dense = keras.layers.Dense(DIM)
     dense.build((None, DIM))
     kernel = keras.Variable(
@@ -183,7 +181,6 @@ def make_step(method, num_classes):
 
 
 def of_methods(num_classes, method):
-    """The row of a method."""
     step = make_step(method, num_classes)
     clock = measure.Stopwatch()
     if method in WITH_INDEX:
@@ -229,7 +226,6 @@ def projected(num_classes, method):
 
 
 def of_tree(tree, num_classes):
-    """The row of a tree."""
     counts = 1e8 / np.arange(1, num_classes + 1)
     random = np.random.default_rng(0)
     labels = random.choice(num_classes, BATCH, p=counts / counts.sum())
@@ -291,7 +287,6 @@ KINDS = {
 
 
 def child(kind, *case):
-    """The row of a case."""
     keras.utils.set_random_seed(0)
     return KINDS[kind](*case)
 
@@ -309,7 +304,7 @@ def draw_figure():
         lines.append((own, [times[method, size] for size in own], style))
     figure_style.curves(
         lines,
-        os.path.join(measure.RESULTS, "growth.png"),
+        measure.result_path("growth.png"),
         f"{most:,} classes: a step with Keras Dense takes {ratio:.0f} times as "
         "long as with SampledSoftmax",
         xlabel="number of classes",
@@ -322,11 +317,9 @@ def cases_of(part):
     """The kind, the name of the results, and the cases of a part."""
     if part == "trees":
         sizes = (10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000)
-        cases = [
-            {"tree": tree, "classes": size}
-            for tree in ("huffman", "balanced")
-            for size in measure.numbers(*sizes)
-        ]
+        cases = measure.cases(
+            tree=("huffman", "balanced"), classes=measure.numbers(*sizes)
+        )
         return "trees", "hierarchical/step_time", cases
     if part == "gpu":
         cases = [

@@ -13,6 +13,9 @@ import inspect
 import pathlib
 import sys
 
+import keras
+import numpy as np
+
 import tfxclass
 from tfxclass import layers
 from tfxclass import optimizers
@@ -30,18 +33,22 @@ _REGISTRIES = {
 TAGS = 40
 
 
-def python_files(folder):
-    """Paths of the Python files under a folder of the repository."""
-    return sorted((ROOT / folder).rglob("*.py"))
+def python_files(*folders):
+    return [x for name in folders for x in sorted((ROOT / name).rglob("*.py"))]
 
 
-def package_files():
-    """Paths of the Python files of both packages."""
-    return python_files("tfxclass") + python_files("tfxclass_text")
+PACKAGES = python_files("tfxclass", "tfxclass_text")
+
+
+def syntax_trees():
+    """`{path from the root: syntax tree}` of the files of both packages."""
+    return {
+        path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8"))
+        for path in PACKAGES
+    }
 
 
 def num_lines(folder):
-    """Lines of Python under a folder of the repository."""
     return sum(
         len(path.read_text(encoding="utf-8").splitlines())
         for path in python_files(folder)
@@ -81,28 +88,23 @@ def arguments_of(cls):
 
 def registries():
     """Where modules keep weak dicts and context variables: `file:line`."""
-    found = []
-    for path in package_files():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            for call in ast.walk(node):
-                is_call = isinstance(call, ast.Call)
-                if not is_call or not isinstance(
-                    node, (ast.Assign, ast.AnnAssign)
-                ):
-                    continue
-                function = call.func
-                name = getattr(function, "attr", getattr(function, "id", ""))
-                if name in _REGISTRIES:
-                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    return found
+    return [
+        f"{path}:{node.lineno}"
+        for path, tree in syntax_trees().items()
+        for node in tree.body
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func).split(".")[-1] in _REGISTRIES
+    ]
 
 
 def attributes_on_others():
     """Attributes `_tfxclass_...` of objects of Keras and TensorFlow."""
     return {
         node.value
-        for path in package_files()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for tree in syntax_trees().values()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and node.value.startswith("_tfxclass_")
@@ -112,34 +114,25 @@ def attributes_on_others():
 
 def calls_of(run):
     """`{(file that calls, file that is called)}` of the package in `run()`."""
-    names = {str(path): path for path in package_files()}
+    names = {str(path): str(path.relative_to(ROOT)) for path in PACKAGES}
     found = set()
 
     def note(frame, event, _):
-        called = frame.f_code
-        if event == "call" and called.co_filename in names:
-            if called.co_name != "<module>":
-                by = frame.f_back and frame.f_back.f_code.co_filename
-                found.add((by, called.co_filename))
+        called = names.get(frame.f_code.co_filename)
+        if event == "call" and called and frame.f_code.co_name != "<module>":
+            by = frame.f_back and frame.f_back.f_code.co_filename
+            found.add((names.get(by), called))
 
     sys.setprofile(note)
     try:
         run()
     finally:
         sys.setprofile(None)
-
-    def short(name):
-        path = names.get(name)
-        return path and str(path.relative_to(ROOT))
-
-    return {(short(by), short(called)) for by, called in found}
+    return found
 
 
 def calls_of_a_step():
     """`calls_of` of the step that users get who choose nothing."""
-    import keras
-    import numpy as np
-
     head = layers.SampledSoftmax(1000, 50)
     model = keras.Sequential([keras.Input([8]), keras.layers.Dense(8), head])
     model.compile(optimizers.HeadAdam(), loss=head.loss)
@@ -169,6 +162,8 @@ def mutual_pairs(calls):
 def table():
     """`{what is counted: (number of now, goal)}`."""
     step = calls_of_a_step()
+    best, fast = map(calls_of_a_tagger, ("best", "fast"))
+    hidden = [*registries(), *attributes_on_others()]
     return {
         "lines of heads": (num_lines("tfxclass"), 28_000),
         "lines of the tagger": (num_lines("tfxclass_text"), 6_000),
@@ -178,19 +173,10 @@ def table():
         "classes of ours under an optimizer": (most_classes(OPTIMIZERS), 3),
         "files of the default step": (len(files_of(step)), 28),
         "pairs of files that call each other": (len(mutual_pairs(step)), 3),
-        "registries and attributes on others": (
-            len(registries()) + len(attributes_on_others()),
-            2,
-        ),
+        "registries and attributes on others": (len(hidden), 2),
         "arguments of a head": (max(len(arguments_of(x)) for x in HEADS), 18),
-        "files of Tagger.fit, best": (
-            len(files_of(calls_of_a_tagger("best"))),
-            45,
-        ),
-        "files of Tagger.fit, fast": (
-            len(files_of(calls_of_a_tagger("fast"))),
-            25,
-        ),
+        "files of Tagger.fit, best": (len(files_of(best)), 45),
+        "files of Tagger.fit, fast": (len(files_of(fast)), 25),
     }
 
 

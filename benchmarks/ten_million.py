@@ -172,7 +172,6 @@ STAGES = {"train": train, "save": save, "load": load, "recall": recall}
 
 
 def child(stage, *job):
-    """What a stage measures, a dict."""
     return STAGES[stage](*job)
 
 

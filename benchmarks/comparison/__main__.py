@@ -36,7 +36,6 @@ GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
 
 
 def jobs_of(name, methods, parts, seeds, epochs):
-    """The jobs of the data set `name`."""
     # What is varied has its usual value in the curve.
     settings = [(method, {}) for method in methods]
     for part in filter(PARTS.get, parts):

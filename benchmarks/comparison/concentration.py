@@ -108,7 +108,6 @@ def train(subject):
 
 
 def point(subject):
-    """The concentration now, a dict."""
     head, labels = subject.model.layers[-1], subject.labels
     counts = {f"_{k}": k for k in SHOWN}
     counts[" of 1.15 %"] = round(SHARE * head.num_classes)

@@ -10,8 +10,6 @@ ranks the classes by their target. "common" is the length of the mean of all
 unit class vectors.
 """
 
-import os
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -112,7 +110,7 @@ def draw(points):
     first, last = points[1][0], points[-1][0]
     figure_style.save(
         figure,
-        os.path.join(measure.RESULTS, "comparison", "lsh_adapts.png"),
+        measure.result_path("comparison/lsh_adapts.png"),
         "Share of the samples of the 10 most probable classes, after training: "
         f"LSH embedding {first['10 best, LSH']:.0f} %, "
         f"LSH label {last['10 best, LSH']:.0f} %",

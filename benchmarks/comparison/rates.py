@@ -10,7 +10,6 @@ What has a result in benchmarks/cache/comparison is not run again. `--curves`
 also draws SET_SUFFIX.png.
 """
 
-import os
 import statistics
 import sys
 
@@ -122,8 +121,7 @@ def draw(name, rows, ended):
     axes[1].legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     worst, *_, best = sorted(rows, key=lambda row: row["precision@1"])
     title = f"{best['method']} ends highest, {worst['method']} lowest"
-    path = os.path.join(measure.RESULTS, f"{name}.png")
-    figure_style.save(figure, path, title)
+    figure_style.save(figure, measure.result_path(name + ".png"), title)
 
 
 def mean_curve(curves, column):

@@ -9,11 +9,11 @@ import tfxclass
 DIM = 64
 
 
-def _small(seed):
-    return keras.initializers.RandomNormal(stddev=DIM**-0.5, seed=seed)
+def _small():
+    return keras.initializers.RandomNormal(stddev=DIM**-0.5, seed=0)
 
 
-def _dense(seed):
+def _dense(seed=0):
     return keras.layers.Dense(
         DIM,
         activation="relu",
@@ -21,59 +21,61 @@ def _dense(seed):
     )
 
 
-def _bag(task, inputs, seed, activation=None):
+def _bag(task, inputs, activation=None):
     return tfxclass.layers.SparseDense(
         task.num_ids,
         DIM,
         activation=activation,
         use_bias=activation is not None,
-        kernel_initializer=_small(seed),
+        kernel_initializer=_small(),
     )(*inputs)
 
 
-def _embedding(task, seed):
+def _embedding(task):
     return keras.layers.Embedding(
-        task.num_ids, DIM, embeddings_initializer=_small(seed)
+        task.num_ids, DIM, embeddings_initializer=_small()
     )
 
 
-def _transformer(task, inputs, seed):
-    x = _embedding(task, seed)(inputs[0])
-    attended = keras.layers.MultiHeadAttention(4, DIM // 4, seed=seed)(x, x)
+def _concatenated(task, inputs):
+    return _dense()(keras.layers.Flatten()(_embedding(task)(inputs[0])))
+
+
+def _gru(task, inputs):
+    return keras.layers.GRU(DIM, seed=0)(_embedding(task)(inputs[0]))
+
+
+def _transformer(task, inputs):
+    x = _embedding(task)(inputs[0])
+    attended = keras.layers.MultiHeadAttention(4, DIM // 4, seed=0)(x, x)
     x = keras.layers.LayerNormalization()(x + attended)
-    x = keras.layers.LayerNormalization()(x + _dense(seed + 1)(x))
+    x = keras.layers.LayerNormalization()(x + _dense(seed=1)(x))
     return x[:, -1]
 
 
-#: Features of a task, its inputs and a seed; "tied" is `encode`'s.
+#: Features of a task and its inputs; "tied" is `encode`'s.
 ENCODERS = {
-    "none": lambda task, inputs, seed: inputs[0],
-    "layer": lambda task, inputs, seed: _dense(seed)(inputs[0]),
-    "layers": lambda task, inputs, seed: _dense(seed + 1)(
-        _dense(seed)(inputs[0])
-    ),
+    "none": lambda task, inputs: inputs[0],
+    "layer": lambda task, inputs: _dense()(inputs[0]),
+    "layers": lambda task, inputs: _dense(seed=1)(_dense()(inputs[0])),
     "bag": _bag,
-    "bag_relu": lambda *of: _bag(*of, "relu"),
-    "bag_layer": lambda *of: _dense(of[2])(_bag(*of)),
-    "concatenated": lambda task, inputs, seed: _dense(seed)(
-        keras.layers.Flatten()(_embedding(task, seed)(inputs[0]))
-    ),
-    "gru": lambda task, inputs, seed: keras.layers.GRU(DIM, seed=seed)(
-        _embedding(task, seed)(inputs[0])
-    ),
+    "bag_relu": lambda task, inputs: _bag(task, inputs, "relu"),
+    "bag_layer": lambda task, inputs: _dense()(_bag(task, inputs)),
+    "concatenated": _concatenated,
+    "gru": _gru,
     "transformer": _transformer,
 }
 
 
-def encode(name, task, seed):
+def encode(name, task):
     """Inputs, features, and the embedding that the head shares, or None."""
     inputs = [
         keras.Input(part.shape[1:], dtype=str(part.dtype))
         for part in task.train[0]
     ]
     if name != "tied":
-        return inputs, ENCODERS[name](task, inputs, seed), None
-    embedding = _embedding(task, seed)
+        return inputs, ENCODERS[name](task, inputs), None
+    embedding = _embedding(task)
     rows = embedding(inputs[0]) * inputs[1][..., tf.newaxis]
     return inputs, keras.ops.sum(rows, axis=1), embedding
 
@@ -99,13 +101,13 @@ def rates_of(name):
     return [float(f"{least * step:.2g}") for step in steps]
 
 
-def make_head(cell, task, sampler, embedding, seed):
+def make_head(cell, task, sampler, embedding):
     """The head of a cell; `sampler` is as in `Trainer`."""
-    options = {"seed": seed, "tied_to": embedding}
+    options = {"seed": 0, "tied_to": embedding}
     if cell.scale is not None:
         options["similarity"] = tfxclass.layers.Cosine(scale=cell.scale)
     if embedding is None:
-        first = keras.initializers.GlorotUniform(seed=seed + 5)
+        first = keras.initializers.GlorotUniform(seed=5)
         options["kernel_initializer"] = first
     if sampler == "full":
         return tfxclass.layers.FullSoftmax(task.num_classes, **options)
@@ -130,12 +132,12 @@ class Trainer:
     "forest", "lsh".
     """
 
-    def __init__(self, cell, task, optimizer, sampler="uniform", seed=0):
-        keras.utils.set_random_seed(seed)
+    def __init__(self, cell, task, optimizer, sampler="uniform"):
+        keras.utils.set_random_seed(0)
         self.cell, self.task = cell, task
-        inputs, features, embedding = encode(cell.encoder, task, seed)
+        inputs, features, embedding = encode(cell.encoder, task)
         self.encoder = keras.Model(inputs, features)
-        self.head = make_head(cell, task, sampler, embedding, seed)
+        self.head = make_head(cell, task, sampler, embedding)
         self.model = keras.Model(inputs, self.head(features))
         self._make_optimizer(optimizer, embedding)
         # As tensors: arrays would be copied into each graph.

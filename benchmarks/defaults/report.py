@@ -7,7 +7,6 @@ points. `HeadAdam()` and the best choice of a cell have three seeds, others one.
 
 import collections
 import json
-import os
 
 import numpy as np
 
@@ -16,9 +15,8 @@ from benchmarks import measure
 from benchmarks.defaults.cells import CELLS
 from benchmarks.defaults.model import OPTIMIZERS
 
-FOLDER = os.path.join(measure.RESULTS, "defaults")
 #: The runs, from which the tables are made.
-RUNS = os.path.join(FOLDER, "runs.jsonl")
+RUNS = measure.result_path("defaults/runs.jsonl")
 SGD = "SGD, momentum"
 #: A setting is the optimizer, its rate and the encoder's rate.
 DEFAULT = "HeadAdam", 1e-3, 1e-3
@@ -150,7 +148,8 @@ def draw(table):
     )
     axes.legend(title="optimizer and its best single rate")
     title = "One fixed setting of HeadAdam is near the best of each task"
-    figure_style.save(figure, os.path.join(FOLDER, "cells.png"), title)
+    path = measure.result_path("defaults/cells.png")
+    figure_style.save(figure, path, title)
 
 
 def tables(rows):

@@ -6,6 +6,7 @@ rows. Rates are chosen on validation rows, and results are of test rows.
 """
 
 import collections
+import functools
 import itertools
 import pathlib
 import re
@@ -148,34 +149,31 @@ def language_model(folder):
 
 def eu_law(folder):
     """A European law to its EuroVoc labels."""
-    parts, labels = [], []
-    for name in ("train", "dev", "test_a"):
-        rows, of_part = [], []
-        path = folder / "eurlex57k" / f"{name}.xc.txt.xz"
-        for of_row, words in files.xc(path):
-            of_part.append(of_row)
-            rows.append([*words.items()])
-        parts.append(rows)
-        labels.append(padded(of_part, width=16))
-    num_words = 1 + max(i for rows in parts for row in rows for i, _ in row)
+    parts = [
+        list(files.xc(folder / "eurlex57k" / f"{name}.xc.txt.xz"))
+        for name in ("train", "dev", "test_a")
+    ]
+    num_words = 1 + max(i for part in parts for _, words in part for i in words)
     counts = np.bincount(
-        [i for row in parts[0] for i, _ in row], minlength=num_words
+        [i for _, words in parts[0] for i in words], minlength=num_words
     )
     idf = np.log(len(parts[0]) / np.maximum(counts, 1))
-    length, found = 48, []
-    for rows in parts:
-        best = [
-            sorted(((np.log1p(v) * idf[i], i) for i, v in row), reverse=True)
-            for row in rows
-        ]
-        ids = [[i + 1 for _, i in row[:length]] for row in best]
-        weights = [[w for w, _ in row[:length]] for row in best]
+    length = 48
+
+    def rows(part):
+        best = []
+        for _, words in part:
+            weighted = [(np.log1p(v) * idf[i], i) for i, v in words.items()]
+            best.append(sorted(weighted, reverse=True)[:length])
+        ids = [[i + 1 for _, i in row] for row in best]
+        weights = [[w for w, _ in row] for row in best]
         ids = padded(ids, 0, length, np.int32)
         weights = padded(weights, 0, length, np.float64)
-        found.append((ids, _unit(weights)))
-    train, *others = zip(found, labels)
-    evaluated = [_take(rows, slice(_EVALUATED_ROWS)) for rows in others]
-    num_classes = 1 + max(int(part.max()) for part in labels)
+        return (ids, _unit(weights)), padded([x for x, _ in part], width=16)
+
+    train, *others = map(rows, parts)
+    evaluated = [_take(x, slice(_EVALUATED_ROWS)) for x in others]
+    num_classes = 1 + max(int(x.max()) for _, x in (train, *others))
     return Task(train, *evaluated, num_classes, num_words + 1)
 
 
@@ -232,28 +230,23 @@ def subjects(folder):
     return _text_task(train, asked, len(numbers), length=14, k=5)
 
 
-def _sessions(name):
-    def read(folder):
-        """The items of a session so far, latest first, to the next one."""
-        from examples import next_item
+def sessions(folder, name):
+    """The items of a session so far, latest first, to the next one."""
+    from examples import next_item
 
-        sessions, test = next_item.read(folder / "sessions" / name)
-        num_items = 1 + max(map(max, sessions))
-        test = [p for p in zip(*test) if max(*p[0], p[1]) < num_items]
-        train = [(s[:i], s[i]) for s in sessions for i in range(1, len(s))]
-        order = np.random.default_rng(0).permutation(len(train))[:_TRAIN_ROWS]
+    train, test = next_item.read(folder / "sessions" / name)
+    num_items = 1 + max(map(max, train))
+    test = [p for p in zip(*test) if max(*p[0], p[1]) < num_items]
+    train = [(s[:i], s[i]) for s in train for i in range(1, len(s))]
+    order = np.random.default_rng(0).permutation(len(train))[:_TRAIN_ROWS]
 
-        def rows(pairs):
-            ids = padded([x[::-1] for x, _ in pairs], 0, 8, np.int32)
-            weights = (ids > 0) / np.arange(1, 9)
-            return (ids, _unit(weights)), np.array([[y] for _, y in pairs])
+    def rows(pairs):
+        ids = padded([x[::-1] for x, _ in pairs], 0, 8, np.int32)
+        weights = (ids > 0) / np.arange(1, 9)
+        return (ids, _unit(weights)), np.array([[y] for _, y in pairs])
 
-        return Task(
-            rows([train[i] for i in order]), *_halves(rows(test)),
-            num_items, num_items, 20,
-        )  # fmt: skip
-
-    return read
+    train = rows([train[i] for i in order])
+    return Task(train, *_halves(rows(test)), num_items, num_items, k=20)
 
 
 # Images and generated features.
@@ -265,22 +258,19 @@ def _digit_images(folder, name):
     return images.astype(np.float32), labels
 
 
-def _numbers(digits):
-    def read(folder):
-        """Handwritten digits side by side to the number that they show."""
-        random = np.random.default_rng(0)
-        powers = 10 ** np.arange(digits)
+def numbers(folder, digits):
+    """Handwritten digits side by side to the number that they show."""
+    random = np.random.default_rng(0)
+    powers = 10 ** np.arange(digits)
 
-        def rows(images, labels, count):
-            which = random.integers(0, len(images), (count, digits))
-            inputs = images[which].reshape(count, -1)
-            return (inputs,), (labels[which] * powers).sum(1, keepdims=True)
+    def rows(images, labels, count):
+        which = random.integers(0, len(images), (count, digits))
+        inputs = images[which].reshape(count, -1)
+        return (inputs,), (labels[which] * powers).sum(1, keepdims=True)
 
-        train = rows(*_digit_images(folder, "train"), 60_000)
-        test = rows(*_digit_images(folder, "t10k"), 2 * _EVALUATED_ROWS)
-        return Task(train, *_halves(test), 10**digits)
-
-    return read
+    train = rows(*_digit_images(folder, "train"), 60_000)
+    test = rows(*_digit_images(folder, "t10k"), 2 * _EVALUATED_ROWS)
+    return Task(train, *_halves(test), 10**digits)
 
 
 def glyphs(folder):
@@ -303,27 +293,24 @@ def glyphs(folder):
     return Task(rows(data.x, data.y), *_halves(test), len(kept))
 
 
-def _groups(num_classes, size, law=0.0, dim=64):
-    def read(folder):
-        """Points around class means, which lie in groups of `size`."""
-        del folder
-        random = np.random.default_rng(1)
-        centres = random.normal(size=(num_classes // size, dim))
-        means = centres[np.arange(num_classes) // size]
-        means = means + 0.45 * random.normal(size=means.shape)
-        weights = 1.0 / np.arange(1, num_classes + 1) ** law
-        weights = random.permutation(weights / weights.sum())
+def groups(folder, num_classes, size, law=0.0):
+    """Points around class means, which lie in groups of `size`."""
+    del folder
+    random, dim = np.random.default_rng(1), 64
+    centres = random.normal(size=(num_classes // size, dim))
+    means = centres[np.arange(num_classes) // size]
+    means = means + 0.45 * random.normal(size=means.shape)
+    weights = 1.0 / np.arange(1, num_classes + 1) ** law
+    weights = random.permutation(weights / weights.sum())
 
-        def rows(count):
-            labels = random.choice(num_classes, count, p=weights)
-            noise = 0.3 * random.normal(size=(count, dim))
-            inputs = (means[labels] + noise) / 1.2
-            return (inputs.astype(np.float32),), labels[:, np.newaxis]
+    def rows(count):
+        labels = random.choice(num_classes, count, p=weights)
+        noise = 0.3 * random.normal(size=(count, dim))
+        inputs = (means[labels] + noise) / 1.2
+        return (inputs.astype(np.float32),), labels[:, np.newaxis]
 
-        train, test = rows(250_000), rows(2 * _EVALUATED_ROWS)
-        return Task(train, *_halves(test), num_classes)
-
-    return read
+    train, test = rows(250_000), rows(2 * _EVALUATED_ROWS)
+    return Task(train, *_halves(test), num_classes)
 
 
 TASKS = {
@@ -333,12 +320,14 @@ TASKS = {
     "reverse_dictionary": reverse_dictionary,
     "job_titles": job_titles,
     "subjects": subjects,
-    "diginetica": _sessions("diginetica"),
-    "tmall": _sessions("tmall"),
-    "numbers_3": _numbers(3),
-    "numbers_4": _numbers(4),
-    "groups": _groups(10_000, 50),
-    "zipf_groups": _groups(10_000, 50, law=1.0),
-    "small_groups": _groups(2_000, 20),
+    "diginetica": functools.partial(sessions, name="diginetica"),
+    "tmall": functools.partial(sessions, name="tmall"),
+    "numbers_3": functools.partial(numbers, digits=3),
+    "numbers_4": functools.partial(numbers, digits=4),
+    "groups": functools.partial(groups, num_classes=10_000, size=50),
+    "zipf_groups": functools.partial(
+        groups, num_classes=10_000, size=50, law=1.0
+    ),
+    "small_groups": functools.partial(groups, num_classes=2_000, size=20),
     "glyphs": glyphs,
 }

@@ -10,8 +10,6 @@ more and tested. A job whose result is in benchmarks/cache/hierarchical is not
 run again.
 """
 
-import os
-
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.hierarchical import data as data_lib
@@ -54,7 +52,7 @@ def draw(rows):
     time, f1 = (tree[key] / full[key] for key in ("cpu_seconds", "f1"))
     figure_style.save(
         figure,
-        os.path.join(measure.RESULTS, NAME + ".png"),
+        measure.result_path(NAME + ".png"),
         f"EU law, {most:,} labels: the label tree trains in {100 * time:.0f} % "
         f"of the exact softmax's time, with {100 * f1:.0f} % of its F1",
     )

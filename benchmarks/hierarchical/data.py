@@ -43,17 +43,17 @@ class Set(NamedTuple):
     k: int
 
 
-def eurlex(folder, num_classes, seed=0):
+def eurlex(folder, num_classes):
     """EURLEX57K, all rows of its three files; see above."""
     words, labels = [], []
     for part in PARTS:
         for of_row, counts in files.xc(f"{folder}/eurlex57k/{part}.xc.txt.xz"):
             words.append(list(counts))
             labels.append(of_row)
-    return make_set(words, labels, num_classes, seed)
+    return make_set(words, labels, num_classes)
 
 
-def esco(folder, num_classes=None, seed=0):
+def esco(folder, num_classes):
     """Job titles -> occupations: names of ESCO, and titles of vacancies."""
     folder = f"{folder}/esco_titles"
     texts, labels = [], []
@@ -66,18 +66,18 @@ def esco(folder, num_classes=None, seed=0):
     for title, occupation in files.tsv(f"{folder}/titles.tsv.xz"):
         texts.append(title)
         labels.append([occupation])
-    return _text_set(texts, labels, num_classes, seed)
+    return _text_set(texts, labels, num_classes)
 
 
-def yso(folder, num_classes, num_rows=50_000, seed=0):
+def yso(folder, num_classes, num_rows=50_000):
     """Library titles -> YSO subjects: the first `num_rows` of all titles."""
     path = f"{folder}/yso_finna_en/titles_subjects.tsv.xz"
     pairs = list(itertools.islice(files.tsv(path), num_rows))
     labels = [subjects.split() for _, subjects in pairs]
-    return _text_set([text for text, _ in pairs], labels, num_classes, seed)
+    return _text_set([text for text, _ in pairs], labels, num_classes)
 
 
-def _text_set(texts, labels, num_classes, seed):
+def _text_set(texts, labels, num_classes):
     """`make_set` of texts and names of labels; words are of all letters."""
     words, classes = {}, {}
     ids = [
@@ -85,10 +85,10 @@ def _text_set(texts, labels, num_classes, seed):
         for x in texts
     ]
     numbers = [[classes.setdefault(c, len(classes)) for c in x] for x in labels]
-    return make_set(ids, numbers, num_classes, seed)
+    return make_set(ids, numbers, num_classes)
 
 
-def make_set(words, labels, num_classes, seed):
+def make_set(words, labels, num_classes):
     """The `num_classes` most frequent labels, numbered by frequency."""
     counts = np.bincount(np.concatenate([np.array(x, int) for x in labels]))
     kept = np.argsort(-counts, kind="stable")[:num_classes]
@@ -96,7 +96,7 @@ def make_set(words, labels, num_classes, seed):
     labels = [[number[c] for c in row if c in number] for row in labels]
     rows = [i for i, row in enumerate(labels) if row and words[i]]
     mean = np.mean([len(labels[i]) for i in rows])
-    order = np.random.default_rng(seed).permutation(rows)
+    order = np.random.default_rng(0).permutation(rows)
     num_train = round(TRAIN_SHARE * len(order))
     num_fit = round((1 - VALIDATION_SHARE) * num_train)
     parts = [

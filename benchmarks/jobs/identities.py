@@ -16,42 +16,38 @@ import tfxclass
 from benchmarks import glyphs
 from benchmarks import glyphs_data
 from benchmarks import measure
+from tfxclass import layers
 
 RATES, SEEDS, STEPS = (3e-4, 1e-3, 3e-3), 3, 1500
 SCALE, NUM_SAMPLED, TESTED = 24.0, 512, 4000
 
 
 def cosine(**margin):
-    return {"similarity": tfxclass.layers.Cosine(scale=SCALE, **margin)}
+    return {"similarity": layers.Cosine(scale=SCALE, **margin)}
 
 
-def sampled(sampler, **margin):
-    def make(num_classes):
-        return tfxclass.layers.SampledSoftmax(
-            num_classes, NUM_SAMPLED, sampler, **cosine(**margin)
-        )
-
-    return make
+def sampled(num_classes, sampler, **margin):
+    return layers.SampledSoftmax(
+        num_classes, NUM_SAMPLED, sampler, **cosine(**margin)
+    )
 
 
 HEADS = {
-    "FullSoftmax": lambda n: tfxclass.layers.FullSoftmax(n, **cosine()),
-    "SampledSoftmax, uniform": sampled("uniform"),
-    "SampledSoftmax, auto": sampled("auto"),
-    "SelectiveSoftmax": lambda n: tfxclass.layers.SelectiveSoftmax(
+    "FullSoftmax": lambda n: layers.FullSoftmax(n, **cosine()),
+    "SampledSoftmax, uniform": lambda n: sampled(n, "uniform"),
+    "SampledSoftmax, auto": lambda n: sampled(n, "auto"),
+    "SelectiveSoftmax": lambda n: layers.SelectiveSoftmax(
         n, NUM_SAMPLED, **cosine()
     ),
-    "LSHSoftmax": lambda n: tfxclass.layers.LSHSoftmax(
-        n, NUM_SAMPLED, **cosine()
-    ),
-    "ProjectedSoftmax": lambda n: tfxclass.layers.ProjectedSoftmax(
-        n, 32, **cosine()
-    ),
-    "HierarchicalSoftmax": lambda n: tfxclass.layers.HierarchicalSoftmax(
+    "LSHSoftmax": lambda n: layers.LSHSoftmax(n, NUM_SAMPLED, **cosine()),
+    "ProjectedSoftmax": lambda n: layers.ProjectedSoftmax(n, 32, **cosine()),
+    "HierarchicalSoftmax": lambda n: layers.HierarchicalSoftmax(
         n, tree="balanced"
     ),
-    "auto, CosFace": sampled("auto", margin=0.2),
-    "auto, ArcFace": sampled("auto", margin=0.2, margin_type="arcface"),
+    "auto, CosFace": lambda n: sampled(n, "auto", margin=0.2),
+    "auto, ArcFace": lambda n: sampled(
+        n, "auto", margin=0.2, margin_type="arcface"
+    ),
 }
 
 
@@ -90,7 +86,6 @@ def row_of(method, rate, results):
 
 
 def main():
-    """Chooses the rate of each head, and saves a row for it."""
     measure.run_child(child)
     glyphs_data.load()
     rows = []

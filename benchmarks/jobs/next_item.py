@@ -71,7 +71,6 @@ def counted(matrix, histories, k, window, seen_first):
 
 
 def child(data, method):
-    """The row of a method on a set of sessions."""
     train, test = next_item.read(os.path.join(FOLDER, data))
     start = time.process_time()
     if method in COUNTS:
@@ -98,11 +97,7 @@ def child(data, method):
 
 
 def main():
-    cases = [
-        {"data": name, "method": method}
-        for name in SESSIONS
-        for method in (*COUNTS, *OURS)
-    ]
+    cases = measure.cases(data=SESSIONS, method=(*COUNTS, *OURS))
     # What has no script any more stays.
     measure.compare(NAME, child, cases, ("data", "method"))
 

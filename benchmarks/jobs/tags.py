@@ -1,16 +1,23 @@
 """Tags of texts: our taggers and Omikuji on the same rows.
 
-    python -m benchmarks.jobs.tags JOB FOLDER [--omikuji PYTHON]
+    python -m benchmarks.jobs.tags JOB FOLDER [--omikuji PYTHON] [--parts]
 
 FOLDER has the data of the job: EU laws (EuroVoc), words of bookmarked pages
-(delicious), titles of vacancies (ESCO), library titles (YSO), or Japanese given
-names. These are `jamdict.db` of the PyPI package jamdict-data 1.5, which has it
-packed (`jamdict.db.xz`): the dictionary of names JMnedict, of the Electronic
-Dictionary Research and Development Group. PYTHON is a Python that has Omikuji
-(peers/omikuji_trees.py); without it, our taggers run alone.
+(delicious) or of references (bibtex), titles of vacancies (ESCO), library
+titles (YSO), or Japanese given names. These are `jamdict.db` of the PyPI
+package jamdict-data 1.5, which has it packed (`jamdict.db.xz`): the dictionary
+of names JMnedict, of the Electronic Dictionary Research and Development Group.
+`laws` are the folders `train` and `test` of EURLEX57K as they were published
+(in the first commit of the repository SalvatoreTucci/lmtc-emnlp2020-master),
+`industries` the file `naics-2012.json` of codeforamerica/naics-api, and
+`occupations` the file `Alternate Titles.txt` of O*NET 27 (CC BY 4.0, in
+SrivardhiniK/career-path-recommender). PYTHON is a Python that has Omikuji
+(peers/omikuji_trees.py); without it, our taggers run alone. `--parts` asks
+what each part of `Tagger, best` costs and brings.
 """
 
 import collections
+import functools
 import itertools
 import os
 import tempfile
@@ -28,10 +35,17 @@ from tfxclass import metrics
 from tfxclass_text import Tagger
 from tfxclass_text import readers
 
-OURS = {"Tagger, fast": "fast", "Tagger, best": "best"}
+OURS = {"Tagger, fast": {"effort": "fast"}, "Tagger, best": {}}
+PARTS = {
+    "Tagger, best": {},
+    "all parts": {"c": 0.5},  # with one tag a text, embeddings stand alone
+    "without neighbors": {"c": 0.5, "neighbors": 0},
+    "without embeddings": {"embedding_dim": 0},
+    "linear alone": {"embedding_dim": 0, "neighbors": 0},
+}
 OMIKUJI = {"Omikuji": "Parabel", "Omikuji, Bonsai": "Bonsai"}
 PEER = os.path.join(measure.FOLDER, "peers", "omikuji_trees.py")
-NUM_BETWEEN, NUM_TEST = 60_000, 4_000
+NUM_TRAIN, NUM_BETWEEN, NUM_TEST = 100_000, 60_000, 4_000
 
 
 class Job(NamedTuple):
@@ -48,38 +62,80 @@ class Job(NamedTuple):
     train: str = ""  # the file of training rows, where it says what is read
 
 
-def _reader(train, test, columns, tags):
-    """A function that reads two files of texts."""
+def read_eurlex57k(folder):
+    paths = (os.path.join(folder, f"{x}.jsonl.xz") for x in ("train", "test_a"))
+    return [readers.read(x, ("title", "text"), "concepts") for x in paths]
 
-    def read(folder):
-        paths = (os.path.join(folder, name) for name in (train, test))
-        return [readers.read(path, columns, tags) for path in paths]
 
-    return read
+def read_words(folder, name):
+    """Rows of words and their counts, in XC format."""
+    parts = (f"{name}_train.txt.xz", f"{name}_test.txt.xz")
+    paths = (os.path.join(folder, part) for part in parts)
+    return [readers.read(path, ("text",), "tags") for path in paths]
 
 
 def read_job_titles(folder):
-    """Training and test rows."""
     names, titles = job_titles.read(folder)
-    order = np.random.default_rng(0).permutation(len(titles))
+    some, others = _halves(titles)
+    return _columns([*names, *some]), _columns(others)
+
+
+def _halves(pairs):
+    order = np.random.default_rng(0).permutation(len(pairs))
     half = len(order) // 2
-    train = [*names, *(titles[i] for i in order[:half])]
-    return _columns(train), _columns([titles[i] for i in order[half:]])
+    return [[pairs[i] for i in part] for part in (order[:half], order[half:])]
+
+
+def read_industries(folder):
+    """Half of the index entries of each industry, and the others."""
+    items = measure.read(os.path.join(folder, "naics-2012.json"))["items"]
+    pairs = [(x, str(y["code"])) for y in items for x in y.get("index") or ()]
+    return tuple(map(_columns, _halves(pairs)))
+
+
+def read_occupations(folder):
+    """Half of the titles of each occupation, and the others."""
+    path = os.path.join(folder, "Alternate Titles.txt")
+    with open(path, encoding="utf8") as f:
+        next(f)
+        rows = [line.split("\t") for line in f]
+    pairs = [(title, code) for code, title, *_ in rows]
+    return tuple(map(_columns, _halves(pairs)))
+
+
+def read_laws(folder):
+    """Training and test rows."""
+    found = [laws(os.path.join(folder, name)) for name in ("train", "test")]
+    for columns, _ in found:
+        del columns["number"]
+    return tuple(found)
+
+
+def laws(folder):
+    """Columns `number`, `title` and `text` of a file each, and concepts."""
+    names = sorted(os.listdir(folder))
+    rows = [measure.read(os.path.join(folder, name)) for name in names]
+    columns = {
+        # The year, and which law of the year, without the letter of its kind.
+        "number": [x["celex_id"][1:5] + x["celex_id"][6:] for x in rows],
+        "title": [row["title"] for row in rows],
+        "text": [" ".join([x["recitals"], *x["main_body"]]) for x in rows],
+    }
+    return columns, [row["concepts"] for row in rows]
 
 
 def read_short_texts(path):
-    """Training and test rows."""
     train, test = short_texts.split(short_texts.read(path))
     return _columns(train), _columns(test)
 
 
-def read_library_titles(folder, rows=100_000):
+def read_library_titles(folder):
     """The first titles, and test rows."""
     path = os.path.join(folder, "titles_subjects.tsv.xz")
-    lines = itertools.islice(files.tsv(path), rows + NUM_BETWEEN)
+    lines = itertools.islice(files.tsv(path), NUM_TRAIN + NUM_BETWEEN)
     pairs = [(text, subjects.split()) for text, subjects in lines]
-    test = [pair for pair in pairs[rows:] if len(pair[1]) > 1][:NUM_TEST]
-    train, test = zip(*pairs[:rows]), zip(*test)
+    test = [pair for pair in pairs[NUM_TRAIN:] if len(pair[1]) > 1][:NUM_TEST]
+    train, test = zip(*pairs[:NUM_TRAIN]), zip(*test)
     return tuple(map(list, train)), tuple(map(list, test))
 
 
@@ -90,22 +146,28 @@ def _columns(pairs):
 _PAIRS = {"analyzer": "word", "ngram_range": (1, 2)}
 JOBS = {
     "eurlex57k": Job(
-        _reader(
-            "train.jsonl.xz", "test_a.jsonl.xz", ("title", "text"), "concepts"
-        ),
+        read_eurlex57k,
         (1, 3, 5),
         False,
         {"token_pattern": r"\w+", "min_df": 3},
     ),
     "delicious": Job(
-        _reader(
-            "delicious_train.txt.xz", "delicious_test.txt.xz", ("text",), "tags"
-        ),
+        functools.partial(read_words, name="delicious"),
         (1, 3, 5),
         False,
         {"token_pattern": r"\w+"},
         "delicious_train.txt.xz",
     ),
+    "bibtex": Job(
+        functools.partial(read_words, name="bibtex"),
+        (1, 3, 5),
+        False,
+        {"token_pattern": r"\w+"},
+        "bibtex_train.txt.xz",
+    ),
+    "laws": Job(read_laws, (1, 3, 5), False, {"token_pattern": r"\w+"}),
+    "industries": Job(read_industries, (1, 5, 10), True, _PAIRS),
+    "occupations": Job(read_occupations, (1, 5, 10), True, _PAIRS),
     "job_titles": Job(read_job_titles, (1, 5, 10), True, _PAIRS),
     "library_titles": Job(read_library_titles, (1, 3, 5), False, _PAIRS),
     # All names have the space at their ends; it makes each the neighbor of all.
@@ -143,10 +205,10 @@ def scores(best, expected, train_tags, ks, by_hit):
     return result | {f"PSP@{k}": round(found[f"psp_at_{k}"], 4) for k in ks}
 
 
-def ours(effort, train, texts, most, fields):
+def ours(options, train, texts, most, fields):
     """`(answers, figures)` of our tagger."""
     with measure.Stopwatch() as fit:
-        tagger = Tagger(effort=effort, fields=fields, verbose=0).fit(*train)
+        tagger = Tagger(**options, fields=fields, verbose=0).fit(*train)
     with measure.Stopwatch() as predict:
         answers = tagger.predict(texts, k=most)
     best = [[tag for tag, _ in row] for row in answers]
@@ -201,14 +263,12 @@ def prepared(train, texts, terms):
 
 
 def _joined(texts):
-    """One text for each row."""
     if not isinstance(texts, dict):
         return texts
     return [" ".join(columns) for columns in zip(*texts.values())]
 
 
 def child(name, method, folder, python):
-    """The row of a method: accuracy, time and memory."""
     job = JOBS[name]
     train, (texts, tags) = job.read(folder)
     most = max(job.ks)
@@ -219,7 +279,8 @@ def child(name, method, folder, python):
     else:
         path = os.path.join(folder, job.train)
         fields = readers.fields_of(path, ("text",)) if job.train else None
-        best, found = ours(OURS[method], train, texts, most, fields)
+        options = {**OURS, **PARTS}[method]
+        best, found = ours(options, train, texts, most, fields)
     if best is None:
         return found
     expected = list(map(set, tags))
@@ -227,16 +288,18 @@ def child(name, method, folder, python):
 
 
 def main():
-    """Runs the methods of a job and saves their rows."""
     measure.run_child(child)
     args = measure.arguments(
-        __doc__, first=["job", "folder"], choices={"job": JOBS}, omikuji=None
-    )
+        __doc__, first=["job", "folder"], choices={"job": JOBS}, omikuji=None,
+        parts=False,
+    )  # fmt: skip
+    methods = PARTS if args.parts else OURS
+    name, key = ("parts", {"job": args.job}) if args.parts else (args.job, {})
     rows = []
-    for method in [*OURS, *(OMIKUJI if args.omikuji else ())]:
+    for method in [*methods, *(OMIKUJI if args.omikuji else ())]:
         found = measure.ask(args.job, method, args.folder, args.omikuji)
-        rows.append({"method": method, **found})
-        measure.save(f"jobs/{args.job}", rows)
+        rows.append({**key, "method": method, **found})
+        measure.save(f"jobs/{name}", rows, key)
 
 
 if __name__ == "__main__":

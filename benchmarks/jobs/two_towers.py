@@ -68,7 +68,6 @@ def nearest(data):
 
 
 def tagged(data, effort):
-    """`Tagger` on names and descriptions."""
     tags = [str(x) for x in range(len(data.descriptions))]
     texts = [*data.names, *data.descriptions]
     labels = [tags[x] for x in data.labels] + tags
@@ -113,7 +112,6 @@ ROWS = [
 
 
 def run(row):
-    """The result of a row, a dict."""
     setting, _, method = row.partition(": ")
     data = Data(FOLDER, setting != "no titles")
     with measure.Stopwatch() as clock:
@@ -135,4 +133,4 @@ def run(row):
 
 
 if __name__ == "__main__":
-    measure.compare("jobs/two_towers", run, [{"row": row} for row in ROWS])
+    measure.compare("jobs/two_towers", run, measure.cases(row=ROWS))

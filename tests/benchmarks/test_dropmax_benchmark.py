@@ -22,9 +22,7 @@ class TestCommand:
     def test_table_and_figures(self, tmp_path, monkeypatch, capsys):
         for name in ("CACHE", "RESULTS"):
             monkeypatch.setattr(measure, name, str(tmp_path / name))
-        given = (
-            "--sets generated --usual --seeds 0 --steps 12 --methods".split()
-        )
+        given = "--sets generated --usual --seeds 0 --methods".split()
         given += ["base", "random 0.4", "adaptive"]
         dropmax.main(given)
         rows = measure.finished("dropmax")

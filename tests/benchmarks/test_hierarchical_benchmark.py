@@ -28,7 +28,7 @@ def generated(num_classes, seed=0, num_rows=600):
         [4 * c + int(j) for c in row for j in random.integers(0, 4, 5)]
         for row in labels
     ]
-    return data_lib.make_set(words, labels, num_classes, seed)
+    return data_lib.make_set(words, labels, num_classes)
 
 
 def test_macro_scores_are_those_of_scikit_learn():
@@ -55,7 +55,7 @@ def test_macro_scores_are_those_of_scikit_learn():
 def test_sets_are_prepared_as_the_paper_did():
     words = [[1, 2], [2, 2, 3], [4], [5], [6, 7]] * 20
     labels = [[9, 4], [9], [4, 5], [7], [4]] * 20
-    data = data_lib.make_set(words, labels, num_classes=2, seed=0)
+    data = data_lib.make_set(words, labels, num_classes=2)
     # Labels 4 and 9 are kept, and the 80 rows that have one; 70 % to train on.
     assert data.num_classes == 2 and data.num_words == 8
     assert len(data.train.ids) == 56 and len(data.test.ids) == 24
@@ -96,7 +96,7 @@ def test_job_titles_are_read(tmp_path):
     )
     titles = [("Cook!", "a")] * 6 + [("...", "b")]
     write_lines(folder / "titles.tsv.xz", *titles)
-    data = data_lib.esco(tmp_path)
+    data = data_lib.esco(tmp_path, num_classes=2)
     # The names once each; a title without a word is left out.
     assert len(data.train.ids) + len(data.test.ids) == 4 + 6
     assert (data.num_classes, data.k) == (2, 1)

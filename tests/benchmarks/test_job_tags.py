@@ -1,7 +1,10 @@
 """What the jobs with tags read, and how answers are judged."""
 
+import json
+
 import numpy as np
 
+from benchmarks.jobs import laws_by_year
 from benchmarks.jobs import tags as job_tags
 
 
@@ -36,3 +39,36 @@ def test_rows_of_two_columns_for_omikuji(tmp_path):
     asked = set(arrays["test_x_1"])
     assert [len(asked & ids) for ids in of_text] == [1, 1]
     np.testing.assert_allclose(np.sum(arrays["x_2"] ** 2), 2, rtol=1e-5)
+
+
+def test_half_of_the_entries_of_industries(tmp_path):
+    items = [{"code": 11, "index": ["corn", "rye"]}, {"code": 12}]
+    items += [{"code": 13, "index": ["cows", "pigs", "goats", "sheep"]}]
+    (tmp_path / "naics-2012.json").write_text(json.dumps({"items": items}))
+    train, test = job_tags.read_industries(str(tmp_path))
+    assert len(train[0]) == len(test[0]) == 3
+    tags = dict(zip(train[0] + test[0], train[1] + test[1]))
+    assert tags["rye"] == ["11"] and tags["goats"] == ["13"] and len(tags) == 6
+
+
+def test_laws_in_the_order_of_time(tmp_path):
+    """26 laws: 13 are learned first, then batches of two."""
+    for part in ("train", "dev", "test"):
+        (tmp_path / part).mkdir()
+    for number in range(26):
+        law = {
+            "celex_id": f"3{1990 + number % 2}{'RLD'[number % 3]}{number:04}",
+            "title": f"law {number}",
+            "recitals": "whereas",
+            "main_body": ["one", "two"],
+            "concepts": [str(number)],
+        }
+        path = tmp_path / ("train", "dev", "test")[number % 3]
+        (path / f"{number}.json").write_text(json.dumps(law))
+    (texts, tags), _ = job_tags.read_laws(str(tmp_path))
+    assert list(texts) == ["title", "text"] and tags[0] == ["0"]
+    assert texts["text"][0] == "whereas one two"
+    first, *batches = laws_by_year.read(str(tmp_path))
+    assert [row[0] for row in first] == [f"law {2 * i}" for i in range(13)]
+    assert [len(batch) for batch in batches] == [2] * 6
+    assert batches[-1][-1][0] == "law 23"

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from examples import next_item
 from examples import next_item_users
+from tfxclass.export import checks
 
 
 def test_files(tmp_path):
@@ -39,8 +40,36 @@ def test_users(tmp_path):
     """One of two items follows each."""
     figures = next_item_users.main(epochs=3, path=str(tmp_path))
     assert figures["hit_rate"] > 0.9 and figures["ndcg"] > 0.6
+    checks.check_ops(str(tmp_path / "1"))
     served = tf.saved_model.load(str(tmp_path / "1"))
     seen = np.zeros((1, next_item_users.LENGTH), np.int64)
     seen[0, -3:] = [4, 5, 6]
-    answers = served.signatures["exclude"](seen=seen, exclude_ids=seen)
-    assert not np.isin(answers["ids"], [4, 5, 6]).any()
+    ids = served.serve([seen, seen]).numpy()
+    assert len(set(ids[0])) == next_item_users.K
+    assert not np.isin(ids, [0, 4, 5, 6]).any()
+
+
+def test_counts_of_near_items():
+    """By hand: 1 is next to 2 twice, and two steps from 3 once."""
+    others, counts = next_item_users.nearby([[1, 2, 3], [2, 1]], 5)
+    popularity = {1: 2.5, 2: 3.0, 3: 1.5}
+    expected = {2: 2 / popularity[2] ** 0.5, 3: 0.5 / popularity[3] ** 0.5}
+    assert others[1][:3].tolist() == [2, 3, 0]
+    np.testing.assert_allclose(counts[1][:3], [expected[2], expected[3], 0])
+    assert not counts[0].any() and not counts[4].any()
+
+
+def test_counts_are_added():
+    """A count of 0.5 for item 3, seen one item ago: a quarter is left."""
+    layer = next_item_users.Ranking(6)
+    counts, others = np.zeros((2, 6, next_item_users.NEIGHBORS))
+    counts[2, :2], others[2, :2] = [0.5, 0.0], [3, 0]
+    layer.counts.assign(counts)
+    layer.others.assign(others)
+    seen = np.array([[0] * (next_item_users.LENGTH - 2) + [2, 1]])
+    raised = np.log1p(100 * 0.5 / 2)
+    for probability, best in ((-raised + 0.01, 3), (-raised - 0.01, 5)):
+        p = np.array([[0, 0.9, 0.9, np.exp(probability), 1e-9, 1.0]], "float32")
+        p = np.concatenate([p, np.zeros((1, 4), "float32")], axis=1)
+        ids = layer(p, seen, seen).numpy()
+        assert ids[0, 0] == best

@@ -59,4 +59,4 @@ def generated_pictures(folder, seed):
 sets.SETS["generated"] = sets.SetUp(
     generated_rows, 64, 1e-2, 1e-2, dim=16, batch_size=32, scale=24.0
 )
-dropmax.SETS["generated"] = dropmax.SetUp(generated_pictures, 60)
+dropmax.SETS["generated"] = dropmax.SetUp(generated_pictures, 12)
