@@ -229,6 +229,7 @@ def called_graphs(graph: tf.Graph) -> Iterator[tf.Graph]:
 def save_nowhere(model: keras.Model) -> None:
     """Reads what `save_weights` reads, in its order, and keeps no file.
 
+    The first worker's file has values of all workers, who read them together.
     Where Keras has other private names, a file is written and deleted.
     """
     try:

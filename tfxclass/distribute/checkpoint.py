@@ -50,7 +50,6 @@ class Checkpoint:
         `position` is a dict for JSON, which `restore` gives back.
         """
         if not self.writes:
-            # The chief's files have values of all workers, read in this order.
             save_nowhere(self.model)
             self._read_others()
             return

@@ -161,6 +161,7 @@ class AdaptiveAllocation:
         return low + (high - low) * self._done(step)
 
     def _done(self, step):
+        """Which part of the training is done, float32 scalar."""
         return tf.minimum(tf.cast(step, tf.float32) / self.ramp_steps, 1.0)
 
     def num_classes_for(

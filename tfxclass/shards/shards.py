@@ -121,7 +121,7 @@ class Shards:
             # Reading such a variable outside of a replica is an error: a
             # mirrored one would pass off its first component as the whole.
             options["synchronization"] = tf.VariableSynchronization.ON_READ
-            # Workers compare shapes, and have no numbers to send.
+            # Workers compare shapes: there are no numbers to send.
             next_creator(initial_value=tf.zeros([self.num_rows, 0]))
             with without_broadcast(self.strategy):
                 return next_creator(**options)
@@ -157,8 +157,7 @@ class Shards:
     def _block_rows(self, variable):
         """How many rows are read or written at a time."""
         width = max(math.prod(variable.shape[1:]), 1)
-        least = max(BLOCK_NUMBERS // width, 1)
-        return max(self.capacity // _BLOCKS_OF_SHARD, least)
+        return max(self.capacity // _BLOCKS_OF_SHARD, BLOCK_NUMBERS // width, 1)
 
     def read_blocks(self, variable: Variable) -> Iterator[np.ndarray]:
         """Reads all rows in their order, a block at a time.
