@@ -172,7 +172,6 @@ def one_vs_rest(value):
             "start_biases": np.zeros(0, np.float32),
             "num_features": 1,
             "num_labels": 1,
-            "loss": "squared_hinge",
             "c": 1.0,
             "bias": 1.0,
             "num_epochs": 2,

@@ -13,7 +13,6 @@ from tfxclass import layers
 from tfxclass import samplers
 from tfxclass.ops import library
 from tfxclass.ops.placement import handle_of
-from tfxclass.samplers import indexed
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import candidate_count
 
@@ -458,7 +457,8 @@ def test_shards_and_the_papers_rule_ask_for_all_rows():
 
 
 def test_with_rows_on_servers_all_are_asked_for(monkeypatch):
-    monkeypatch.setattr(indexed, "_is_on_servers", lambda: True)
+    servers = object.__new__(tf.distribute.ParameterServerStrategy)
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: servers)
     sampler = samplers.HashingForestSampler(9, query_fraction=0.5)
     sampler.build((CLASSES, DIM))
     assert sampler.searched_fraction() == 1 and sampler.neighbor_cache is None
