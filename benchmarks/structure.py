@@ -11,6 +11,7 @@ rising.
 import ast
 import inspect
 import pathlib
+import re
 import sys
 
 import keras
@@ -100,8 +101,10 @@ def registries():
 
 
 def attributes_on_others():
-    """Attributes `_tfxclass_...` of objects of Keras and TensorFlow."""
-    return {
+    """Attributes of objects of Keras and TensorFlow that are ours, or set."""
+    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGES)
+    # What a tagger loads of itself is its own.
+    return set(re.findall(r"\n +(?!self|tagger)\w+\.(_\w+) = ", code)) | {
         node.value
         for tree in syntax_trees().values()
         for node in ast.walk(tree)

@@ -13,15 +13,17 @@ BOUNDS = {
     # 320 lines more than before are Tagger.explain, and 66 are taggers that
     # consist of embeddings and grow.
     "lines of the tagger": 6_590,
-    # 259 lines more than before are the peak memory of shards, the next item
+    # 254 lines more than before are the peak memory of shards, the next item
     # of users, laws by year, four sets of texts and the parts of a Tagger.
-    "lines of benchmarks": 9_950,
+    "lines of benchmarks": 9_945,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,
     "files of the default step": 26,
     "pairs of files that call each other": 3,
-    "registries and attributes on others": 3,
+    # Three private attributes of Keras and TensorFlow that are set were not
+    # counted before; one of them, of workers, is new.
+    "registries and attributes on others": 6,
     "arguments of a head": 18,
     "files of Tagger.fit, best": 25,
     "files of Tagger.fit, fast": 22,
