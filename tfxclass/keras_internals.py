@@ -7,7 +7,6 @@ test, which `make test-versions` runs with all versions that are allowed.
 
 import contextlib
 import functools
-import os
 import tempfile
 import warnings
 import weakref
@@ -205,8 +204,8 @@ def _keep_with_operation(operation):
 def without_broadcast(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Scope in which each worker makes the initial values of its variables.
 
-    `MultiWorkerMirroredStrategy` sends those of the first worker to all. That
-    is what happens, with the same result, if TensorFlow renames the attribute.
+    Otherwise `MultiWorkerMirroredStrategy` sends the first worker's to all. If
+    TensorFlow renames the attribute it does so again, with the same result.
     """
     extended = strategy.extended
     num_workers = getattr(extended, "_num_workers", 1)
@@ -237,7 +236,7 @@ def save_nowhere(model: keras.Model) -> None:
         from keras.src.saving.saving_lib import _save_state
     except ImportError:
         with tempfile.TemporaryDirectory() as folder:
-            model.save_weights(os.path.join(folder, "model.weights.h5"))
+            model.save_weights(f"{folder}/model.weights.h5")
         return
 
     class Nowhere(NpzIOStore):

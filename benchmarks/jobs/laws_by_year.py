@@ -23,10 +23,8 @@ def read(folder):
     """Lists of `(title, text, concepts)`: the first half, and six batches."""
     laws = []
     for part in ("train", "dev", "test"):
-        columns, concepts = tags.laws(os.path.join(folder, part))
-        laws += zip(
-            columns["number"], columns["title"], columns["text"], concepts
-        )
+        columns, concepts, numbers = tags.laws(os.path.join(folder, part))
+        laws += zip(numbers, columns["title"], columns["text"], concepts)
     rows = [row[1:] for row in sorted(laws)]
     half = len(rows) // 2
     size = half // (BATCHES + 1)

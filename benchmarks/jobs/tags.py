@@ -105,23 +105,21 @@ def read_occupations(folder):
 
 def read_laws(folder):
     """Training and test rows."""
-    found = [laws(os.path.join(folder, name)) for name in ("train", "test")]
-    for columns, _ in found:
-        del columns["number"]
-    return tuple(found)
+    parts = (os.path.join(folder, name) for name in ("train", "test"))
+    return tuple(laws(part)[:2] for part in parts)
 
 
 def laws(folder):
-    """Columns `number`, `title` and `text` of a file each, and concepts."""
+    """Columns, concepts and numbers of laws, each in a file of its own."""
     names = sorted(os.listdir(folder))
     rows = [measure.read(os.path.join(folder, name)) for name in names]
     columns = {
-        # The year, and which law of the year, without the letter of its kind.
-        "number": [x["celex_id"][1:5] + x["celex_id"][6:] for x in rows],
         "title": [row["title"] for row in rows],
         "text": [" ".join([x["recitals"], *x["main_body"]]) for x in rows],
     }
-    return columns, [row["concepts"] for row in rows]
+    # The year, and which law of the year, without the letter of its kind.
+    numbers = [x["celex_id"][1:5] + x["celex_id"][6:] for x in rows]
+    return columns, [row["concepts"] for row in rows], numbers
 
 
 def read_short_texts(path):
@@ -144,28 +142,19 @@ def _columns(pairs):
 
 
 _PAIRS = {"analyzer": "word", "ngram_range": (1, 2)}
+_WORDS = {"token_pattern": r"\w+"}
+
+
+def _words(name):
+    read, train = functools.partial(read_words, name=name), f"{name}_train"
+    return Job(read, (1, 3, 5), False, _WORDS, f"{train}.txt.xz")
+
+
 JOBS = {
-    "eurlex57k": Job(
-        read_eurlex57k,
-        (1, 3, 5),
-        False,
-        {"token_pattern": r"\w+", "min_df": 3},
-    ),
-    "delicious": Job(
-        functools.partial(read_words, name="delicious"),
-        (1, 3, 5),
-        False,
-        {"token_pattern": r"\w+"},
-        "delicious_train.txt.xz",
-    ),
-    "bibtex": Job(
-        functools.partial(read_words, name="bibtex"),
-        (1, 3, 5),
-        False,
-        {"token_pattern": r"\w+"},
-        "bibtex_train.txt.xz",
-    ),
-    "laws": Job(read_laws, (1, 3, 5), False, {"token_pattern": r"\w+"}),
+    "eurlex57k": Job(read_eurlex57k, (1, 3, 5), False, {**_WORDS, "min_df": 3}),
+    "delicious": _words("delicious"),
+    "bibtex": _words("bibtex"),
+    "laws": Job(read_laws, (1, 3, 5), False, _WORDS),
     "industries": Job(read_industries, (1, 5, 10), True, _PAIRS),
     "occupations": Job(read_occupations, (1, 5, 10), True, _PAIRS),
     "job_titles": Job(read_job_titles, (1, 5, 10), True, _PAIRS),

@@ -160,7 +160,7 @@ def test_a_sample_of_labels(case):
         assert 2 <= moved[-1].sum() <= 9
     assert np.all(np.array(moved)[:, 3])
     others = np.delete(np.sum(moved, axis=0), 3)
-    # Each of 200 calls draws eight labels out of 199.
+    # Each call draws eight of the 199 other labels, and there are 200 calls.
     assert others.max() < 25 and np.count_nonzero(others) > 190
 
 

@@ -62,7 +62,7 @@ def test_memory_is_the_estimate_of_what_lies_on_a_machine():
 
 
 def test_start_of_a_shard_is_its_rows_and_a_block():
-    # Keras' initializers hold two copies beside the block that they draw.
+    # While Keras' initializers draw a block, they hold two more copies of it.
     drawn = 3 * 4 * min(CLASSES // 4 * DIM, initializers.BLOCK_NUMBERS)
     for dtype, size in (("float32", 4), ("bfloat16", 2)):
         start = size * CLASSES // 4 * DIM + drawn

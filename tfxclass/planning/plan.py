@@ -49,8 +49,7 @@ class PlanRow:
         variable_bytes: int, its part for class vectors and optimizer state.
         host_or_server_bytes: int, memory of each server, or of the host.
         start_bytes: int, the most that a process holds on the host while the
-            class matrix is initialized. Memory that malloc keeps after it was
-            freed is not included, up to 0.1 GB.
+            class matrix is initialized, without what malloc keeps of it then.
         sent_bytes: int, network traffic that a machine sends per step.
         compute_s: float, seconds of a step that a machine computes.
         link_s: float, seconds of a step for network traffic.
