@@ -32,6 +32,7 @@ NAMES ?=
 TENSORFLOW ?= 2.21
 WHEEL_TENSORFLOWS ?= 2.20 2.21 2.22
 OPS := tfxclass/ops/compiled/$(TENSORFLOW)/_tfxclass_ops.so
+EMULATED := build/emulated_ops.so
 SOURCES := $(shell find custom_ops -name '*.py' -o -name '*.h' -o -name '*.cc')
 FORMATTED := $(shell find custom_ops tests \
     -name '*.h' -o -name '*.cc' -o -name '*.cu.cc')
@@ -44,7 +45,7 @@ export TF_ENABLE_ONEDNN_OPTS := 1
 .PHONY: setup demo demo-compare test test-all test-versions test-works-with gpu-test docs notebooks \
     wheels wheels-cuda peers lint format clean
 
-setup: $(OPS)
+setup: $(OPS) $(EMULATED)
 
 demo: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m examples.reverse_dictionary \
@@ -54,10 +55,10 @@ demo-compare: $(OPS)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m examples.reverse_dictionary \
 	    --compare $(DEMO_ARGS)
 
-test: lint $(OPS)
+test: lint $(OPS) $(EMULATED)
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST_ARGS)
 
-test-all: lint $(OPS)
+test-all: lint $(OPS) $(EMULATED)
 	@$(BIN)/python -m pytest -n 3 --dist worksteal --slow \
 	    $(PYTEST_ARGS)
 
@@ -171,6 +172,12 @@ $(OPS): $(SOURCES) | .venv/installed
 	@if [ ! -e $@ ] || [ -n "$$(find $(SOURCES) -newer $@)" ]; then \
 	    echo "Compiling the ops ..."; \
 	    TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python custom_ops/build.py; fi
+
+# The tests run the kernels of GPUs on the processor.
+$(EMULATED): $(SOURCES) | $(OPS)
+	@echo "Compiling the CUDA kernels for the emulator ..."
+	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m custom_ops.gpu_tests.build \
+	    --emulate --compile-only
 
 .docs/installed: docs/requirements.txt
 	@echo "Making .docs (mkdocs-material, mkdocstrings) ..."

@@ -1,5 +1,6 @@
 """Options and fixtures of all tests."""
 
+import collections
 import gc
 import os
 import pathlib
@@ -19,6 +20,11 @@ def pytest_addoption(parser):
     parser.addoption(
         "--slow", action="store_true", help="run the tests marked slow, too"
     )
+    parser.addoption(
+        "--durations-file",
+        metavar="PATH",
+        help="write the seconds of each test to a file, the slowest first",
+    )
 
 
 def pytest_configure(config):
@@ -37,6 +43,19 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="slow: needs --slow"))
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    path = config.getoption("--durations-file")
+    if not path:
+        return
+    seconds = collections.Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid] += report.duration
+    lines = [f"{s:8.2f} {test}\n" for test, s in seconds.most_common()]
+    pathlib.Path(path).write_text("".join(lines))
 
 
 @pytest.hookimpl(wrapper=True)

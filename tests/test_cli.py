@@ -66,7 +66,9 @@ def test_wrong_arguments_are_told_at_once():
     assert "calibrated" in done.stderr
 
 
-@pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.parametrize(
+    "is_empty", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_a_missing_file_is_told_without_log_lines(tmp_path, is_empty):
     path = tmp_path / "no.jsonl"
     if is_empty:

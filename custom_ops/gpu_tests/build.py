@@ -1,8 +1,9 @@
 """Builds the tests of the CUDA kernels.
 
 `python -m custom_ops.gpu_tests.build --emulate [part of a name ...]` builds
-kernels and tests by a C++ compiler and runs them on the processor. run.py has
-them on a GPU.
+kernels and tests by a C++ compiler and runs them on the processor. With
+--compile-only, nothing is run, and the ops of GPUs are built, too: what
+`make test` needs. run.py has the kernels on a GPU.
 """
 
 import argparse
@@ -85,8 +86,13 @@ def build_emulated_ops(output):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--emulate", action="store_true", required=True)
-    rest = parser.parse_known_args()[1]
-    sys.exit(subprocess.run([build(emulate=True), *rest]).returncode)
+    parser.add_argument("--compile-only", action="store_true")
+    args, rest = parser.parse_known_args()
+    program = build(emulate=True)
+    if args.compile_only:
+        build_emulated_ops(os.path.join(ops.BUILD, "emulated_ops.so"))
+        return
+    sys.exit(subprocess.run([program, *rest]).returncode)
 
 
 def has_gpu():

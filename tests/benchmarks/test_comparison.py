@@ -20,6 +20,9 @@ from benchmarks.comparison.train import Job
 from tests.support.benchmark_sets import generated_rows
 from tests.support.cases import quick
 
+# A script of benchmarks, which no user runs.
+pytestmark = pytest.mark.slow
+
 
 def make_rows(words, labels, keep=1.0):
     ids = np.array(sum(words, []), np.int32)

@@ -10,6 +10,9 @@ from benchmarks.comparison import groups
 from benchmarks.comparison.groups import GroupsJob
 from benchmarks.comparison.methods import cosine_head
 
+# A script of benchmarks, which no user runs.
+pytestmark = pytest.mark.slow
+
 
 def curve_of(accuracies, ms=2.0, noise=1.0, stretch=100):
     return [

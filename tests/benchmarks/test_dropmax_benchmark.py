@@ -16,6 +16,9 @@ from tests.support.contract import BATCH
 from tests.support.contract import built
 from tests.support.contract import data
 
+# A script of benchmarks, which no user runs.
+pytestmark = pytest.mark.slow
+
 
 class TestCommand:
     @pytest.mark.slow

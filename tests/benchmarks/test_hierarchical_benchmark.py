@@ -14,6 +14,9 @@ from benchmarks.hierarchical import data as data_lib
 from benchmarks.hierarchical import jobs
 from benchmarks.hierarchical import paper_settings
 
+# A script of benchmarks, which no user runs.
+pytestmark = pytest.mark.slow
+
 METHODS = ["softmax", "hs clustered", "plt clustered, wide"]
 
 

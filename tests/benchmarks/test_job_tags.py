@@ -3,9 +3,13 @@
 import json
 
 import numpy as np
+import pytest
 
 from benchmarks.jobs import laws_by_year
 from benchmarks.jobs import tags as job_tags
+
+# A script of benchmarks, which no user runs.
+pytestmark = pytest.mark.slow
 
 
 def test_rows_of_short_texts(tmp_path):

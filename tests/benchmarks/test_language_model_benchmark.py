@@ -7,6 +7,9 @@ import sys
 import numpy as np
 import pytest
 
+# A script of benchmarks, which no user runs.
+pytestmark = pytest.mark.slow
+
 FOLDER = pathlib.Path(__file__).parents[2] / "benchmarks"
 
 

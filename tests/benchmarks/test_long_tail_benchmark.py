@@ -9,6 +9,9 @@ from benchmarks.comparison import sets
 from tests.support.benchmark_sets import generated_rows
 from tfxclass.metrics import propensities
 
+# A script of benchmarks, which no user runs.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data():

@@ -5,7 +5,7 @@ import pytest
 from tests.support import mirrored
 from tests.support.processes import run
 
-SOME = ["full", "full_head_adam", "selective", "auto"]
+SOME = ["full_head_adam", "auto"]
 OTHERS = [name for name in mirrored.HEADS if name not in SOME]
 OTHERS.append(mirrored.TIED)
 

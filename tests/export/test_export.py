@@ -120,9 +120,7 @@ def test_top_k_of_groups_is_top_k(n, is_known):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    "k", quick([1, 7, 70, NUM_CLASSES], [1, 70, NUM_CLASSES])
-)
+@pytest.mark.parametrize("k", quick([1, 7, 70, NUM_CLASSES], [70, NUM_CLASSES]))
 @pytest.mark.parametrize("name", HEADS)
 def test_export_top_k_equals_top_k(name, k, block_path):
     head = make_head(name)
@@ -303,7 +301,8 @@ def test_keras_own_export_loads_without_tfxclass(tmp_path):
         "tree": tfxclass.layers.HierarchicalSoftmax(50, tree="balanced"),
     }.items():
         model = keras.Sequential([keras.Input((5,)), head])
-        model.compile(tfxclass.optimizers.LazyAdam(1e-2), loss=head.loss)
+        optimizer = tfxclass.optimizers.LazyAdam(1e-2)
+        model.compile(optimizer, loss=head.loss, run_eagerly=True)
         model.fit(x, np.arange(4), verbose=0)
         model.export(tmp_path / name, verbose=False)
         expected[name] = model(x).numpy().tolist()

@@ -12,6 +12,7 @@ from tests.support.contract import CLASSES
 from tests.support.contract import TOLERANCE
 from tests.support.contract import built
 from tests.support.contract import data
+from tests.support.dropmax_cases import MODES
 from tests.support.dropmax_cases import SUMS
 from tests.support.dropmax_cases import affine
 from tests.support.dropmax_cases import draws_of
@@ -179,7 +180,8 @@ def test_a_step_draws_anew_and_each_row_for_itself():
     assert np.all(drawn > 0) and np.all(drawn < 1)
 
 
-@each_mode
+# The modes share the blocks, and these two have the most terms.
+@pytest.mark.parametrize("mode", quick(MODES, ["adaptive", "posterior"]))
 @pytest.mark.parametrize("numbers", quick([1, 5 * CLASSES], [5 * CLASSES]))
 def test_blocks_of_rows_change_nothing(mode, numbers, monkeypatch):
     """Of one row, and of two rows of two masks, a batch of 16."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.cases import quick
 from tests.support.contract import BATCH
 from tests.support.contract import CLASSES
 from tests.support.contract import DIM
@@ -44,7 +45,7 @@ SAMPLERS = {
 
 class TestActiveSet:
     @each_mode
-    @pytest.mark.parametrize("sampler", SAMPLERS)
+    @pytest.mark.parametrize("sampler", quick(SAMPLERS, ["uniform", "forest"]))
     def test_the_set_of_all_classes_is_the_full_one(self, mode, sampler):
         options = {"num_samples": 2, "use_bias": True}
         full = built(make_head(mode, **options))

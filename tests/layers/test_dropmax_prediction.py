@@ -97,8 +97,8 @@ class TestPrediction:
         ("mode", "predict_samples", "activation"),
         [
             ("adaptive", None, "softmax"),
-            ("adaptive", 30, "softmax"),
-            ("posterior", None, None),
+            pytest.param("adaptive", 30, "softmax", marks=pytest.mark.slow),
+            pytest.param("posterior", None, None, marks=pytest.mark.slow),
             ("posterior", 30, None),
             ("random", 30, "softmax"),
             ("attention", None, "softmax"),

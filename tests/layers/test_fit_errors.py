@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.support.cases import quick
 from tests.support.contract import make_model
 from tfxclass import layers
 from tfxclass import samplers
@@ -239,7 +240,7 @@ def test_sample_weights_of_several_labels_warn_once():
     model.fit(sequences, rows, sample_weight=np.ones(rows.shape), **OPTIONS)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+@pytest.mark.parametrize("bad", quick([np.nan, np.inf, 3e38], [np.nan, 3e38]))
 @pytest.mark.parametrize(
     "sampler",
     [

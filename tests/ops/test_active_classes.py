@@ -30,7 +30,7 @@ def choose(labels, num_sampled, num_classes, seed=0, stream=0, **options):
         labels,
         num_sampled,
         num_classes,
-        tf.constant([seed, stream], tf.int64),
+        tf.stack([tf.constant(seed, tf.int64), tf.cast(stream, tf.int64)]),
         **options,
     )
 
@@ -179,17 +179,41 @@ def test_static_shape_in_a_function():
 TRIALS = 2500
 
 
+def choices(trials=TRIALS, **arguments):
+    """`choose` with a stream for each trial, in one graph.
+
+    Returns:
+        Arrays with an axis of the trials: ids, log expected counts, and log
+        expected counts of the labels.
+    """
+
+    def one(stream):
+        chosen = choose(stream=stream, **arguments)
+        return (
+            chosen.ids,
+            chosen.log_expected_count,
+            chosen.target_log_expected_count,
+        )
+
+    @tf.function
+    def run():
+        streams = tf.range(trials, dtype=tf.int64)
+        types = (tf.int64, tf.float32, tf.float32)
+        return tf.map_fn(one, streams, fn_output_signature=types)
+
+    return [result.numpy() for result in run()]
+
+
 def inclusion(num_classes, trials=TRIALS, **arguments):
     """How often each class is chosen, and the counts that were expected."""
+    all_ids, log_counts, _ = choices(
+        trials, num_classes=num_classes, seed=17, **arguments
+    )
     hits = np.zeros(num_classes)
     expected = np.zeros(num_classes)
-    for trial in range(trials):
-        chosen = choose(
-            num_classes=num_classes, seed=17, stream=trial, **arguments
-        )
-        ids = chosen.ids.numpy()
+    for ids, log_count in zip(all_ids, log_counts):
         hits[ids] += 1
-        expected[ids] += np.exp(chosen.log_expected_count.numpy())
+        expected[ids] += np.exp(log_count)
     # The mean of the expected count, over the trials in which a class was in.
     return hits / trials, expected / np.maximum(hits, 1)
 
@@ -240,12 +264,15 @@ def test_expected_counts_of_a_law_are_unbiased(fill, num_sampled):
     those that seldom come, and those beside a label."""
     weights = np.random.default_rng(1).gamma(0.7, size=40)
     total = np.zeros((TRIALS, 40))
-    for trial in range(TRIALS):
-        chosen = choose(
-            [7], num_sampled, 40, 3, trial, fill=fill, weights=weights
-        )
-        inverse = np.exp(-chosen.log_expected_count.numpy())
-        total[trial, chosen.ids.numpy()] = inverse
+    ids, log_counts, _ = choices(
+        labels=[7],
+        num_sampled=num_sampled,
+        num_classes=40,
+        seed=3,
+        fill=fill,
+        weights=weights,
+    )
+    np.put_along_axis(total, ids, np.exp(-log_counts), axis=1)
     mean = total.mean(axis=0)
     error = total.std(axis=0) / np.sqrt(TRIALS)
     assert mean[7] == 1.0
@@ -300,11 +327,8 @@ def test_count_of_a_label_is_its_chance_were_it_none(fill, num_sampled):
         "weights": np.arange(12.0),
     }
     often, _ = inclusion(labels=[1], **arguments)
-    chosen = [
-        choose([1, 3], seed=18, stream=trial, **arguments)
-        for trial in range(TRIALS)
-    ]
-    told = np.exp([c.target_log_expected_count.numpy()[1] for c in chosen])
+    _, _, log_counts = choices(labels=[1, 3], seed=18, **arguments)
+    told = np.exp(log_counts[:, 1])
     error = 5 * told.std() / np.sqrt(TRIALS) + five_errors(often[3])
     assert abs(told.mean() - often[3]) < error
     assert 0.03 < often[3] < 0.9
@@ -366,21 +390,17 @@ def test_sum_of_exponentials_is_unbiased(share):
     """Horvitz-Thompson: given the candidates, the mean over the fills of
     sum exp(logit - log_expected_count) is the sum over all classes."""
     logits = np.random.default_rng(3).normal(size=50)
-    estimates = []
-    for trial in range(2000):
-        chosen = choose(
-            [1, 2],
-            12,
-            50,
-            seed=5,
-            stream=trial,
-            candidates=[30, 31, 32],
-            scores=[0.0, 1.0, 2.0],
-            candidate_share=share,
-        )
-        ids = chosen.ids.numpy()
-        weights = np.exp(logits[ids] - chosen.log_expected_count.numpy())
-        estimates.append(weights.sum())
+    ids, log_counts, _ = choices(
+        2000,
+        labels=[1, 2],
+        num_sampled=12,
+        num_classes=50,
+        seed=5,
+        candidates=[30, 31, 32],
+        scores=[0.0, 1.0, 2.0],
+        candidate_share=share,
+    )
+    estimates = np.exp(logits[ids] - log_counts).sum(axis=1)
     error = np.std(estimates) / np.sqrt(len(estimates))
     assert abs(np.mean(estimates) - np.exp(logits).sum()) < 4 * error
     assert error < 0.02 * np.exp(logits).sum()

@@ -266,10 +266,10 @@ def test_slots_are_as_small_as_said():
 @pytest.mark.parametrize(
     "head, optimizer",
     [
-        ("bias", "compact"),
+        pytest.param("bias", "compact", marks=pytest.mark.slow),
         ("bias", "decay"),
         ("selective", "compact"),
-        ("lsh", "compact"),
+        pytest.param("lsh", "compact", marks=pytest.mark.slow),
     ],
 )
 def test_resumed_model_continues_bit_for_bit(head, optimizer, tmp_path):

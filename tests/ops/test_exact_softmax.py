@@ -487,7 +487,11 @@ def test_steps_by_class_are_dense_steps(rule, taken, way):
     "head",
     [
         {"similarity": layers.Cosine(margin=0.2)},
-        {"similarity": layers.Cosine(margin=0.2, margin_type="arcface")},
+        # Slow: tests/losses/test_losses.py has the sums of both margins.
+        pytest.param(
+            {"similarity": layers.Cosine(margin=0.2, margin_type="arcface")},
+            marks=pytest.mark.slow,
+        ),
         {"loss_options": {"class_weight": {3: 2.0, 5: 0.5}}, "use_bias": True},
     ],
     ids=["cosface", "arcface", "weights"],
@@ -513,9 +517,11 @@ def test_heads_by_class(head, taken, way):
     ids=lambda options: next(iter(options)),
 )
 def test_what_needs_the_whole_gradient_gets_it(options, taken):
-    ours = trained(optimizers.LazyAdam(0.01, **options))
+    # Eagerly: what is taken is decided in Python, while a step is traced.
+    ours = trained(optimizers.LazyAdam(0.01, **options), eager=True)
     assert not taken
-    assert_same_run(ours, trained(keras.optimizers.Adam(0.01, **options)))
+    expected = trained(keras.optimizers.Adam(0.01, **options), eager=True)
+    assert_same_run(ours, expected)
 
 
 class Halved(optimizers.LazySGD):

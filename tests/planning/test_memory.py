@@ -215,7 +215,7 @@ def test_posterior_dropmax_holds_eight_matrices():
     assert peak_of("dropmax") - rest < 8 * matrix + 20e6
 
 
-@pytest.mark.parametrize("name", quick(HEADS, []))
+@pytest.mark.parametrize("name", quick(HEADS, ["sampled"]))
 def test_peak_of_a_process(name):
     """Within 15 %, and what a traced step costs at any size."""
     measured = peak_of(name)
@@ -258,6 +258,7 @@ def test_peak_with_many_threads(name, monkeypatch):
     assert 0.85 * measured - 40e6 < estimate.total_bytes < 1.15 * measured
 
 
+@pytest.mark.slow
 def test_a_model_without_an_input_needs_no_more():
     """`fit` builds it while it traces: a variable made there has two copies."""
     without_input = CHILD.replace("[inputs, head]", "[head]")

@@ -394,19 +394,32 @@ def test_sdist_can_be_built_from(tmp_path):
 
 
 def test_wheel(tmp_path):
-    """One wheel for every Python 3, with the ops and without their sources."""
+    """One wheel for every Python 3, with the ops and without their sources.
+
+    The library is the one of this checkout. tests/project/test_installed.py
+    compiles the ops of a wheel.
+    """
     if int(setuptools.__version__.split(".")[0]) < 77:
         pytest.skip(f"setuptools >= 77 needed, have {setuptools.__version__}")
+    built = pathlib.Path(library.BUILD_INFO).parent
+    # In place of the Python that compiles the ops for its TensorFlow.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nmkdir -p "$2" && cp -r "{built}" "$2"\n')
+    python.chmod(0o755)
     command = "-m pip wheel -qq --no-build-isolation --no-deps --wheel-dir"
     done = subprocess.run(
         [sys.executable, *command.split(), str(tmp_path), str(ROOT)],
+        env={**os.environ, "TFXCLASS_PYTHONS": str(python)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.iterdir()
+    (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-linux_x86_64.whl")
-    names = zipfile.ZipFile(wheel).namelist()
+    files = zipfile.ZipFile(wheel)
+    names = files.namelist()
+    info = files.read(f"tfxclass/ops/compiled/{MINOR}/build_info.json")
+    assert json.loads(info)["sources"] == source_digest.source_digest()
     assert f"tfxclass/ops/compiled/{MINOR}/_tfxclass_ops.so" in names
     assert f"tfxclass/ops/compiled/{MINOR}/build_info.json" in names
     assert "tfxclass/py.typed" in names

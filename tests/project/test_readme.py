@@ -102,6 +102,7 @@ def accuracy_of(optimizer, seed=0):
     return 100 * float(np.mean(np.any(ids == test_y[:, np.newaxis], axis=1)))
 
 
+@pytest.mark.slow
 def test_no_other_optimizer_is_much_better_in_the_example():
     printed = printed_optimizer()
     assert printed not in ALTERNATIVES

@@ -246,8 +246,9 @@ class HeadContract(GrowthContract):
         np.testing.assert_array_equal(first, again)
         assert np.array_equal(first, other) == (not self.is_random)
 
-    @pytest.mark.parametrize("with_activation", [True, False])
-    @pytest.mark.parametrize("k", [1, 7, CLASSES])
+    @pytest.mark.parametrize(
+        ("k", "with_activation"), [(1, False), (7, True), (CLASSES, True)]
+    )
     def test_top_k_is_the_argsort_of_the_output(self, with_activation, k):
         changes = {} if with_activation else {"activation": None}
         head = built(self.make_head(**changes))
@@ -336,7 +337,7 @@ class HeadContract(GrowthContract):
     def test_bad_labels(self, labels, error_type, part):
         model = make_model(self.make_head(), run_eagerly=True)
         with pytest.raises(error_type) as error:
-            model.fit(data()[0], labels, batch_size=BATCH, verbose=0)
+            model.train_on_batch(data()[0], labels)
         assert part in str(error.value)
 
     @pytest.mark.parametrize("training", [True, False])

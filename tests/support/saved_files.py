@@ -157,6 +157,7 @@ def batch(model):
 def train(model):
     """Losses of some steps."""
     x, y = batch(model)
+    model.run_eagerly = True  # Tracing takes longer than the steps.
     return [float(model.train_on_batch(x, y)) for _ in range(STEPS)]
 
 

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.support.cases import quick
 from tests.text.test_tagger_choices import random_rows
 from tfxclass_text import Field
 from tfxclass_text import Tagger
@@ -122,7 +123,7 @@ def many_pairs(size, seed, words=MANY[:144]):
     return texts, tags.tolist()
 
 
-@pytest.fixture(scope="module", params=["fast", "best"])
+@pytest.fixture(scope="module", params=quick(["fast", "best"], ["fast"]))
 def alone(request):
     """A tagger of one of many tags."""
     return Tagger(effort=request.param, verbose=0).fit(*many_pairs(1500, 0))

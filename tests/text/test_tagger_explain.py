@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
+from tests.support.cases import quick
 from tfxclass_text import Field
 from tfxclass_text import Tagger
 from tfxclass_text import recipes
@@ -49,7 +50,10 @@ def words_alone(is_multi):
     return fitted(is_multi, effort="fast", fields=[Field("text")])
 
 
-@pytest.fixture(scope="module", params=["embeddings", "votes", "both", "tree"])
+@pytest.fixture(
+    scope="module",
+    params=quick(["embeddings", "votes", "both", "tree"], ["both", "tree"]),
+)
 def mixed(request, is_multi):
     options = {
         "embeddings": {"neighbors": 0, "embedding_dim": 8},

@@ -116,7 +116,13 @@ def test_pipeline_and_pickle(tmp_path):
     assert loaded.predict(["boat"], k=1)[0][0][0] == "boat"
 
 
-@pytest.mark.parametrize("tags", [["fox", "hare", "cake"], [200, 7, -1]])
+@pytest.mark.parametrize(
+    "tags",
+    [
+        pytest.param(["fox", "hare", "cake"], marks=pytest.mark.slow),
+        [200, 7, -1],
+    ],
+)
 def test_tools_that_read_predictions(tags):
     """They number tags, and compare predictions with them."""
     from sklearn import model_selection
