@@ -82,7 +82,7 @@ GROUPS = {
         "Base classes": ["Sampler", "Sample"],
     },
     "losses": {
-        "Options of a head": ["LossOptions", "with_teacher"],
+        "Options of a head": ["LossOptions"],
         "Functions": [
             "sparsemax",
             "sparsemax_loss",

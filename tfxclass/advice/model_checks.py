@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
-from tfxclass.core import targets as targets_lib
+from tfxclass.core.targets import RANGE_FIX
 from tfxclass.inference.graph import find_head
 from tfxclass.keras_internals import metrics_of
 from tfxclass.rows import class_matrix
@@ -79,8 +79,6 @@ def _range(head, labels):
     if not is_array or not np.size(labels):
         return None
     ids = as_ids("labels", labels)
-    if head.options.teacher_weight:
-        ids = np.where(ids > targets_lib.MAX_ID, -1, ids)
     error = range_error("labels", ids, head.num_classes)
     if error is not None:
         return error
@@ -128,8 +126,7 @@ def range_error(name: str, labels: np.ndarray, num_classes: int) -> str | None:
     return (
         f"`{name}` has labels from {least} to {most}, but the head has "
         f"{num_classes} classes: ids from 0 to {num_classes - 1}, and -1 for "
-        f"padding. {targets_lib.RANGE_FIX} "
-        f"{targets_lib.TEACHER_HINT * (most > targets_lib.MAX_ID)}"
+        f"padding. {RANGE_FIX}"
     )
 
 
