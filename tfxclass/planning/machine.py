@@ -54,15 +54,14 @@ class Machine:
         exact: `StepCosts` of an exact softmax.
         sampled: `StepCosts` of a sampled softmax.
         memory_bytes: float, memory of the device (or of the machine).
-        host_bytes: float, memory of the device's host.
-        host_link: `Link` between the device and its host.
+        host_bytes: float, memory of the device's host, where class vectors are
+            initialized.
     """
 
     exact: StepCosts
     sampled: StepCosts
     memory_bytes: float
     host_bytes: float
-    host_link: Link
 
     def __post_init__(self) -> None:
         _check_positive("memory_bytes", self.memory_bytes)
