@@ -204,7 +204,7 @@ MEMBERS = {
     "layers.TwoTowerSoftmax": ["set_class_features", "encode", "refresh"],
     "losses.Targets": ["is_labelled"],
     "optimizers.LocalSGD": ["average"],
-    "optimizers.MultiOptimizer": ["learning_rates", "optimizer_of"],
+    "optimizers.MultiOptimizer": ["optimizer_of"],
     "planning.Link": ["seconds"],
     "planning.PlanRow": ["step_s"],
     "planning.StepCosts": ["seconds"],
