@@ -103,7 +103,7 @@ GROUPS = {
             "PropensityScoredPrecisionAtK",
             "propensities",
         ],
-        "Probabilities": ["F1Score", "ExpectedCalibrationError"],
+        "Probabilities": ["F1Score"],
         "Identities": [
             "verification_accuracy",
             "true_positive_rate",

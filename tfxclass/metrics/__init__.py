@@ -7,7 +7,6 @@ step computed anyway, and in evaluation among all classes, block by block.
 """
 
 from tfxclass.metrics.diagnosis import CumulativeProbability
-from tfxclass.metrics.diagnosis import ExpectedCalibrationError
 from tfxclass.metrics.diagnosis import NormalizedCumulativeGradient
 from tfxclass.metrics.diagnosis import SamplerState
 from tfxclass.metrics.f1 import F1Score
@@ -28,7 +27,6 @@ from tfxclass.metrics.verification import verification_accuracy
 
 __all__ = [
     "CumulativeProbability",
-    "ExpectedCalibrationError",
     "F1Score",
     "HeadMetric",
     "MeanReciprocalRank",

@@ -1,9 +1,8 @@
-"""Diagnoses: what a sampler measures, and how sure and right a model is."""
+"""Diagnoses: what a sampler measures, and how sure a model is."""
 
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
@@ -76,78 +75,6 @@ class SamplerState(HeadMetric):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "measure": self.measure}
-
-
-@keras.saving.register_keras_serializable("tfxclass")
-class ExpectedCalibrationError(HeadMetric):
-    """ECE: the mean gap between confidence and accuracy, over bins.
-
-    Examples are put into `num_bins` bins of equal width by the probability of
-    their best class. The gap of a bin is the difference between its mean
-    probability and the fraction of examples whose best class is a label. Gaps
-    are weighted by the number of examples. All classes are searched, in
-    training, too. The result is NaN if an example has a NaN logit.
-
-    Args:
-        head: the head, or its name. Its activation must give probabilities.
-        num_bins: int, number of bins. Defaults to 15.
-        name, dtype: as in `keras.metrics.Metric`.
-
-    Example:
-
-    ```python
-    head = tfxclass.layers.FullSoftmax(1_000)
-    metric = tfxclass.metrics.ExpectedCalibrationError(head)
-    ```
-
-    References:
-        Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
-    """
-
-    reads_y_pred = True
-
-    def __init__(
-        self,
-        head: OutputHead | str,
-        num_bins: int = 15,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-    ) -> None:
-        super().__init__(head, name or "expected_calibration_error", dtype)
-        self.num_bins = check_positive_int("num_bins", num_bins)
-        self.sums = self.add_variable(
-            (self.num_bins, 3), initializer="zeros", name="sums"
-        )
-
-    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        """Confidence, and 1 where the best class is a label; `[rows, 2]`."""
-        head = forward.head
-        if head.activation is None:
-            raise ValueError(
-                "ExpectedCalibrationError needs probabilities. Received: the "
-                f"head {head.name!r} with activation=None."
-            )
-        ids, scores = self.best(forward, 1)
-        hits = tf.reduce_any((targets.ids == ids) & (ids >= 0), axis=1)
-        return tf.stack([scores[:, 0], tf.cast(hits, tf.float32)], axis=1)
-
-    def add_values(self, values: tf.Tensor, weight: tf.Tensor) -> None:
-        # A row that does not count may be NaN.
-        weight = weight[:, tf.newaxis]
-        values = tf.where(weight > 0, values, 0.0)
-        bins = tf.cast(values[:, 0] * self.num_bins, tf.int32)
-        bins = tf.clip_by_value(bins, 0, self.num_bins - 1)
-        parts = tf.concat([weight, values * weight], axis=1)
-        added = tf.math.unsorted_segment_sum(parts, bins, self.num_bins)
-        self.sums.assign_add(tf.cast(added, self.sums.dtype))
-
-    def result(self) -> tf.Tensor:
-        total, confidence, hits = tf.unstack(self.sums.value, axis=1)
-        gap = tf.reduce_sum(tf.abs(confidence - hits))
-        return tf.math.divide_no_nan(gap, tf.reduce_sum(total))
-
-    def get_config(self) -> Config:
-        return {**super().get_config(), "num_bins": self.num_bins}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
