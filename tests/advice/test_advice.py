@@ -281,12 +281,6 @@ BAD = {
         lambda: tfxclass.advise(None, (X, Y), batch_size=0),
         "`batch_size` must be a positive integer. Received: 0",
     ),
-    "num_sampled": (
-        lambda: tfxclass.advise(
-            model_with(layers.FullSoftmax(9)), (X, Y % 9), num_sampled=-1
-        ),
-        "`num_sampled` must be a positive integer. Received: -1",
-    ),
     "loss": (
         lambda: tfxclass.advise(
             model_with(layers.FullSoftmax(9, loss="sigmoid")), (X, Y % 9)

@@ -1,6 +1,5 @@
 """`tfxclass.advise`: trains the user's model by a few recipes, and compares."""
 
-import contextlib
 import dataclasses
 import math
 import operator
@@ -12,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import layers
-from tfxclass import progress
 from tfxclass.advice.model_checks import range_error
 from tfxclass.checks import as_ids
 from tfxclass.checks import check_batch
@@ -22,7 +20,6 @@ from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
-from tfxclass.samplers.sampler import check_num_sampled
 from tfxclass.types import Config
 
 # HeadAdam trains each head at the first rate, and the best head at the others.
@@ -135,7 +132,6 @@ def advise(
     model: keras.Model,
     data: Any,
     batch_size: int = 256,
-    num_sampled: int | None = None,
     seconds: float = 60.0,
     verbose: int = 1,
 ) -> Advice:
@@ -165,8 +161,6 @@ def advise(
             of training. The first batches of a dataset are held out.
         batch_size: int, number of examples in a training batch. A dataset has
             its own. Defaults to 256.
-        num_sampled: int, number of classes in a training step of a sampled
-            head. Defaults to the head's own argument.
         seconds: float > 0, time limit. Recipes for which there is no time are
             left out, and the advice names them. One recipe is always tried.
             Defaults to 60.
@@ -209,7 +203,7 @@ def advise(
         if error:
             raise ValueError(error)
     train, held_out = _split(data, batch_size)
-    config = _shared_config(head, num_sampled)
+    config = _shared_config(head)
     own_optimizer, notes = _copied_optimizer(model)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     copy = keras.models.clone_model(encoder)
@@ -249,9 +243,7 @@ def advise(
             if trials and time.monotonic() + preparation + limit > end:
                 optimizer = _rate_text(rate)
                 missed.append(f"{_call(name, config)} with {optimizer}")
-                continue
-            what = progress.log_if_slow(f"Training {name}")
-            with what if verbose else contextlib.nullcontext():
+            else:
                 train_by(name, rate, limit)
 
     share, by_loss = _SHARE * seconds, operator.attrgetter("loss")
@@ -262,13 +254,8 @@ def advise(
     recipes = [(best.head, rate) for rate in _RATES]
     recipes = [recipe for recipe in recipes if recipe not in heads]
     race(recipes, share, begin + _RATES_UNTIL * seconds)
-    # Short trainings tell least of rates: finalists are the best recipe, the
-    # best with another rate, and the best with another head.
     ranked = sorted(trials, key=by_loss)
-    best = ranked[0]
-    chosen = [best, *[t for t in ranked if t.rate != best.rate][:1]]
-    chosen += [t for t in ranked if t.head != best.head][:1]
-    finalists = dict.fromkeys((t.head, t.rate) for t in chosen)
+    finalists = _finalists(ranked)
     left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
     left -= preparation
     if left > share:
@@ -295,7 +282,18 @@ def advise(
     return advice
 
 
-def _shared_config(head, num_sampled):
+def _finalists(ranked):
+    """The best recipe, and the best with another rate and another head.
+
+    Short trainings tell least of rates.
+    """
+    best = ranked[0]
+    others = [t for t in ranked if t.rate != best.rate][:1]
+    others += [t for t in ranked if t.head != best.head][:1]
+    return dict.fromkeys((t.head, t.rate) for t in [best, *others])
+
+
+def _shared_config(head):
     """What the model's head hands to the others, a dict of arguments."""
     given, name = head.get_config(), type(head).__name__
     if name not in _OWN_HEADS or given["loss"] != "softmax":
@@ -305,8 +303,8 @@ def _shared_config(head, num_sampled):
             f"`advise` compares. Received: a {name} with "
             f'loss="{given["loss"]}"'
         )
-    sampled = check_num_sampled(num_sampled) or given.get("num_sampled")
-    return {**{name: given[name] for name in _KEPT}, "num_sampled": sampled}
+    shared = {name: given[name] for name in _KEPT}
+    return {**shared, "num_sampled": given.get("num_sampled")}
 
 
 def _copied_optimizer(model):
