@@ -92,13 +92,9 @@ class Softmax:
         The parts are what `shape_parts` of `options` returned.
         """
         share = options.label_smoothing / num_classes
-        if not share or columns is None:
-            return loss.cross_entropy(
-                parts, targets, columns, exchange, margin, share
-            )
-        # Of a sample.
-        losses = loss.cross_entropy(parts, targets, columns, exchange, margin)
-        return losses - share * loss.sum_of_logits(parts, targets, exchange)
+        return loss.cross_entropy(
+            parts, targets, columns, exchange, margin, share
+        )
 
     def sampled(
         self,
