@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxclass import saved_random
 from tfxclass import shards as shards_lib
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
@@ -117,8 +117,7 @@ class ShardedSoftmax(ClassHead):
                 "`tied_to` must be None for a ShardedSoftmax. Received: "
                 f"tied_to={self.tie.name!r}"
             )
-        if num_sampled is not None:
-            num_sampled = check_positive_int("num_sampled", num_sampled)
+        num_sampled = check_optional_int("num_sampled", num_sampled)
         self.sampler: Any = None
         if sampler is not None:
             self.sampler = by_name.get(

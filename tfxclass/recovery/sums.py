@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
 from tfxclass.core.forward import check_weight_shape
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import mask_of
@@ -86,8 +86,7 @@ class RecoverySums:
         max_held_out: int = 0,
         seed: int = 0,
     ) -> None:
-        if num_sampled is not None:
-            num_sampled = check_positive_int("num_sampled", num_sampled)
+        num_sampled = check_optional_int("num_sampled", num_sampled)
         self.head, self.num_sampled, self.seed = head, num_sampled, seed
         dim = head.projection.shape[0]
         self.kernel = np.zeros((head.num_classes, dim), np.float32)
