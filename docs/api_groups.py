@@ -110,7 +110,6 @@ GROUPS = {
             "hit_rate",
         ],
         "Diagnosis": [
-            "SamplerState",
             "CumulativeProbability",
             "NormalizedCumulativeGradient",
         ],

@@ -226,7 +226,7 @@ class Sampler(keras.layers.Layer):
         )
 
     def gauge(self, name: str) -> keras.Variable:
-        """Makes a weight in `measured`, for `metrics.SamplerState`."""
+        """Makes a weight in `measured`, for `callbacks.SamplerLog`."""
         self.measured[name] = self.add_state(name, 0.0)
         return self.measured[name]
 
