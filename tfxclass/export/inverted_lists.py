@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfxclass import progress
 from tfxclass.checks import check_optional_int
+from tfxclass.checks import check_value
 from tfxclass.export import accuracy
 from tfxclass.export.list_search import ListSearch
 from tfxclass.export.loading import check_plain_logits
@@ -65,10 +66,7 @@ class InvertedLists:
         seed: int = 0,
         portable: bool = False,
     ) -> None:
-        if not 0 < min_recall <= 1:
-            raise ValueError(
-                f"`min_recall` must be in (0, 1]. Received: {min_recall}"
-            )
+        check_value("min_recall", min_recall, 0 < min_recall <= 1, "in (0, 1]")
         self.num_lists = check_optional_int("num_lists", num_lists)
         self.num_probes = check_optional_int("num_probes", num_probes)
         self.min_recall = min_recall
