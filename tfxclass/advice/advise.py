@@ -11,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import layers
-from tfxclass.advice.model_checks import range_error
-from tfxclass.checks import as_ids
 from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -107,8 +106,7 @@ class Advice:
         return f"head = {head}\noptimizer = {optimizer}"
 
     def __str__(self):
-        is_alone = len(self.trials) == 1
-        found = "Nothing was compared" if is_alone else "Recommended"
+        found = "Recommended" if self.trials[1:] else "Nothing was compared"
         lines = [
             f"{found} (held-out loss {self.best.loss:.4g}, "
             f"{self.start_loss:.4g} before training):",
@@ -116,14 +114,10 @@ class Advice:
             f"{'head':32} {'optimizer':15} ms a step   steps held-out loss",
         ]  # fmt: skip
         for t in self.trials:
-            name = _rate_text(t.rate)
-            if t.rate is None:
-                own = _new_optimizer(None, self.own_optimizer)
-                name = f"your {type(own).__name__}"
             loss = "diverged" if math.isinf(t.loss) else f"{t.loss:.4g}"
             lines.append(
-                f"{_call(t.head, self.config):32} {name:15} {t.step_ms:>9.3g} "
-                f"{t.steps:>7,} {loss:>13}"
+                f"{_call(t.head, self.config):32} {_rate_text(t.rate):15} "
+                f"{t.step_ms:>9.3g} {t.steps:>7,} {loss:>13}"
             )
         return "\n".join(lines)
 
@@ -147,9 +141,8 @@ def advise(
     another rate and with another head.
 
     Each training begins from the model's weights, so the advice for a trained
-    model is about the model as it is. More time gives better advice. Learning
-    rates are compared as constants over short trainings. A schedule that ends
-    low often allows a larger one.
+    model is about the model as it is. Learning rates are compared as constants
+    over short trainings. A schedule that ends low often allows a larger one.
 
     Args:
         model: a built Sequential or functional model that ends in a
@@ -188,8 +181,7 @@ def advise(
     """
     begin = time.monotonic()
     batch_size = check_positive_int("batch_size", batch_size)
-    if not 0 < seconds < math.inf:
-        raise ValueError(f"`seconds` must be > 0. Received: {seconds}")
+    check_value("seconds", seconds, 0 < seconds < math.inf, "> 0")
     if tf.distribute.has_strategy():
         raise ValueError(
             "`advise` measures one device: call it outside of a strategy's "
@@ -197,11 +189,6 @@ def advise(
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
     inputs, features, head = encoder_of(model)
-    if not isinstance(data, tf.data.Dataset):
-        labels = as_ids("data", labelled_arrays("data", data)[1])
-        error = labels.size and range_error("data", labels, head.num_classes)
-        if error:
-            raise ValueError(error)
     train, held_out = _split(data, batch_size)
     config = _shared_config(head)
     own_optimizer, notes = _copied_optimizer(model)
@@ -226,7 +213,6 @@ def advise(
         if not trials:
             start_loss = trained.evaluate(held_out, verbose=0)
         timer = _Timer(limit)
-        # The timer ends it.
         options = {"steps_per_epoch": 2**31, "callbacks": [timer]}
         trained.fit(train, shuffle=False, verbose=0, **options)
         loss = math.nan
@@ -407,11 +393,7 @@ def _split(data, batch_size):
         )
     order = np.random.default_rng(0).permutation(count)
     held_out = min(count // _HELD_OUT, _MAX_HELD_OUT)
-
-    def batches(rows):
-        taken = keras.tree.map_structure(lambda z: np.asarray(z)[rows], arrays)
-        size = min(batch_size, len(rows))
-        return tf.data.Dataset.from_tensor_slices(taken).batch(size)
-
-    train = batches(order[held_out:])
-    return train.repeat(), batches(order[:held_out])
+    shuffled = keras.tree.map_structure(lambda z: np.asarray(z)[order], arrays)
+    rows = tf.data.Dataset.from_tensor_slices(shuffled)
+    train = rows.skip(held_out).batch(batch_size)
+    return train.repeat(), rows.take(held_out).batch(batch_size)
