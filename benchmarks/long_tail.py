@@ -4,12 +4,10 @@
 
 The same model, optimizer and epochs for each loss; of each job P@k, PSP@k and
 macro-F1 by how many training rows a class has. What has a result in
-benchmarks/cache is not trained again. A distilled model learns from the plain
-one of its seed, which comes first.
+benchmarks/cache is not trained again.
 """
 
 import functools
-import os
 import statistics
 
 import keras
@@ -23,13 +21,11 @@ from benchmarks.comparison.train import batches
 from benchmarks.comparison.train import make_model
 from benchmarks.hierarchical.data import class_counts
 from tfxclass.losses import LossOptions
-from tfxclass.losses import with_teacher
 
 SET, NAME = "eurlex57k", "long_tail/eurlex57k"
-CACHE = os.path.join(measure.CACHE, "long_tail")
 EPOCHS = 5  # what one thread does in half a minute
 KS = (1, 3, 5)  # macro-F1 is of the last
-BEST = 10  # classes of an answer, and of a teacher
+BEST = 10  # classes of an answer
 #: A band holds the classes with as many training rows, up to the next.
 BANDS = (1, 6, 21, 101)
 LOSSES = (
@@ -40,7 +36,6 @@ LOSSES = (
     "label_smoothing 0.1",
     "adjusted 0.5",
     "adjusted 1",
-    "distilled 0.5",
     "sigmoid",
     "sigmoid propensities",
 )
@@ -69,8 +64,8 @@ def options_of(loss, counts, propensities):
         return LossOptions(propensities=propensities)
     if kind == "adjusted":
         return LossOptions(class_counts=counts, logit_adjustment=float(value))
-    name = {"distilled": "teacher_weight", "focal": "focal_gamma"}
-    return LossOptions(**{name.get(kind, kind): float(value)})
+    name = "focal_gamma" if kind == "focal" else kind
+    return LossOptions(**{name: float(value)})
 
 
 def make_head(loss, seed, data, propensities):
@@ -85,10 +80,10 @@ def make_head(loss, seed, data, propensities):
 
 
 def best(model, part, data):
-    """Ids and probabilities of the best classes of all rows."""
+    """The best classes of all rows."""
     answer = tfxclass.top_k(model, k=min(BEST, data.num_classes))
     words = part.batch(np.arange(part.num_rows), data.length)
-    return answer.predict(words, batch_size=512, verbose=0)
+    return answer.predict(words, batch_size=512, verbose=0)[0]
 
 
 def scores(ids, labels, counts, propensities, ks=KS, bands=BANDS):
@@ -110,23 +105,15 @@ def scores(ids, labels, counts, propensities, ks=KS, bands=BANDS):
 
 
 def run(loss, seed, data, set_up):
-    """The result of a job, a dict; a plain model leaves its answers."""
+    """The result of a job, a dict."""
     keras.utils.set_random_seed(seed)
     sure = tfxclass.metrics.propensities(data.counts, data.train.num_rows)
     head = make_head(loss, seed, data, sure)
     model = make_model(data, set_up, head, set_up.learning_rate)
-    teacher, shown = os.path.join(CACHE, f"teacher,seed={seed}.npz"), data
-    if loss.startswith("distilled"):
-        with np.load(teacher) as answers:
-            labels = with_teacher(data.train.labels, *answers.values())
-        shown = data._replace(train=data.train._replace(labels=labels))
     size = set_up.batch_size
     steps = EPOCHS * (data.train.num_rows // size)
-    seconds = measure.train(model, batches(shown, size, seed), steps)
-    if loss == "plain":
-        os.makedirs(CACHE, exist_ok=True)
-        np.savez(teacher, *best(model, data.train, data))
-    ids, _ = best(model, data.test, data)
+    seconds = measure.train(model, batches(data, size, seed), steps)
+    ids = best(model, data.test, data)
     found = scores(ids, data.test.labels, data.counts, sure)
     return {"cpu_s": seconds, "scores": found}
 

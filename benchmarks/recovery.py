@@ -70,7 +70,10 @@ def recovered(x, y, projection):
     with warnings.catch_warnings():
         # 1 / l2 is above 2 / L, and right where the rank is low.
         warnings.simplefilter("ignore")
-        return sums.dual(L2), slim @ projection.T, sums.stationarity_error(L2)
+        dual = sums.dual(L2)
+    # 0 where the slim model is at its optimum.
+    left = np.linalg.norm(dual @ projection - slim) / np.linalg.norm(slim)
+    return dual, slim @ projection.T, left
 
 
 def row(dim, rank, width):
@@ -83,7 +86,7 @@ def row(dim, rank, width):
         *found, stationarity = recovered(x, y, projection)
         for kernel, list_ in zip(found, (errors, lifted), strict=True):
             list_.append(np.linalg.norm(kernel - best) / np.linalg.norm(best))
-        left.append(stationarity)
+        left.append(float(stationarity))
     e = (4 * (rank + 1) * np.log(2 * rank / DELTA) / width) ** 0.5
     return {
         "dim": dim,

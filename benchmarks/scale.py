@@ -36,9 +36,7 @@ from tfxclass.planning import StepCosts
 
 NAME = "scale"
 BATCH, DIM, CLASSES, ACTIVE, STEPS = 256, 64, 40_000, 2048, 10
-# How many servers with parameter servers.
-SERVERS = 2
-TOGETHER = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
+NAMES = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
 
 
 def make_model(strategy, name):
@@ -113,54 +111,27 @@ def steps_of(model, data, steps):
     return {name: (b - a) / steps for name, a, b in pairs}
 
 
-def make_strategy():
-    """Of `TF_CONFIG`; a server of parameters serves, and does not return."""
-    config = json.loads(os.environ["TF_CONFIG"])
-    if "ps" not in config["cluster"]:
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if config["task"]["type"] == "chief":
-        return tf.distribute.ParameterServerStrategy(resolver)
-    task = config["task"]
-    tf.distribute.Server(
-        resolver.cluster_spec(), task["type"], task["index"], protocol="grpc"
-    ).join()
-
-
-def child(kind, machines):
+def child():
     """Prints a line of JSON: what the rows of a cluster measure."""
-    strategy, rows = make_strategy(), []
-    if kind == "servers":
-        model = make_model(strategy, kind)
-        data = data_of(BATCH // machines)
-        found = steps_of(model, data, STEPS * machines)
-        values = [
-            v.value for v in [*model.variables, *model.optimizer.variables]
-        ]
-        sizes = [x.shape.num_elements() * x.dtype.size for x in values]
-        rows.append({**found, "variables_mb": sum(sizes) / 1e6 / SERVERS})
-    else:
-        counts = count_collectives()
-        for name in TOGETHER:
-            counts.clear()
-            model = make_model(strategy, name)
-            found = steps_of(model, data_of(BATCH), STEPS)
-            found["collectives"] = max(counts.values(), default=0)
-            memory = tfxclass.memory_per_replica(model)[0]
-            rows.append({**found, "variables_mb": memory / 1e6})
+    strategy, rows = tf.distribute.MultiWorkerMirroredStrategy(), []
+    counts = count_collectives()
+    for name in NAMES:
+        counts.clear()
+        model = make_model(strategy, name)
+        found = steps_of(model, data_of(BATCH), STEPS)
+        found["collectives"] = max(counts.values(), default=0)
+        memory = tfxclass.memory_per_replica(model)[0]
+        rows.append({**found, "variables_mb": memory / 1e6})
     print(json.dumps(rows), flush=True)
     time.sleep(600)  # The others are ended with this one.
 
 
-def run_cluster(script, arguments, machines, servers=0):
-    """Runs a script in the processes of a cluster; what each worker prints.
-
-    With servers, what the chief alone prints. Lines are JSON.
-    """
+def run_cluster(script, arguments, machines):
+    """Runs a script in the processes of a cluster; the JSON of each worker."""
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
     from examples.multi_worker.__main__ import cluster_of
 
-    cluster = cluster_of(machines, servers)
+    cluster = cluster_of(machines, 0)
     tasks = [(job, i) for job in cluster for i in range(len(cluster[job]))]
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(tempfile.TemporaryFile("w+"))
@@ -178,9 +149,7 @@ def run_cluster(script, arguments, machines, servers=0):
             stack.callback(process.wait)
             stack.callback(process.kill)
             processes.append(process)
-        # The first one is the chief, or all are workers.
-        printing = processes[:1] if servers else processes
-        lines = [process.stdout.readline() for process in printing]
+        lines = [process.stdout.readline() for process in processes]
         if all(lines):
             return list(map(json.loads, lines))
         told.seek(0)
@@ -198,15 +167,7 @@ def planned(name, machines, machine):
         num_sampled=None if exact else ACTIVE,
         optimizer=tfxclass.optimizers.LazyAdam(),
         machine=machine,
-        servers=SERVERS,
     )[strategy]
-    if strategy == "servers":  # a step is of one of the workers
-        # Class vectors come back.
-        both_ways = row.sent_bytes + 4 * DIM * ACTIVE
-        return {
-            "plan_mb": both_ways / 1e6,
-            "plan_variables_mb": row.host_or_server_bytes / 1e6,
-        }
     return {
         "plan_mb": machines * row.sent_bytes / 1e6,
         "plan_variables_mb": row.variable_bytes / 1e6,
@@ -232,9 +193,6 @@ def measure_machine(
         times = [seconds(step_of(make(n), rows, dim)) for rows, n in sizes]
         return step_costs(sizes, times, dim)
 
-    source = np.ones(64 << 20, np.uint8)
-    target = np.empty_like(source)
-    copied_s = seconds(lambda: np.copyto(target, source))
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return Machine(
         exact=costs(lambda n: layers.FullSoftmax(n, seed=0), num_classes),
@@ -244,7 +202,6 @@ def measure_machine(
         ),
         memory_bytes=memory,
         host_bytes=memory,
-        host_link=Link(source.nbytes / copied_s),
     )
 
 
@@ -296,21 +253,18 @@ def main(sizes):
     row = {"row": "cpu", "machines": 1}
     for kind in ("exact", "sampled"):
         row |= {f"{kind}_{k}": v for k, v in found[kind].items()}
-    rows = [{**row, "copy_bytes_per_s": found["host_link"]["bytes_per_s"]}]
+    rows = [row]
     for machines in sizes:
-        for kind, names in (("together", TOGETHER), ("servers", ("servers",))):
-            given = "--child", kind, str(machines)
-            servers = SERVERS if kind == "servers" else 0
-            steps = run_cluster(__file__, given, machines, servers)[0]
-            for name, step in zip(names, steps, strict=True):
-                plan = planned(name, machines, machine)
-                rows.append({"row": name, "machines": machines, **step, **plan})
+        steps = run_cluster(__file__, ["--child"], machines)[0]
+        for name, step in zip(NAMES, steps, strict=True):
+            plan = planned(name, machines, machine)
+            rows.append({"row": name, "machines": machines, **step, **plan})
     measure.save(NAME, rows, ("row", "machines"))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(sys.argv[2], int(sys.argv[3]))
+        child()
     elif sys.argv[1:] == ["measure"]:
         print(measure_machine())
     else:

@@ -25,7 +25,6 @@ SIZES = (10**6, 10**7, 10**8, 10**9)
 LINK = {"bytes_per_s": 1.25e9, "latency_s": 5e-5}
 COLUMNS = {
     "machine GB": lambda row: row.machine_bytes / 1e9,
-    "host or server GB": lambda row: row.host_or_server_bytes / 1e9,
     "start GB": lambda row: row.start_bytes / 1e9,
     "MB sent": lambda row: row.sent_bytes / 1e6,
     "compute ms": lambda row: 1e3 * row.compute_s,
@@ -100,7 +99,7 @@ def options():
         | cells(found[strategy], strategy=strategy)
         for name, kind in kinds.items()
         for found in [planned(SIZES[1], **kind)]
-        for strategy in ("mirrored", "servers")
+        for strategy in ("mirrored", "sharded")
     ]
 
 

@@ -82,7 +82,7 @@ GROUPS = {
         "Base classes": ["Sampler", "Sample"],
     },
     "losses": {
-        "Options of a head": ["LossOptions", "with_teacher"],
+        "Options of a head": ["LossOptions"],
         "Functions": [
             "sparsemax",
             "sparsemax_loss",
@@ -103,14 +103,13 @@ GROUPS = {
             "PropensityScoredPrecisionAtK",
             "propensities",
         ],
-        "Probabilities": ["F1Score", "ExpectedCalibrationError"],
+        "Probabilities": ["F1Score"],
         "Identities": [
             "verification_accuracy",
             "true_positive_rate",
             "hit_rate",
         ],
         "Diagnosis": [
-            "SamplerState",
             "CumulativeProbability",
             "NormalizedCumulativeGradient",
         ],
@@ -204,7 +203,7 @@ MEMBERS = {
     "layers.TwoTowerSoftmax": ["set_class_features", "encode", "refresh"],
     "losses.Targets": ["is_labelled"],
     "optimizers.LocalSGD": ["average"],
-    "optimizers.MultiOptimizer": ["learning_rates", "optimizer_of"],
+    "optimizers.MultiOptimizer": ["optimizer_of"],
     "planning.Link": ["seconds"],
     "planning.PlanRow": ["step_s"],
     "planning.StepCosts": ["seconds"],

@@ -137,6 +137,8 @@ class SamplerLog(keras.callbacks.Callback):
 
     The logs get these names, if the sampler has them:
 
+    - `overflow_steps`: number of steps whose batch had more distinct labels
+      than `num_sampled`, and `overflow_labels`, the most labels of such a one.
     - `recall`: fraction of the ten greatest logits of a few examples that the
       index found in its last check.
     - `fill_rate`: fraction of the places reserved for similar classes that were
@@ -146,8 +148,8 @@ class SamplerLog(keras.callbacks.Callback):
 
     With several heads that have samplers, a name begins with the name of the
     head, such as `"words/recall"`. Put it before `keras.callbacks.TensorBoard`,
-    which then writes each value as a scalar (`epoch_recall`). For values within
-    an epoch use `tfxclass.metrics.SamplerState`.
+    which then writes each value as a scalar (`epoch_recall`). Values within an
+    epoch are in `head.measured`. A sharded head has the means over the shards.
 
     Example:
 

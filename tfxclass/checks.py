@@ -28,6 +28,11 @@ def check_positive_int(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_optional_int(name: str, value: Any) -> int | None:
+    """A positive integer as an int, or None; ValueError for others."""
+    return value if value is None else check_positive_int(name, value)
+
+
 def check_value(name: str, value: Any, is_valid: bool, wanted: str) -> None:
     """Raises ValueError, which says what is `wanted`, unless `is_valid`."""
     if not is_valid:

@@ -132,7 +132,7 @@ def test_what_is_recommended_can_be_made_and_pasted():
     assert "Nothing was compared (held-out loss 1, 3 before training)" in text
     several = dataclasses.replace(found, trials=2 * found.trials)
     assert "Recommended (held-out loss 1, 3 before training):" in str(several)
-    assert "your SGD" in text and "advice.optimizer()" in text
+    assert "your optimizer" in text and "advice.optimizer()" in text
     assert "diverged" in str(advice("FullSoftmax", 1e-2, np.inf))
 
 
@@ -281,29 +281,17 @@ BAD = {
         lambda: tfxclass.advise(None, (X, Y), batch_size=0),
         "`batch_size` must be a positive integer. Received: 0",
     ),
-    "num_sampled": (
-        lambda: tfxclass.advise(
-            model_with(layers.FullSoftmax(9)), (X, Y % 9), num_sampled=-1
-        ),
-        "`num_sampled` must be a positive integer. Received: -1",
-    ),
     "loss": (
         lambda: tfxclass.advise(
             model_with(layers.FullSoftmax(9, loss="sigmoid")), (X, Y % 9)
         ),
         'loss="sigmoid"',
     ),
-    "labels out of range": (
-        lambda: tfxclass.advise(
-            model_with(layers.FullSoftmax(9)), (X, Y % 9 + 1)
-        ),
-        "`data` has labels from . to 9, but the head has 9 classes",
-    ),
     "labels of str": (
         lambda: tfxclass.advise(
             model_with(layers.FullSoftmax(9)), (X, Y.astype(str))
         ),
-        "`data` must be.* integer",
+        "`labels` must be integer class ids",
     ),
     "one array": (lambda: advise_lib._split(X, 4), "`data` must be"),
     "a PyDataset": (

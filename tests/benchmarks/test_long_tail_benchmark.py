@@ -89,12 +89,6 @@ def test_every_loss_is_a_head(data):
 
 
 @pytest.mark.slow
-def test_a_plain_model_teaches_the_distilled_one(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(long_tail, "CACHE", str(tmp_path))
-    set_up = sets.SETS["generated"]
-    for loss in ("plain", "distilled 0.5"):
-        result = long_tail.run(loss, 0, data, set_up)
-        assert result["scores"]["P@1"] > 0.2 and result["cpu_s"] > 0
-    (teacher,) = tmp_path.glob("*.npz")
-    with np.load(teacher) as answers:
-        assert answers["arr_0"].shape == (data.train.num_rows, 10)
+def test_a_plain_model_learns(data):
+    result = long_tail.run("plain", 0, data, sets.SETS["generated"])
+    assert result["scores"]["P@1"] > 0.2 and result["cpu_s"] > 0

@@ -32,16 +32,16 @@ def exact(head, features, labels):
     return reference.cross_entropy(logits, labels).mean()
 
 
-def test_teacher_and_student_of_one_name():
-    """The student's gradient is its own."""
-    teacher, student = (layers.FullSoftmax(CLASSES, name="h") for _ in "ab")
+def test_two_heads_of_one_name():
+    """The gradient of each is its own."""
+    other_head, head = (layers.FullSoftmax(CLASSES, name="h") for _ in "ab")
     (x, y), (other, _) = data(), data(1)
     with tf.GradientTape() as tape:
-        of_student = student(x, training=True)
-        teacher(other, training=True)
-        loss = student.loss(y, of_student)
-    assert tape.gradient(loss, student.kernel.value) is not None
-    np.testing.assert_allclose(loss, exact(student, x, y), rtol=1e-5)
+        output = head(x, training=True)
+        other_head(other, training=True)
+        loss = head.loss(y, output)
+    assert tape.gradient(loss, head.kernel.value) is not None
+    np.testing.assert_allclose(loss, exact(head, x, y), rtol=1e-5)
 
 
 def test_siamese_model():

@@ -426,14 +426,8 @@ def test_a_sample_sees_what_has_the_votes_to_be_kept():
 def test_what_a_sampler_measures_is_in_the_logs():
     head = lsh_head(CLASSES, 20, **HASHING, rebuild_interval=1, seed=5)
     model = keras.Sequential([keras.Input([DIM]), head])
-    names = ("fill_rate", "table_hit_rate")
-    measures = [tfxclass.metrics.SamplerState(head, name) for name in names]
-    model.compile("sgd", loss=head.loss, metrics=measures)
+    model.compile("sgd", loss=head.loss)
     x, y = batch(rows=16)
-    logs = model.fit(x, y, batch_size=8, epochs=2, verbose=0).history
+    options = {"callbacks": [tfxclass.callbacks.SamplerLog()], "verbose": 0}
+    logs = model.fit(x, y, batch_size=8, epochs=2, **options).history
     assert 0 < logs["fill_rate"][1] <= 1 and 0 < logs["table_hit_rate"][1] <= 1
-    again = tfxclass.metrics.SamplerState.from_config(measures[1].get_config())
-    assert (again.name, again.measure) == ("table_hit_rate", "table_hit_rate")
-    wrong = tfxclass.metrics.SamplerState(head, "speed")
-    with pytest.raises(ValueError, match="`measure` must be.*'speed'"):
-        wrong.update_state(y, head(x, training=True))

@@ -13,8 +13,8 @@ from tests.support.cases import quick
 from tests.support.processes import free_ports
 from tests.support.processes import run
 from tests.support.processes import run_all
+from tfxclass import callbacks
 from tfxclass import layers
-from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import samplers
 
@@ -113,9 +113,9 @@ def test_sampler_by_its_name_and_what_it_measures(tmp_path):
     assert again.num_sampled == again.sampler.num_sampled == 30
     x, y = contract.data()
     model = keras.Sequential([keras.Input(x.shape[1:]), head])
-    recall = metrics.SamplerState(head, "recall")
-    model.compile("sgd", loss=head.loss, metrics=[recall])
-    history = model.fit(x, y, batch_size=4, verbose=0).history
+    model.compile("sgd", loss=head.loss)
+    log = callbacks.SamplerLog()
+    history = model.fit(x, y, 4, verbose=0, callbacks=[log]).history
     assert 0 < history["recall"][0] <= 1
 
 

@@ -28,7 +28,6 @@ from tfxclass import samplers
 from tfxclass.core.one_vs_rest import BINARY
 from tfxclass.core.one_vs_rest import one_vs_rest_loss
 from tfxclass.losses import LossOptions
-from tfxclass.losses import with_teacher
 from tfxclass.samplers.sampler import Sample
 
 KINDS = ("sigmoid", "squared_hinge")
@@ -166,40 +165,30 @@ def test_gradients_by_finite_differences(name, kind, margin, monkeypatch):
         )
 
 
-TEACHER = np.array([[1, 7, -1]] * 2 + [[-1] * 3] + [[9, 3, 4]] * (BATCH - 3))
-SURE = np.random.default_rng(6).uniform(0.1, 0.9, TEACHER.shape)
 OPTIONS = {
     "focal": {"focal_gamma": 1.5, "class_weight": WEIGHTS},
     "smoothing": {"label_smoothing": 0.2},
     "temperature": {"temperature": 2.5},
-    "teacher": {"teacher_weight": 0.4},
-    "all": {"label_smoothing": 0.2, "temperature": 0.7, "teacher_weight": 1.0},
+    "all": {"label_smoothing": 0.2, "temperature": 0.7},
 }
 
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_equal_numpy(option):
     """In training; an evaluation is plain."""
-    x, y, options = data()[0], labels_of(True), dict(OPTIONS[option])
-    given = y
-    if "teacher_weight" in options:
-        given = with_teacher(y, TEACHER, SURE)
+    x, y, options = data()[0], labels_of(True), OPTIONS[option]
     for name, make in HEADS.items():
         changes = {"loss": "sigmoid", "use_bias": True}
         head = built(make(loss_options=LossOptions(**options), **changes))
         logits = head.logits(x).numpy()
         np.testing.assert_allclose(
-            head.compute_loss(x, given, training=True),
-            reference.optioned_one_vs_rest(
-                logits, y, teacher=(TEACHER, SURE), **options
-            )
-            if given is not y
-            else reference.optioned_one_vs_rest(logits, y, **options),
+            head.compute_loss(x, y, training=True),
+            reference.optioned_one_vs_rest(logits, y, **options),
             rtol=2e-5,
             err_msg=name,
         )
         np.testing.assert_allclose(
-            head.compute_loss(x, given),
+            head.compute_loss(x, y),
             reference.one_vs_rest(logits, y, "sigmoid"),
             rtol=2e-5,
             err_msg=name,
@@ -212,18 +201,13 @@ def test_gradients_of_options(option, name, monkeypatch):
     """As those of the plain loss."""
     monkeypatch.setattr("tfxclass.rows.blocks.BLOCK_LOGITS", 1)
     monkeypatch.setattr("tfxclass.rows.blocks.LEAST_BLOCK", 17)
-    options = dict(OPTIONS[option])
-    changes = {"loss": "sigmoid", "use_bias": True}
+    options, changes = OPTIONS[option], {"loss": "sigmoid", "use_bias": True}
     head = built(HEADS[name](loss_options=LossOptions(**options), **changes))
     x, y, upstream = data()[0], labels_of(True), RANDOM.normal(size=BATCH)
-    given = y
-    if "teacher_weight" in options:
-        given = with_teacher(y, TEACHER, SURE)
-        options["teacher"] = TEACHER, SURE
     inputs = [tf.constant(x), *(v.value for v in head.trainable_variables)]
     with tf.GradientTape() as tape:
         tape.watch(inputs)
-        found = head.compute_loss(inputs[0], given, training=True)
+        found = head.compute_loss(inputs[0], y, training=True)
     grads = tape.gradient(found, inputs, tf.constant(upstream, tf.float32))
     start = [np.float64(v) for v in inputs]
     for i, gradient in enumerate(grads):
@@ -449,7 +433,6 @@ INVALID = {
             "label_smoothing": {"label_smoothing": 0.1},
             "focal_gamma": {"focal_gamma": 1.0},
             "temperature": {"temperature": 2.0},
-            "teacher_weight": {"teacher_weight": 1.0},
         }.items()
     },
     "class_counts": (
@@ -459,14 +442,6 @@ INVALID = {
             loss_options=LossOptions(class_counts=WEIGHTS),
         ),
         ['with loss="sigmoid", where no', "['class_counts']"],
-    ),
-    "weights_of_soft_labels": (
-        lambda: layers.FullSoftmax(
-            CLASSES,
-            loss="sigmoid",
-            loss_options=LossOptions(teacher_weight=0.5, class_weight=WEIGHTS),
-        ),
-        ["`class_weight` and `teacher_weight` exclude", "teacher_weight=0.5"],
     ),
     "bias": (
         lambda: layers.FullSoftmax(9, bias_initializer="ones"),

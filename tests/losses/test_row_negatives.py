@@ -145,29 +145,6 @@ def test_losses_are_numpys(kind, oracle):
     np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_they_are_in_the_step_of_a_head_with_a_teacher():
-    labels = np.array([3, 4, 9, 0, 7, 12])
-    ids, probabilities = np.array([[5, 6]] * BATCH), [[0.75, 0.25]] * BATCH
-    packed = tfxclass.losses.with_teacher(labels, ids, np.array(probabilities))
-    packed = np.concatenate([packed, NEGATIVES], axis=1)
-    classes = np.union1d(np.union1d(labels, ids), NEGATIVES[NEGATIVES >= 0])
-    options = tfxclass.losses.LossOptions(teacher_weight=0.4)
-    head = built(
-        HEADS["uniform"], num_sampled=len(classes), loss_options=options
-    )
-    x = features()
-    # The sample has no place for any other class.
-    logits = head.logits(x).numpy()
-    scores = logits - np.log(np.exp(logits[:, classes]).sum(1, keepdims=True))
-    of_labels = scores[np.arange(BATCH), labels]
-    of_teacher = 0.75 * scores[:, 5] + 0.25 * scores[:, 6]
-    np.testing.assert_allclose(
-        head.compute_loss(x, packed, training=True),
-        -0.6 * of_labels - 0.4 * of_teacher,
-        rtol=1e-5,
-    )
-
-
 @pytest.mark.parametrize("kind", ["sigmoid", "nce", "frequency"])
 def test_they_are_what_labels_of_another_row_are(kind):
     head, plain = with_plain_twin(kind)

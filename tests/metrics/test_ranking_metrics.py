@@ -235,7 +235,7 @@ def test_a_row_of_nan_that_does_not_count_changes_nothing():
     head = identity_head()
     x = np.array(LOGITS, np.float32)
     x[1] = np.nan
-    metric = metrics.ExpectedCalibrationError(head)
+    metric = metrics.CumulativeProbability(head)
     result = result_of(metric, head, [0, -1, 1], x=x)
     assert np.isfinite(result)
     assert np.isnan(result_of(metric, head, [0, 2, 1], x=x))

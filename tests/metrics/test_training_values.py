@@ -88,7 +88,6 @@ def test_metrics_of_all_classes_are_those_before_the_update():
     head = sampled_head()
     found = [
         metrics.F1Score(head, 0.03, k=9),
-        metrics.ExpectedCalibrationError(head),
         metrics.CumulativeProbability(head, 5),
     ]
     model = compiled(head, found)
@@ -103,10 +102,7 @@ def test_values_of_training_are_those_of_evaluation(name):
     labels = tf.constant(y)
     found = [metrics.RecallAtK(head, 7)]
     if head.activation is not None:
-        found += [
-            metrics.F1Score(head, 0.02, k=CLASSES),
-            metrics.ExpectedCalibrationError(head),
-        ]
+        found.append(metrics.F1Score(head, 0.02, k=CLASSES))
     values = []
     for training in (False, True):
         output = head(x, training=training)

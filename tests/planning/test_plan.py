@@ -24,7 +24,6 @@ MACHINE = Machine(
     sampled=StepCosts(2e-3, 2e-9, 3e-8),
     memory_bytes=1e9,
     host_bytes=1e9,
-    host_link=Link(1e9),
 )
 
 
@@ -51,14 +50,6 @@ def test_memory_is_the_estimate_of_what_lies_on_a_machine():
     assert found["sharded"].machine_bytes == step_bytes(of_shard)
     variables = of_shard.weight_bytes + of_shard.slot_bytes
     assert found["sharded"].variable_bytes == variables
-    assert found["servers"].host_or_server_bytes == variables
-    host = tfxclass.estimate(whole, DIM, BATCH, adam)
-    assert (
-        found["host"].host_or_server_bytes
-        == host.weight_bytes + host.slot_bytes
-    )
-    step = host.gradient_bytes + host.activation_bytes
-    assert found["host"].machine_bytes == step
 
 
 def test_start_of_a_shard_is_its_rows_and_a_block():
@@ -67,7 +58,6 @@ def test_start_of_a_shard_is_its_rows_and_a_block():
     for dtype, size in (("float32", 4), ("bfloat16", 2)):
         start = size * CLASSES // 4 * DIM + drawn
         found = plan(kernel_dtype=dtype)
-        assert found["servers"].start_bytes == start
         assert found["sharded"].start_bytes == start
     assert plan()["mirrored"].start_bytes == 3 * 4 * CLASSES * DIM
 
@@ -82,7 +72,6 @@ def test_bytes_by_hand():
     expected = 3 * ((BATCH // 4) * (row + ids + 4) + 12 * BATCH)
     expected += 2 * 3 / 4 * BATCH * row
     assert found["sharded"].sent_bytes == expected
-    assert found["servers"].sent_bytes == SAMPLED * (row + 2 * ids)
     exact = plan(num_sampled=None)
     assert exact["mirrored"].sent_bytes == 2 * 3 / 4 * CLASSES * row
     assert exact["sharded"].sent_bytes == found["sharded"].sent_bytes
@@ -96,13 +85,9 @@ def test_times_are_of_the_figures():
     assert found["mirrored"].compute_s == expected
     expected = exact.seconds(BATCH, CLASSES // 4, DIM)
     assert found["sharded"].compute_s == expected
-    found = plan(num_sampled=SAMPLED, servers=2)
+    found = plan(num_sampled=SAMPLED)
     expected = sampled.seconds(BATCH, SAMPLED // 4, DIM)
     assert found["sharded"].compute_s == expected
-    # Two machines share a server.
-    size = 2 * found["servers"].sent_bytes
-    assert found["servers"].link_s == pytest.approx(size / 1e6 + 2e-3)
-    assert found["host"].link_s == found["host"].sent_bytes / 1e9
     row = found["mirrored"]
     assert row.step_s == row.compute_s + row.link_s
 
@@ -118,12 +103,9 @@ def test_one_machine_sends_nothing():
 
 def test_more_machines_need_less_of_each():
     rows = [plan(machines=n) for n in (1, 2, 4, 8)]
-    for name in ("sharded", "servers"):
-        bytes_ = [
-            r[name].variable_bytes + r[name].host_or_server_bytes for r in rows
-        ]
-        assert bytes_ == sorted(bytes_, reverse=True)
-        assert bytes_[0] == pytest.approx(8 * bytes_[-1], rel=0.01)
+    bytes_ = [row["sharded"].variable_bytes for row in rows]
+    assert bytes_ == sorted(bytes_, reverse=True)
+    assert bytes_[0] == pytest.approx(8 * bytes_[-1], rel=0.01)
 
 
 def test_options_change_memory():
@@ -144,11 +126,6 @@ def test_options_change_memory():
     assert full - small["sharded"].variable_bytes == slots / 4
 
 
-def test_an_exact_softmax_has_no_row_of_servers():
-    rows = plan(num_sampled=None).rows
-    assert [row.strategy for row in rows] == ["mirrored", "sharded"]
-
-
 def test_fits_where_all_memories_are_enough():
     assert all(row.fits for row in plan().rows)
     for name, too_little in (("memory_bytes", 1e6), ("host_bytes", 4e5)):
@@ -165,9 +142,9 @@ def test_whole_numbers_may_be_floats():
 def test_it_is_printed_as_a_table():
     lines = str(plan()).splitlines()
     assert "10,000 classes, 512 in a step" in lines[0]
-    assert len(lines) == 2 + 2 + 4
+    assert len(lines) == 2 + 2 + 2
     assert len({line.count("|") for line in lines[2:]}) == 1
-    assert "servers" in lines[-2] and "yes" in lines[-2]
+    assert "sharded" in lines[-1] and "yes" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +154,6 @@ def test_it_is_printed_as_a_table():
         ({"machines": 65}, "must be at least `machines`.*batch=64"),
         ({"machines": 60, "num_classes": 50}, "must be at least `machines`"),
         ({"num_sampled": -1}, "`num_sampled`.*-1"),
-        ({"servers": 0}, "`servers`.*0"),
         ({"link": 1e9}, "`link` must be a tfxclass.planning.Link"),
         ({"machine": None}, "`machine` a tfxclass.planning.Machine"),
     ],
@@ -234,7 +210,7 @@ def test_a_machine_is_measured(scripts):
 
     found = scale.measure_machine(8, 8, 256)
     assert found.exact.seconds(8, 200, 8) > 0
-    assert found.host_link.bytes_per_s > 1e6
+    assert found.sampled.seconds(8, 200, 8) > 0
 
 
 def test_the_page_says_what_the_plan_says(scripts):

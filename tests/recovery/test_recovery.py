@@ -165,7 +165,6 @@ def test_at_the_optimum_with_weights_nothing_is_left(scale):
     assert np.abs(gradient).max() < 1e-6 * scale
     sums = RecoverySums(head)
     sums.add(x, y, weight)
-    assert sums.stationarity_error(l2) < 1e-4
     assert sums.total_weight == pytest.approx(scale * ROWS)
     # Features of rank r <= m: the rows are recovered from what they show.
     np.testing.assert_allclose(
@@ -206,7 +205,6 @@ def test_the_dual_warns_of_long_steps():
     sums = RecoverySums(head)
     sums.add(x, y)
     top = np.linalg.eigvalsh(x.T.astype(float) @ x / ROWS)[-1]
-    assert sums.smoothness() == pytest.approx(top / 2, rel=1e-5)
     message = rf"1/l2 = 1e\+03 from .* above 2/L = {4 / top:.3g} may"
     with pytest.warns(UserWarning, match=message):
         sums.dual(1e-3)
@@ -241,9 +239,9 @@ def test_fit_goes_on_from_the_recovered_model():
 
 
 ERRORS = {
-    "l2 of zero": ({"l2": 0.0}, "must be > 0"),
-    "the head's l2 of zero": ({}, "must be > 0"),
-    "negative": ({"l2": -1.0}, "must be > 0"),
+    "l2 of zero": ({"l2": 0.0}, "must be finite and > 0"),
+    "the head's l2 of zero": ({}, "must be finite and > 0"),
+    "negative": ({"l2": -1.0}, "must be finite and > 0"),
     "num_sampled": ({"l2": 1.0, "num_sampled": 0}, "`num_sampled` must be"),
 }
 
@@ -393,32 +391,7 @@ def test_lifted_model_answers_as_the_slim_one(make):
     np.testing.assert_allclose(full(x), model(x), rtol=2e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("make", [make_model, make_adaptive])
-def test_stationarity_error_is_zero_where_the_gradient_is(make):
-    """Slim rows that are what the recovered matrix projects to."""
-    model, head = make()
-    x, y = data()
-    sums = RecoverySums(head)
-    sums.add(x, y)
-    before = sums.stationarity_error(l2=0.1)
-    first = 0
-    kernels = getattr(head, "kernels", None) or [head.kernel]
-    full = sums.dual(l2=0.1)
-    distances = []
-    for (projection, _), kernel in zip(head.projected_rows(), kernels):
-        last = first + kernel.shape[0]
-        wanted = full[first:last] @ projection.numpy()
-        distances.append((wanted - kernel.numpy(), kernel.numpy()))
-        kernel.assign(wanted)
-        first = last
-    squares = [[np.sum(part**2) for part in pair] for pair in distances]
-    squares = np.sum(squares, axis=0)
-    expected = np.sqrt(squares[0] / squares[1])
-    assert before == pytest.approx(expected, rel=1e-5)
-    assert sums.stationarity_error(l2=0.1) < 1e-6
-
-
-def test_the_dual_needs_data(capsys):
+def test_the_dual_needs_data():
     model, _ = make_model(l2=0.1)
     x, y = data()
     for dataset, found in (
@@ -431,8 +404,6 @@ def test_the_dual_needs_data(capsys):
             dual(model, dataset)
     with pytest.raises(ValueError, match="`method` must be one of"):
         recovery.recover(model, method="primal")
-    dual(model, batches(*data()), verbose=1)
-    assert "stationarity error" in capsys.readouterr().out
 
 
 class Rows(keras.utils.PyDataset):

@@ -126,41 +126,26 @@ def test_items_are_not_looked_up_by_labels():
 DAY = datetime.datetime(2024, 3, 1)
 UTC = DAY.replace(tzinfo=datetime.timezone.utc)
 HOURS = [datetime.timedelta(hours=h) for h in (20, 1, 10, 30)]
-DATES = {
-    "datetimes": [DAY + h for h in HOURS],
-    "dates": [(DAY + 24 * h).date() for h in HOURS],
-    "strings": [(DAY + h).isoformat() for h in HOURS],
-    "datetime64": np.array([DAY + h for h in HOURS], "datetime64[s]"),
-    "utc": [UTC + h for h in HOURS],
-    "strings_of_utc": [(UTC + h).isoformat() for h in HOURS],
-    "z": [(DAY + h).isoformat() + "Z" for h in HOURS],
-}
 
 
-@pytest.mark.parametrize("kind", DATES)
-def test_dates_are_times(kind):
+def test_dates_are_times():
     sessions = [[1, 2], [2, 1], [1, 3, 2], [3, 1]]
     hours = [20, 1, 10, 30]
+    dates = np.array([DAY + h for h in HOURS], "datetime64[s]")
     right = retrieval.split_sessions(sessions, hours, 0.25, 0.25)
-    found = retrieval.split_sessions(sessions, DATES[kind], 0.25, 0.25)
+    found = retrieval.split_sessions(sessions, dates, 0.25, 0.25)
     assert found.train == right.train == [[2, 1], [1, 3, 2]]
-    rising = np.array(DATES[kind], object)[[1, 2, 0, 3]].tolist()
-    if kind == "datetime64":
-        rising = np.sort(DATES[kind])
+    rising = np.sort(dates)
     right = retrieval.split_at([[1, 2, 1, 2]], [[1, 10, 20, 30]], 20, 30)
-    found = retrieval.split_at(
-        [[1, 2, 1, 2]], [rising], DATES[kind][0], DATES[kind][3]
-    )
+    found = retrieval.split_at([[1, 2, 1, 2]], [rising], dates[0], dates[3])
     assert found.train == right.train == [[1, 2]]
     assert found.validation.histories == right.validation.histories
     assert found.test.labels.tolist() == right.test.labels.tolist()
 
 
-BERLIN = datetime.timezone(datetime.timedelta(hours=1))
 NO_TIMES = {
-    "mixed_zones": [UTC, UTC.astimezone(BERLIN)],
-    "some_zones": [DAY, UTC],
-    "offsets": ["2024-03-01T00:00+01:00", "2024-03-01T00:00+02:00"],
+    "datetimes": [DAY, UTC],
+    "strings": ["2024-03-01T00:00+01:00", "2024-03-01T00:00+02:00"],
     "nat": np.array(["NaT", "2024-03-01"], "datetime64[D]"),
     "nan": [1.0, float("nan")],
     "none": [None, DAY],
@@ -182,10 +167,11 @@ def test_times_without_an_order_are_refused(kind):
 
 
 def test_limits_are_like_the_times():
+    day = np.datetime64(DAY)
     for limit in (20, UTC, "soon"):
         check_refused(
             lambda limit=limit: retrieval.split_at(
-                [[1, 2]], [[DAY, DAY]], limit, DAY
+                [[1, 2]], [[day, day]], limit, day
             ),
             ["`validation_time` must be"],
         )

@@ -55,8 +55,7 @@ def cross_entropy(logits, labels, adjust=None):
 def optioned_losses(logits, labels, **options):
     """`LossOptions` of the softmax of each row, by the target distribution.
 
-    `class_weight` and `propensities` are arrays `[n]` here; `teacher` are ids
-    and probabilities `[batch, k]`.
+    `class_weight` and `propensities` are arrays `[n]` here.
     """
     logits = np.asarray(logits, np.float64) / options.get("temperature", 1.0)
     if (counts := options.get("class_counts")) is not None:
@@ -67,12 +66,7 @@ def optioned_losses(logits, labels, **options):
     weights *= options.get("class_weight", 1.0)
     weights /= options.get("propensities", 1.0)
     smoothing = options.get("label_smoothing", 0.0)
-    masses = target_masses(
-        labels,
-        logits.shape[1],
-        options.get("teacher"),
-        options.get("teacher_weight", 0.0),
-    )
+    masses = target_masses(labels, logits.shape[1])
     losses = []
     for log_p, of_row in zip(log_softmax(logits), masses * weights):
         if not of_row.sum():
@@ -86,50 +80,36 @@ def optioned_losses(logits, labels, **options):
     return np.array(losses)
 
 
-def target_masses(labels, classes, teacher=None, teacher_weight=0.0):
+def target_masses(labels, classes):
     """What a row is to learn, `[batch, classes]`: sums are 1, or 0."""
     masses = np.zeros((len(labels), classes))
     for i, labels_of_row in enumerate(labels):
         ids = distinct_labels(labels_of_row)
         masses[i, ids] = 1 / max(len(ids), 1)
-        if teacher is None:
-            continue
-        p = np.zeros(classes)
-        there = teacher[0][i] >= 0
-        p[teacher[0][i][there]] = teacher[1][i][there]
-        if p.sum():
-            share = teacher_weight if ids else 1.0
-            masses[i] = (1 - share) * masses[i] + share * p / p.sum()
     return masses
 
 
 def optioned_one_vs_rest(logits, labels, **options):
     """`LossOptions` of the sum of logistic losses, class by class.
 
-    `class_weight` are an array `[n]` here; `teacher` ids and probabilities.
+    `class_weight` is an array `[n]` here.
     """
     logits = np.asarray(logits, np.float64) / options.get("temperature", 1.0)
     gamma = options.get("focal_gamma", 0.0)
     other = options.get("label_smoothing", 0.0) / 2
-    share = options.get("teacher_weight", 0.0)
-    ids, p = options.get("teacher", (np.full((len(logits), 1), -1), None))
     losses = np.zeros(len(logits))
     for i, row in enumerate(logits):
-        of_row = np.atleast_1d(labels[i])
-        taught = {c: p[i, j] for j, c in enumerate(ids[i]) if c >= 0}
-        taught = {c: q for c, q in taught.items() if q}
-        own = distinct_labels(of_row)
-        of_labels = 1.0 if not taught else 1 - share
-        of_teacher = 1.0 if not own else share
-        if not own and not taught:
+        own = distinct_labels(np.atleast_1d(labels[i]))
+        if not own:
             continue
         for c, z in enumerate(row):
-            t = of_labels * (c in own) + of_teacher * taught.get(c, 0.0)
             yes = softplus(-z) * sigmoid(-z) ** gamma
             no = softplus(z) * sigmoid(z) ** gamma
             yes, no = yes + other * (no - yes), no + other * (yes - no)
-            losses[i] += t * yes * options.get("class_weight", {c: 1.0})[c]
-            losses[i] += (1 - t) * no
+            if c in own:
+                losses[i] += yes * options.get("class_weight", {c: 1.0})[c]
+            else:
+                losses[i] += no
     return losses
 
 

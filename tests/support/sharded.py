@@ -104,18 +104,22 @@ def check_equal(strategy, folder):
 
 def check_options(strategy, folder):
     """Losses for long tails: exact, and on a sample that has all classes."""
-    options = losses.LossOptions(
-        class_counts=np.arange(1, CLASSES + 1),
-        class_weight={3: 2.0},
-        label_smoothing=0.2,
-        temperature=1.5,
-    )
-    adam, given = optimizers.LazyAdam, {"use_bias": True}
-    given["loss_options"] = options
-    one = make_model(layers.FullSoftmax, adam, **given)
-    history, expected = fit(one), values(one)
+    options = {
+        "class_counts": np.arange(1, CLASSES + 1),
+        "class_weight": {3: 2.0},
+        "temperature": 1.5,
+    }
     everything = {"sampler": samplers.UniformSampler(CLASSES + 1)}
-    for changes in ({}, {**everything, "correct_fill": True}):
+    for smoothing, changes in (
+        (0.2, {}),
+        (0.0, {**everything, "correct_fill": True}),
+    ):
+        adam, given = optimizers.LazyAdam, {"use_bias": True}
+        given["loss_options"] = losses.LossOptions(
+            **options, label_smoothing=smoothing
+        )
+        one = make_model(layers.FullSoftmax, adam, **given)
+        history, expected = fit(one), values(one)
         many = make_model(
             layers.ShardedSoftmax, adam, strategy, **given, **changes
         )

@@ -1,6 +1,5 @@
 """`tfxclass.advise`: trains the user's model by a few recipes, and compares."""
 
-import contextlib
 import dataclasses
 import math
 import operator
@@ -12,17 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import layers
-from tfxclass import progress
-from tfxclass.advice.model_checks import range_error
-from tfxclass.checks import as_ids
 from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
-from tfxclass.samplers.sampler import check_num_sampled
 from tfxclass.types import Config
 
 # HeadAdam trains each head at the first rate, and the best head at the others.
@@ -110,8 +106,7 @@ class Advice:
         return f"head = {head}\noptimizer = {optimizer}"
 
     def __str__(self):
-        is_alone = len(self.trials) == 1
-        found = "Nothing was compared" if is_alone else "Recommended"
+        found = "Recommended" if self.trials[1:] else "Nothing was compared"
         lines = [
             f"{found} (held-out loss {self.best.loss:.4g}, "
             f"{self.start_loss:.4g} before training):",
@@ -119,14 +114,10 @@ class Advice:
             f"{'head':32} {'optimizer':15} ms a step   steps held-out loss",
         ]  # fmt: skip
         for t in self.trials:
-            name = _rate_text(t.rate)
-            if t.rate is None:
-                own = _new_optimizer(None, self.own_optimizer)
-                name = f"your {type(own).__name__}"
             loss = "diverged" if math.isinf(t.loss) else f"{t.loss:.4g}"
             lines.append(
-                f"{_call(t.head, self.config):32} {name:15} {t.step_ms:>9.3g} "
-                f"{t.steps:>7,} {loss:>13}"
+                f"{_call(t.head, self.config):32} {_rate_text(t.rate):15} "
+                f"{t.step_ms:>9.3g} {t.steps:>7,} {loss:>13}"
             )
         return "\n".join(lines)
 
@@ -135,7 +126,6 @@ def advise(
     model: keras.Model,
     data: Any,
     batch_size: int = 256,
-    num_sampled: int | None = None,
     seconds: float = 60.0,
     verbose: int = 1,
 ) -> Advice:
@@ -151,9 +141,8 @@ def advise(
     another rate and with another head.
 
     Each training begins from the model's weights, so the advice for a trained
-    model is about the model as it is. More time gives better advice. Learning
-    rates are compared as constants over short trainings. A schedule that ends
-    low often allows a larger one.
+    model is about the model as it is. Learning rates are compared as constants
+    over short trainings. A schedule that ends low often allows a larger one.
 
     Args:
         model: a built Sequential or functional model that ends in a
@@ -165,8 +154,6 @@ def advise(
             of training. The first batches of a dataset are held out.
         batch_size: int, number of examples in a training batch. A dataset has
             its own. Defaults to 256.
-        num_sampled: int, number of classes in a training step of a sampled
-            head. Defaults to the head's own argument.
         seconds: float > 0, time limit. Recipes for which there is no time are
             left out, and the advice names them. One recipe is always tried.
             Defaults to 60.
@@ -194,8 +181,7 @@ def advise(
     """
     begin = time.monotonic()
     batch_size = check_positive_int("batch_size", batch_size)
-    if not 0 < seconds < math.inf:
-        raise ValueError(f"`seconds` must be > 0. Received: {seconds}")
+    check_value("seconds", seconds, 0 < seconds < math.inf, "> 0")
     if tf.distribute.has_strategy():
         raise ValueError(
             "`advise` measures one device: call it outside of a strategy's "
@@ -203,13 +189,8 @@ def advise(
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
     inputs, features, head = encoder_of(model)
-    if not isinstance(data, tf.data.Dataset):
-        labels = as_ids("data", labelled_arrays("data", data)[1])
-        error = labels.size and range_error("data", labels, head.num_classes)
-        if error:
-            raise ValueError(error)
     train, held_out = _split(data, batch_size)
-    config = _shared_config(head, num_sampled)
+    config = _shared_config(head)
     own_optimizer, notes = _copied_optimizer(model)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     copy = keras.models.clone_model(encoder)
@@ -232,7 +213,6 @@ def advise(
         if not trials:
             start_loss = trained.evaluate(held_out, verbose=0)
         timer = _Timer(limit)
-        # The timer ends it.
         options = {"steps_per_epoch": 2**31, "callbacks": [timer]}
         trained.fit(train, shuffle=False, verbose=0, **options)
         loss = math.nan
@@ -249,9 +229,7 @@ def advise(
             if trials and time.monotonic() + preparation + limit > end:
                 optimizer = _rate_text(rate)
                 missed.append(f"{_call(name, config)} with {optimizer}")
-                continue
-            what = progress.log_if_slow(f"Training {name}")
-            with what if verbose else contextlib.nullcontext():
+            else:
                 train_by(name, rate, limit)
 
     share, by_loss = _SHARE * seconds, operator.attrgetter("loss")
@@ -262,13 +240,8 @@ def advise(
     recipes = [(best.head, rate) for rate in _RATES]
     recipes = [recipe for recipe in recipes if recipe not in heads]
     race(recipes, share, begin + _RATES_UNTIL * seconds)
-    # Short trainings tell least of rates: finalists are the best recipe, the
-    # best with another rate, and the best with another head.
     ranked = sorted(trials, key=by_loss)
-    best = ranked[0]
-    chosen = [best, *[t for t in ranked if t.rate != best.rate][:1]]
-    chosen += [t for t in ranked if t.head != best.head][:1]
-    finalists = dict.fromkeys((t.head, t.rate) for t in chosen)
+    finalists = _finalists(ranked)
     left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
     left -= preparation
     if left > share:
@@ -295,7 +268,18 @@ def advise(
     return advice
 
 
-def _shared_config(head, num_sampled):
+def _finalists(ranked):
+    """The best recipe, and the best with another rate and another head.
+
+    Short trainings tell least of rates.
+    """
+    best = ranked[0]
+    others = [t for t in ranked if t.rate != best.rate][:1]
+    others += [t for t in ranked if t.head != best.head][:1]
+    return dict.fromkeys((t.head, t.rate) for t in [best, *others])
+
+
+def _shared_config(head):
     """What the model's head hands to the others, a dict of arguments."""
     given, name = head.get_config(), type(head).__name__
     if name not in _OWN_HEADS or given["loss"] != "softmax":
@@ -305,8 +289,8 @@ def _shared_config(head, num_sampled):
             f"`advise` compares. Received: a {name} with "
             f'loss="{given["loss"]}"'
         )
-    sampled = check_num_sampled(num_sampled) or given.get("num_sampled")
-    return {**{name: given[name] for name in _KEPT}, "num_sampled": sampled}
+    shared = {name: given[name] for name in _KEPT}
+    return {**shared, "num_sampled": given.get("num_sampled")}
 
 
 def _copied_optimizer(model):
@@ -409,11 +393,7 @@ def _split(data, batch_size):
         )
     order = np.random.default_rng(0).permutation(count)
     held_out = min(count // _HELD_OUT, _MAX_HELD_OUT)
-
-    def batches(rows):
-        taken = keras.tree.map_structure(lambda z: np.asarray(z)[rows], arrays)
-        size = min(batch_size, len(rows))
-        return tf.data.Dataset.from_tensor_slices(taken).batch(size)
-
-    train = batches(order[held_out:])
-    return train.repeat(), batches(order[:held_out])
+    shuffled = keras.tree.map_structure(lambda z: np.asarray(z)[order], arrays)
+    rows = tf.data.Dataset.from_tensor_slices(shuffled)
+    train = rows.skip(held_out).batch(batch_size)
+    return train.repeat(), rows.take(held_out).batch(batch_size)

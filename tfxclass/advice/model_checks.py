@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
-from tfxclass.core import targets as targets_lib
+from tfxclass.core.targets import RANGE_FIX
 from tfxclass.inference.graph import find_head
 from tfxclass.keras_internals import metrics_of
 from tfxclass.rows import class_matrix
@@ -79,11 +79,13 @@ def _range(head, labels):
     if not is_array or not np.size(labels):
         return None
     ids = as_ids("labels", labels)
-    if head.options.teacher_weight:
-        ids = np.where(ids > targets_lib.MAX_ID, -1, ids)
-    error = range_error("labels", ids, head.num_classes)
-    if error is not None:
-        return error
+    least, most = int(ids.min()), int(ids.max())
+    if least < -1 or most >= head.num_classes:
+        return (
+            f"`labels` has labels from {least} to {most}, but the head has "
+            f"{head.num_classes} classes: ids from 0 to "
+            f"{head.num_classes - 1}, and -1 for padding. {RANGE_FIX}"
+        )
     given = ids[ids >= 0]
     if not given.size:
         return (
@@ -113,23 +115,6 @@ def _class_weight(labels, class_weight):
         "head its own, loss_options=tfxclass.losses.LossOptions("
         "class_weight=...), or each row its weight with `sample_weight`. "
         f"Received: labels of shape {shape}."
-    )
-
-
-def range_error(name: str, labels: np.ndarray, num_classes: int) -> str | None:
-    """What is wrong with ids that no class has, or None; -1 is padding.
-
-    `labels` is an int64 array of any shape, not empty. The message names the
-    argument `name`.
-    """
-    least, most = int(labels.min()), int(labels.max())
-    if least >= -1 and most < num_classes:
-        return None
-    return (
-        f"`{name}` has labels from {least} to {most}, but the head has "
-        f"{num_classes} classes: ids from 0 to {num_classes - 1}, and -1 for "
-        f"padding. {targets_lib.RANGE_FIX} "
-        f"{targets_lib.TEACHER_HINT * (most > targets_lib.MAX_ID)}"
     )
 
 

@@ -14,6 +14,7 @@ from tfxclass.calibration.label_thresholds import SHRINKAGE
 from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.targets import uniform_targets
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.rows import search
@@ -107,10 +108,8 @@ def calibrate(
         )
     check_choice("thresholds", thresholds, (None, "micro", "macro"))
     k = check_positive_int("k", k)
-    if not 0 <= shrinkage < math.inf:
-        raise ValueError(
-            f"`shrinkage` must be finite and >= 0. Received: {shrinkage}"
-        )
+    is_valid = 0 <= shrinkage < math.inf
+    check_value("shrinkage", shrinkage, is_valid, "finite and >= 0")
     rows = held_out(model, data)
     head = rows.head
     loss = _loss_of(rows)

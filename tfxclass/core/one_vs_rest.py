@@ -22,13 +22,10 @@ class Binary(NamedTuple):
     Attributes:
         penalty: function of the logits of classes that are no labels.
         slope: its derivative.
-        is_soft: bool, whether the weight of a label is its probability: the
-            rest of 1 is the loss of a class that is no label.
     """
 
     penalty: Callable[[tf.Tensor], tf.Tensor]
     slope: Callable[[tf.Tensor], tf.Tensor]
-    is_soft: bool = False
 
 
 #: By name: the logistic loss, and max(0, 1 - y z)^2.
@@ -153,13 +150,9 @@ class LabelTerms:
     def losses(self) -> tf.Tensor:
         """Their sum, float32 `[batch]`."""
         losses = self.weights * self.binary.penalty(-self.adjusted)
-        if self.binary.is_soft:
-            losses += (1 - self.weights) * self.binary.penalty(self.adjusted)
         return tf.reduce_sum(tf.where(self.is_label, losses, 0.0), axis=1)
 
     def grad(self, upstream: tf.Tensor) -> tf.Tensor:
         """Gradient by the logits, float32 `[batch, p]`."""
         slopes = -self.weights * self.binary.slope(-self.adjusted)
-        if self.binary.is_soft:
-            slopes += (1 - self.weights) * self.binary.slope(self.adjusted)
         return slopes * self.slope * upstream[:, tf.newaxis]

@@ -14,14 +14,11 @@ from tfxclass.types import Margin
 _MOST_LETTERS = 60
 # Rows of as many ids do not repeat two classes only.
 _FEW_IDS = 10
-#: Ids are below; greater labels have a teacher's classes in them.
-MAX_ID = (1 << 32) - 1
 #: What to do about ids that are out of range.
 RANGE_FIX = (
     "Fix: make the head with more classes, or number the classes from 0 "
     "(names, y = np.unique(y, return_inverse=True))."
 )
-TEACHER_HINT = "Labels of with_teacher need LossOptions(teacher_weight=...)."
 # Classes whose ids a type holds exactly.
 _EXACT = {
     tf.bfloat16: 1 << 8,
@@ -200,17 +197,15 @@ def _check_static_shape(labels, leading):
 
 
 def _check_range(ids, num_classes):
-    least, most = tf.reduce_min(ids), tf.reduce_max(ids)
     return require(
         tf.reduce_all((ids >= -1) & (ids < num_classes)),
         "labels_must_be_less_than_num_classes",
         "Received labels from",
-        least,
+        tf.reduce_min(ids),
         "to",
-        most,
+        tf.reduce_max(ids),
         f"but the head has num_classes={num_classes}: ids from 0 to "
         f"{num_classes - 1}, and -1 for padding. {RANGE_FIX}",
-        tf.where(most > MAX_ID, TEACHER_HINT, ""),
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import text_files
+from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.data import passes
 from tfxclass.ops import library
@@ -104,13 +105,9 @@ class XCFile:
             ValueError: if an argument is out of range.
         """
         check_positive_int("batch_size", batch_size)
-        for name, value in (
-            ("shuffle_buffer_size", shuffle_buffer_size),
-            ("num_epochs", num_epochs),
-            ("max_labels", max_labels),
-        ):
-            if value is not None:
-                check_positive_int(name, value)
+        check_optional_int("shuffle_buffer_size", shuffle_buffer_size)
+        check_optional_int("num_epochs", num_epochs)
+        check_optional_int("max_labels", max_labels)
         count = tf.data.experimental.assert_cardinality(self.num_rows)
         lines = self._blocks().unbatch().apply(count)
         if shuffle_buffer_size is not None:

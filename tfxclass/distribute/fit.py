@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.core.scopes import check_made_within
 from tfxclass.data.batches import labelled_arrays
@@ -120,13 +121,9 @@ def fit(
     epochs = check_positive_int("epochs", epochs)
     log_interval = check_positive_int("log_interval", log_interval)
     max_staleness = check_positive_int("max_staleness", max_staleness)
-    for name, value in [
-        ("steps_per_epoch", steps_per_epoch),
-        ("validation_steps", validation_steps),
-        ("checkpoint_interval", checkpoint_interval),
-    ]:
-        if value is not None:
-            check_positive_int(name, value)
+    check_optional_int("steps_per_epoch", steps_per_epoch)
+    check_optional_int("validation_steps", validation_steps)
+    check_optional_int("checkpoint_interval", checkpoint_interval)
     _check_model(model)
     if checkpoint_interval is not None and checkpoint is None:
         raise ValueError(

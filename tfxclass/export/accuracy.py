@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tfxclass.checks import check_value
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -17,10 +18,7 @@ def check_quantize(
     A ValueError is raised for another name, a head without class vectors, and
     a recall that is not in [0, 1].
     """
-    if not 0 <= min_recall <= 1:
-        raise ValueError(
-            f"`min_recall` must be in [0, 1]. Received: {min_recall}"
-        )
+    check_value("min_recall", min_recall, 0 <= min_recall <= 1, "in [0, 1]")
     if quantize is None:
         return False
     if quantize != INT8:

@@ -5,7 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
+from tfxclass.checks import check_value
 from tfxclass.export import accuracy
 from tfxclass.export.list_search import ListSearch
 from tfxclass.export.loading import check_plain_logits
@@ -65,16 +66,9 @@ class InvertedLists:
         seed: int = 0,
         portable: bool = False,
     ) -> None:
-        if num_lists is not None:
-            num_lists = check_positive_int("num_lists", num_lists)
-        if num_probes is not None:
-            num_probes = check_positive_int("num_probes", num_probes)
-        if not 0 < min_recall <= 1:
-            raise ValueError(
-                f"`min_recall` must be in (0, 1]. Received: {min_recall}"
-            )
-        self.num_lists = num_lists
-        self.num_probes = num_probes
+        check_value("min_recall", min_recall, 0 < min_recall <= 1, "in (0, 1]")
+        self.num_lists = check_optional_int("num_lists", num_lists)
+        self.num_probes = check_optional_int("num_probes", num_probes)
         self.min_recall = min_recall
         self.seed = seed
         self.portable = bool(portable)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import require
@@ -94,9 +94,7 @@ def filters_of(
         _check_excluded(exclude, inputs)
     elif exclude is not False:
         width = None if exclude is True else exclude
-        if width is not None:
-            width = check_positive_int("exclude", width)
-        found.append(Filter(EXCLUDE, width))
+        found.append(Filter(EXCLUDE, check_optional_int("exclude", width)))
     if not isinstance(only, bool):
         raise ValueError(
             "`only` must be True or False: each question names its classes, in "

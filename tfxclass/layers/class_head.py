@@ -115,13 +115,13 @@ class ClassHead(OutputHead):
                 "cosine logits have a `scale`. Received: temperature="
                 f"{self.options.temperature}"
             )
-        others = {"class_counts", "label_smoothing", "teacher_weight"}
+        others = {"class_counts", "label_smoothing"}
         margin = self.cosine.margin if self.cosine is not None else 0
         if margin and others & set(used):
             raise ValueError(
-                "`margin` must be 0 with `class_counts`, `label_smoothing` "
-                "or `teacher_weight` in `loss_options`, which change logits "
-                f"or labels. Received: margin={margin}, loss_options={used}"
+                "`margin` must be 0 with `class_counts` or `label_smoothing` "
+                "in `loss_options`, which change logits or labels. Received: "
+                f"margin={margin}, loss_options={used}"
             )
 
     @property

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
 from tfxclass.checks import check_class_order
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import constant
 from tfxclass.layers.head_weights import fixed_spec
@@ -70,8 +70,7 @@ class ClassTower:
             )
         for column in keras.tree.flatten(self.features):
             check_class_order("features", column)
-        if self.refresh_interval is not None:
-            check_positive_int("refresh_interval", self.refresh_interval)
+        check_optional_int("refresh_interval", self.refresh_interval)
 
 
 def columns_of(given: Any, num_rows: int, name: str) -> Any:

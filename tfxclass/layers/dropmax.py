@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_options
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
@@ -196,8 +197,7 @@ class DropMax(SampledSoftmax):
         p = self.retain_probability
         is_valid = p is None or 0 < p <= 1
         check_value("retain_probability", p, is_valid, "in (0, 1]")
-        if self.predict_samples is not None:
-            check_positive_int("predict_samples", self.predict_samples)
+        check_optional_int("predict_samples", self.predict_samples)
         if (self.mode == "random") == (p is None):
             raise ValueError(
                 '`retain_probability` is for mode="random", which needs it. '

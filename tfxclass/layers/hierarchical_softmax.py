@@ -112,12 +112,6 @@ class HierarchicalSoftmax(OutputHead):
                 '`loss_options` must be None with multi_label="plt", whose '
                 f"loss is a sum over nodes. Received: {self.loss_options.used}"
             )
-        if self.options.teacher_weight and multi_label == "pick_one":
-            raise ValueError(
-                '`teacher_weight` must be 0 with multi_label="pick_one", '
-                "which trains on one label. Received: "
-                f"teacher_weight={self.options.teacher_weight}"
-            )
         self.tree = _tree(tree, counts, self.num_classes)
         self.max_depth = max(1, int(self.tree.depths().max()))
         self.multi_label = multi_label

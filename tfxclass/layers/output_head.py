@@ -27,7 +27,6 @@ from tfxclass.layers import head_config
 from tfxclass.layers import head_weights
 from tfxclass.layers.class_growth import ClassGrowth
 from tfxclass.layers.head_weights import WeightSpec
-from tfxclass.losses import teacher
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.objectives import HeadLoss
@@ -354,8 +353,6 @@ class OutputHead(keras.layers.Layer):
         flat, targets = flatten(features), self.targets(features, labels)
         if not training:
             step = Step(self.exact_loss(flat, targets))
-        elif self.options.teacher_weight:
-            step = self._distilled_step(flat, targets, features, labels)
         elif len(features.shape) > 2 and self.may_skip_rows():
             step = self._labelled_step(flat, targets)
         else:
@@ -369,8 +366,6 @@ class OutputHead(keras.layers.Layer):
         )
         if negatives is not None:
             negatives = self._as_targets(features, negatives).ids
-        if self.options.teacher_weight:
-            labels = teacher.labels_alone(labels)
         found = self.objective.targets(self._as_targets(features, labels))
         return found._replace(negatives=negatives)
 
@@ -385,28 +380,6 @@ class OutputHead(keras.layers.Layer):
             return found
         ids = head_config.live_ids(found.ids, self.removed)
         return uniform_targets(ids)
-
-    def _distilled_step(self, flat, targets, features, labels):
-        """`training_step` on labels and the answers of a teacher."""
-        labels, _ = head_config.split_negatives(
-            labels, self.num_negatives, len(features.shape)
-        )
-        both = teacher.add_distillation_targets(
-            labels,
-            targets,
-            self.options.teacher_weight,
-            self.num_classes,
-            tf.shape(features)[:-1],
-            mask=mask_of(features),
-            is_distribution=not self.objective.is_sum,
-        )
-        both = both._replace(negatives=targets.negatives)
-        step = self.training_step(flat, both)
-        if step.ranking is None:
-            return step
-        # Metrics rank the labels alone.
-        own = tf.where(targets.ids >= 0, step.ranking.positions, -1)
-        return step._replace(ranking=step.ranking._replace(positions=own))
 
     def _labelled_step(self, flat, targets):
         """`training_step` of the rows with a label; others have loss 0.

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfxclass import saved_random
 from tfxclass import shards as shards_lib
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
@@ -74,9 +74,8 @@ class ShardedSoftmax(ClassHead):
         sample_rate: float in (0, 1], fraction of the classes, instead of
             `num_sampled`.
         correct_fill: bool, whether sampled classes stand for the classes that
-            were not sampled. Required for `loss="sigmoid"` and
-            `label_smoothing`. False restricts the softmax to the classes of the
-            step, as Partial FC does.
+            were not sampled. Required for `loss="sigmoid"`. False restricts
+            the softmax to the classes of the step, as Partial FC does.
         **kwargs: other arguments of `ClassHead`, without `tied_to`.
 
     Example:
@@ -118,8 +117,7 @@ class ShardedSoftmax(ClassHead):
                 "`tied_to` must be None for a ShardedSoftmax. Received: "
                 f"tied_to={self.tie.name!r}"
             )
-        if num_sampled is not None:
-            num_sampled = check_positive_int("num_sampled", num_sampled)
+        num_sampled = check_optional_int("num_sampled", num_sampled)
         self.sampler: Any = None
         if sampler is not None:
             self.sampler = by_name.get(
@@ -133,7 +131,7 @@ class ShardedSoftmax(ClassHead):
         self.random = keras.random.SeedGenerator(self.seed)
 
     def _check_sampling(self):
-        """Refuses sums over all classes if samples are not corrected."""
+        """Refuses sums over all classes that a sample does not estimate."""
         rate, sampler = self.sample_rate, self.sampler
         check_value("sample_rate", rate, 0 < rate <= 1, "in (0, 1]")
         if self.num_sampled is not None and rate != 1:
@@ -147,16 +145,19 @@ class ShardedSoftmax(ClassHead):
         is_estimate = self.correct_fill and (
             sampler is None or sampler.estimates_sums
         )
-        name = None
-        if self.options.label_smoothing:
-            name = "label_smoothing"
-        if self.objective.is_sum:
-            name = f'loss="{self.objective.name}"'
-        if name is not None and not is_estimate:
+        if self.objective.is_sum and not is_estimate:
             raise ValueError(
-                f"`{name}` of a sample is a sum over all classes and needs "
-                "`correct_fill=True`, of the sampler, too. Received: "
-                f"correct_fill={self.correct_fill} with sampler={sampler!r}"
+                f'`loss="{self.objective.name}"` of a sample is a sum over all '
+                "classes and needs `correct_fill=True`, of the sampler, too. "
+                f"Received: correct_fill={self.correct_fill} with "
+                f"sampler={sampler!r}"
+            )
+        if self.options.label_smoothing and not self.objective.is_sum:
+            raise ValueError(
+                "`label_smoothing` of a ShardedSoftmax needs all classes. Fix: "
+                "leave out `sampler`, `num_sampled` and `sample_rate`, or use "
+                "a SampledSoftmax. Received: label_smoothing="
+                f"{self.options.label_smoothing}"
             )
 
     @property

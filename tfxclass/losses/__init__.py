@@ -9,7 +9,6 @@ from tfxclass.losses.objectives import HeadLoss
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
-from tfxclass.losses.teacher import with_teacher
 
 __all__ = [
     "HeadLoss",
@@ -21,7 +20,6 @@ __all__ = [
     "softmax_cross_entropy",
     "sparsemax",
     "sparsemax_loss",
-    "with_teacher",
 ]
 
 

@@ -21,6 +21,7 @@ from tfxclass.core.targets import Targets
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
 from tfxclass.losses.options import ALL_OPTIONS
+from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import finished
@@ -91,13 +92,9 @@ class Softmax:
         The parts are what `shape_parts` of `options` returned.
         """
         share = options.label_smoothing / num_classes
-        if not share or columns is None:
-            return loss.cross_entropy(
-                parts, targets, columns, exchange, margin, share
-            )
-        # Of a sample.
-        losses = loss.cross_entropy(parts, targets, columns, exchange, margin)
-        return losses - share * loss.sum_of_logits(parts, targets, exchange)
+        return loss.cross_entropy(
+            parts, targets, columns, exchange, margin, share
+        )
 
     def sampled(
         self,
@@ -164,7 +161,7 @@ class OneVsRest:
 
     def is_plain(self, options: LossOptions) -> bool:
         """As `Softmax.is_plain`."""
-        return set(options.used) <= {"class_weight", "propensities"}
+        return set(options.used) <= set(LABEL_OPTIONS)
 
     def targets(self, targets: Targets) -> Targets:
         """`Targets` whose labels weigh 1 each."""
@@ -199,7 +196,7 @@ class OneVsRest:
             found = one_vs_rest.focal(found, options.focal_gamma)
         if options.label_smoothing:
             found = one_vs_rest.smoothed(found, options.label_smoothing)
-        return found._replace(is_soft=bool(options.teacher_weight))
+        return found
 
     def sampled(
         self,
@@ -236,9 +233,7 @@ OBJECTIVES: dict[str, Softmax | OneVsRest] = {
     "sigmoid": OneVsRest(
         "sigmoid", [x for x in ALL_OPTIONS if x != "class_counts"]
     ),
-    "squared_hinge": OneVsRest(
-        "squared_hinge", ["class_weight", "propensities"]
-    ),
+    "squared_hinge": OneVsRest("squared_hinge", LABEL_OPTIONS),
 }
 SOFTMAX_ALONE = ("softmax",)
 ALL_OBJECTIVES = tuple(OBJECTIVES)

@@ -20,7 +20,7 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Config
 
 #: Options of a row's labels: they weigh the loss, whatever it is.
-LABEL_OPTIONS = ("class_weight", "propensities", "teacher_weight")
+LABEL_OPTIONS = ("class_weight", "propensities")
 #: These, and options of the cross-entropy of an example.
 LOSS_OPTIONS = (*LABEL_OPTIONS, "focal_gamma")
 #: These, and options of the logits.
@@ -75,15 +75,6 @@ class LossOptions:
         logit_adjustment: float, factor for `class_counts`. Defaults to 1.
         temperature: float > 0, divides the logits. With cosine logits use
             `scale` instead. Defaults to 1.
-        teacher_weight: float w in [0, 1]. The best classes of a teacher, from
-            `tfxclass.losses.with_teacher`, have weight w in proportion to their
-            probabilities, and the labels have weight 1 - w. With `"sigmoid"`
-            the target is w times the teacher's probability, plus 1 - w for
-            labels, and class weights are refused. The teacher's classes are
-            treated as labels: samples include them, class weights apply to
-            them, and `DropMax` retains them. For a teacher with temperature T,
-            set `temperature=T`. Gradients are then 1 / T of their size. Not
-            with `focal_gamma`. Defaults to 0.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -105,8 +96,6 @@ class LossOptions:
         section 4 (`propensities`).
         Szegedy et al., Rethinking the Inception architecture, CVPR 2016,
         section 7 (`label_smoothing`).
-        Hinton et al., Distilling the Knowledge in a Neural Network, 2015
-        (`teacher_weight`).
     """
 
     class_weight: ArrayLike | Mapping[int, float] | None = None
@@ -116,7 +105,6 @@ class LossOptions:
     class_counts: ArrayLike | None = None
     logit_adjustment: float = 1.0
     temperature: float = 1.0
-    teacher_weight: float = 0.0
 
     def __post_init__(self) -> None:
         self.class_weight = _class_weight(self.class_weight)
@@ -131,7 +119,6 @@ class LossOptions:
             "focal_gamma": (0 <= self.focal_gamma < np.inf, ">= 0"),
             "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
             "temperature": (0 < self.temperature < np.inf, "> 0"),
-            "teacher_weight": (0 <= self.teacher_weight <= 1, "in [0, 1]"),
             "logit_adjustment": (np.isfinite(self.logit_adjustment), "finite"),
             "propensities": (
                 p is None or np.all((p > 0) & (p <= 1)),
@@ -149,13 +136,12 @@ class LossOptions:
                 "`logit_adjustment` needs `class_counts`. Received: "
                 f"logit_adjustment={self.logit_adjustment} without them"
             )
-        for name in ("label_smoothing", "teacher_weight"):
-            value = getattr(self, name)
-            if self.focal_gamma and value:
-                raise ValueError(
-                    f"`focal_gamma` and `{name}` exclude each other. "
-                    f"Received: focal_gamma={self.focal_gamma}, {name}={value}"
-                )
+        if self.focal_gamma and self.label_smoothing:
+            raise ValueError(
+                "`focal_gamma` and `label_smoothing` exclude each other. "
+                f"Received: focal_gamma={self.focal_gamma}, "
+                f"label_smoothing={self.label_smoothing}"
+            )
 
     @property
     def used(self) -> list[str]:
@@ -191,21 +177,13 @@ class LossOptions:
                     f"{len(value)} numbers with num_classes="
                     f"{head.num_classes}."
                 )
-        weights = {"class_weight", "propensities"} & set(self.used)
-        if head.objective.is_sum and self.teacher_weight and weights:
+        if self.label_smoothing and head.removed:
             raise ValueError(
-                f"`{min(weights)}` and `teacher_weight` exclude each other for "
-                "independent labels. Received: "
-                f"teacher_weight={self.teacher_weight}"
+                "`label_smoothing` gives mass to classes that are no labels, "
+                "removed ones, too. Received: label_smoothing="
+                f"{self.label_smoothing} with {len(head.removed)} removed "
+                "classes"
             )
-        for name in ("label_smoothing", "teacher_weight"):
-            value = getattr(self, name)
-            if value and head.removed:
-                raise ValueError(
-                    f"`{name}` gives mass to classes that are no labels, "
-                    f"removed ones, too. Received: {name}={value} with "
-                    f"{len(head.removed)} removed classes"
-                )
         if isinstance(self.class_weight, dict):
             unknown = [c for c in self.class_weight if c >= head.num_classes]
             if unknown:

@@ -7,9 +7,7 @@ step computed anyway, and in evaluation among all classes, block by block.
 """
 
 from tfxclass.metrics.diagnosis import CumulativeProbability
-from tfxclass.metrics.diagnosis import ExpectedCalibrationError
 from tfxclass.metrics.diagnosis import NormalizedCumulativeGradient
-from tfxclass.metrics.diagnosis import SamplerState
 from tfxclass.metrics.f1 import F1Score
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.metrics.propensity import PropensityScoredPrecisionAtK
@@ -28,7 +26,6 @@ from tfxclass.metrics.verification import verification_accuracy
 
 __all__ = [
     "CumulativeProbability",
-    "ExpectedCalibrationError",
     "F1Score",
     "HeadMetric",
     "MeanReciprocalRank",
@@ -38,7 +35,6 @@ __all__ = [
     "PropensityScoredPrecisionAtK",
     "RPrecisionAtK",
     "RecallAtK",
-    "SamplerState",
     "TopKAccuracy",
     "hit_rate",
     "propensities",

@@ -7,6 +7,7 @@ from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
 from tfxclass.checks import as_numbers
 from tfxclass.checks import check_k
+from tfxclass.checks import check_value
 
 _BLOCK_ROWS = 1024
 
@@ -86,11 +87,8 @@ def true_positive_rate(
     ```
     """
     values, is_same = _check_pairs(similarities, same)
-    if not 0 <= false_positive_rate < 1:
-        raise ValueError(
-            "`false_positive_rate` must be in [0, 1). Received: "
-            f"{false_positive_rate}"
-        )
+    rate = false_positive_rate
+    check_value("false_positive_rate", rate, 0 <= rate < 1, "in [0, 1)")
     unequal = np.sort(values[~is_same])[::-1]
     # Not one fewer for the rounding of the product.
     allowed = int(false_positive_rate * len(unequal) + 1e-9)

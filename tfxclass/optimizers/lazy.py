@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from tfxclass.checks import check_value
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.types import Config
@@ -308,8 +309,5 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
 def check_epsilon(epsilon: Any) -> None:
     """Raises ValueError for one that gives NaN; Keras takes anything."""
     is_number = isinstance(epsilon, numbers.Real)
-    if not is_number or not math.isfinite(epsilon) or epsilon < 0:
-        raise ValueError(
-            "`epsilon` must be a finite number of at least 0. Received: "
-            f"{epsilon!r}"
-        )
+    is_valid = is_number and math.isfinite(epsilon) and epsilon >= 0
+    check_value("epsilon", epsilon, is_valid, "a finite number of at least 0")

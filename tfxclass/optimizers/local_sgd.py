@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
 from tfxclass.keras_internals import eager_variables
 from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
@@ -276,8 +276,7 @@ def _check_arguments(learning_rate, interval, stages, gamma, options):
             raise ValueError(
                 f"`LocalSGD` has no `{name}`. Received: {name}={options[name]}"
             )
-    if interval is not None:
-        check_positive_int("interval", interval)
+    check_optional_int("interval", interval)
     given = {"learning_rate": learning_rate, "interval": interval}
     for name, value in given.items():
         if stages is not None and value is not None:

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from tfxclass.checks import check_value
+
 
 @dataclasses.dataclass(frozen=True)
 class Link:
@@ -17,7 +19,7 @@ class Link:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_positive("bytes_per_s", self.bytes_per_s)
+        _check_size("bytes_per_s", self.bytes_per_s)
 
     def seconds(self, num_bytes: float, messages: float = 1) -> float:
         """Time of `messages` one after the other, with `num_bytes` in all."""
@@ -54,23 +56,19 @@ class Machine:
         exact: `StepCosts` of an exact softmax.
         sampled: `StepCosts` of a sampled softmax.
         memory_bytes: float, memory of the device (or of the machine).
-        host_bytes: float, memory of the device's host.
-        host_link: `Link` between the device and its host.
+        host_bytes: float, memory of the device's host, where class vectors are
+            initialized.
     """
 
     exact: StepCosts
     sampled: StepCosts
     memory_bytes: float
     host_bytes: float
-    host_link: Link
 
     def __post_init__(self) -> None:
-        _check_positive("memory_bytes", self.memory_bytes)
-        _check_positive("host_bytes", self.host_bytes)
+        _check_size("memory_bytes", self.memory_bytes)
+        _check_size("host_bytes", self.host_bytes)
 
 
-def _check_positive(name, value):
-    if not 0 < value < math.inf:
-        raise ValueError(
-            f"`{name}` must be finite and more than 0. Received: {value}"
-        )
+def _check_size(name, value):
+    check_value(name, value, 0 < value < math.inf, "finite and more than 0")

@@ -10,7 +10,6 @@ all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,
 import dataclasses
 import math
 from typing import Any
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -29,7 +28,6 @@ TWO_CORES = Machine(
     sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
     memory_bytes=24e9,
     host_bytes=24e9,
-    host_link=Link(5.9e9),
 )
 _FLOAT, _ID = 4, 8
 # Maximum, sum of exponentials and target of an example, of each shard.
@@ -44,10 +42,9 @@ class PlanRow:
     """A training step with one strategy.
 
     Attributes:
-        strategy: `"mirrored"`, `"sharded"`, `"servers"` or `"host"`.
+        strategy: `"mirrored"` or `"sharded"`.
         machine_bytes: int, memory on each machine in a step.
         variable_bytes: int, its part for class vectors and optimizer state.
-        host_or_server_bytes: int, memory of each server, or of the host.
         start_bytes: int, the most that a process holds on the host while the
             class matrix is initialized, without what malloc keeps of it then.
         sent_bytes: int, network traffic that a machine sends per step.
@@ -59,7 +56,6 @@ class PlanRow:
     strategy: str
     machine_bytes: int
     variable_bytes: int
-    host_or_server_bytes: int
     start_bytes: int
     sent_bytes: int
     compute_s: float
@@ -93,14 +89,13 @@ class Plan:
         lines = [
             self.title,
             "",
-            "| strategy | machine GB | host or server GB | start GB | MB sent "
-            "| compute ms | link ms | fits |",
-            "| --- " * 8 + "|",
+            "| strategy | machine GB | start GB | MB sent | compute ms "
+            "| link ms | fits |",
+            "| --- " * 7 + "|",
         ]
         for row in self.rows:
             lines.append(
                 f"| {row.strategy} | {row.machine_bytes / 1e9:,.2f} "
-                f"| {row.host_or_server_bytes / 1e9:,.2f} "
                 f"| {row.start_bytes / 1e9:,.1f} "
                 f"| {row.sent_bytes / 1e6:,.2f} | {1e3 * row.compute_s:,.1f} "
                 f"| {1e3 * row.link_s:,.1f} | {'yes' if row.fits else 'no'} |"
@@ -119,9 +114,8 @@ def plan(
     kernel_dtype: str = "float32",
     optimizer: keras.optimizers.Optimizer | str | None = None,
     machine: Machine = TWO_CORES,
-    servers: int | None = None,
 ) -> Plan:
-    """Compares strategies for many machines: memory, traffic and time.
+    """Compares two strategies for many machines: memory, traffic and time.
 
     Use it before you rent machines. Memory comes from `tfxclass.estimate`,
     traffic is counted, and time is computed from measurements of one machine
@@ -132,14 +126,6 @@ def plan(
       `MultiWorkerMirroredStrategy`).
     - `"sharded"`: each machine has a range of the classes (`ShardedSoftmax`
       under the same strategy).
-    - `"servers"`: class vectors are on parameter servers, and every machine is
-      a worker with a part of the batch (`ShardedSoftmax` under
-      `ParameterServerStrategy`). Workers do not wait for each other.
-    - `"host"`: one machine, with class vectors in host memory
-      (`placement="host"`).
-
-    An exact softmax has no row for the last two: each step would bring every
-    class vector to the machine that computes.
 
     Args:
         num_classes: int, number of classes.
@@ -154,7 +140,6 @@ def plan(
             `LazyAdam(second_moment="row")`. Defaults to `HeadAdam()`.
         machine: `Machine` with measurements. By default a machine with two
             cores. `python benchmarks/scale.py measure` measures one.
-        servers: int, number of parameter servers. Defaults to `machines`.
 
     Returns:
         A `Plan`.
@@ -177,8 +162,6 @@ def plan(
     dim = check_positive_int("dim", dim)
     batch = check_positive_int("batch", batch)
     machines = check_positive_int("machines", machines)
-    servers = machines if servers is None else servers
-    servers = check_positive_int("servers", servers)
     if num_sampled is not None:
         num_sampled = check_positive_int("num_sampled", num_sampled)
         num_sampled = min(num_sampled, num_classes)
@@ -199,97 +182,92 @@ def plan(
             "strategies. Received: a call within a scope of "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
-    part = -(-batch // machines)
-    strategies, costs, count = [_mirrored, _sharded], machine.exact, "all"
+    costs, count = machine.exact, "all"
     if num_sampled is not None:
-        strategies += [_servers, _host]
         costs, count = machine.sampled, f"{num_sampled:,}"
     job = _Job(
-        num_classes, num_sampled, num_sampled or num_classes, dim, batch, part,
-        machines, servers, link, machine, costs, kernel_dtype, optimizer,
-    )  # fmt: skip
+        num_classes=num_classes,
+        num_sampled=num_sampled,
+        dim=dim,
+        batch=batch,
+        part=-(-batch // machines),
+        machines=machines,
+        link=link,
+        machine=machine,
+        costs=costs,
+        kernel_dtype=kernel_dtype,
+        optimizer=optimizer,
+    )
     title = (
         f"{num_classes:,} classes, {count} in a step, {dim} dimensions in "
         f"{kernel_dtype}, batch {batch:,}, {machines} machines"
     )
-    return Plan(title, tuple(strategy(job) for strategy in strategies))
+    return Plan(title, (_mirrored(job), _sharded(job)))
 
 
-class _Job(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class _Job:
     """The arguments of `plan`, and what follows from them for a machine."""
 
     num_classes: int
     num_sampled: int | None
-    classes: int  # Those in a step.
     dim: int
     batch: int
     part: int  # Examples of a machine.
     machines: int
-    servers: int
     link: Link
     machine: Machine
     costs: StepCosts
     kernel_dtype: str
     optimizer: Any
 
+    @property
+    def step_classes(self):
+        """The number of classes that a step computes."""
+        return self.num_sampled or self.num_classes
+
     def all_reduced(self, count):
         """Bytes that a machine sends to sum `count` vectors over all."""
         ring = 2 * (self.machines - 1) / self.machines
         return ring * _FLOAT * self.dim * count
 
-    def of_head(self, batch, replicas=1):
-        """`Estimate` of a head with all classes."""
-        classes, options = self.num_classes, {"kernel_dtype": self.kernel_dtype}
-        if self.num_sampled is None:
-            head = layers.FullSoftmax(classes, **options)
-        else:
-            sampled = self.num_sampled, "uniform"
-            head = layers.SampledSoftmax(classes, *sampled, **options)
-        return estimate(head, self.dim, batch, self.optimizer, replicas)
-
-    def of_shard(self, count, batch):
-        """`Estimate` of one of `count` shards."""
-        head = layers.ShardedSoftmax(
-            -(-self.num_classes // count),
-            num_sampled=self.num_sampled and -(-self.num_sampled // count),
-            kernel_dtype=self.kernel_dtype,
-        )
-        return estimate(head, self.dim, batch, self.optimizer)
-
-    def row(self, strategy, step, sent, compute_s, link_s, stored=None):
-        """A `PlanRow` of two `Estimate`s: of a machine in a step, and of the
-        host or server that has the class vectors, if one has."""
-        kept = stored or step
-        variables = kept.weight_bytes + kept.slot_bytes
-        start = kept.weight_bytes + kept.initialization_bytes
-        on_machine = step.gradient_bytes + step.activation_bytes
-        elsewhere = 0
-        if stored is None:
-            on_machine += step.index_bytes + variables
-        else:
-            elsewhere, variables = variables + stored.index_bytes, 0
+    def row(self, strategy, memory, sent, compute_s, link_s):
+        """A `PlanRow` with the `Estimate` of a machine's classes."""
+        variables = memory.weight_bytes + memory.slot_bytes
+        step = memory.gradient_bytes + memory.activation_bytes
+        on_machine = variables + step + memory.index_bytes
+        start = memory.weight_bytes + memory.initialization_bytes
         fits = on_machine <= self.machine.memory_bytes
-        fits = fits and max(elsewhere, start) <= self.machine.host_bytes
         return PlanRow(
-            strategy, on_machine, variables, elsewhere, start, math.ceil(sent),
-            compute_s, link_s, fits,
-        )  # fmt: skip
+            strategy=strategy,
+            machine_bytes=on_machine,
+            variable_bytes=variables,
+            start_bytes=start,
+            sent_bytes=math.ceil(sent),
+            compute_s=compute_s,
+            link_s=link_s,
+            fits=fits and start <= self.machine.host_bytes,
+        )
 
 
 def _mirrored(job):
     """All class vectors on each machine. Gradients of class vectors cross."""
     dim, others = job.dim, job.machines - 1
-    compute_s = job.costs.seconds(job.part, job.classes, dim)
+    compute_s = job.costs.seconds(job.part, job.step_classes, dim)
+    options = {"kernel_dtype": job.kernel_dtype}
     if job.num_sampled is None:
+        head = layers.FullSoftmax(job.num_classes, **options)
         sent, collectives = job.all_reduced(job.num_classes), _OF_EXACT
     else:
+        sampled = job.num_sampled, "uniform"
+        head = layers.SampledSoftmax(job.num_classes, *sampled, **options)
         sent = others * (job.part + job.num_sampled) * (_FLOAT * dim + _ID)
         collectives = _OF_SAMPLED
         # Each machine applies the gradients of all machines.
         compute_s += job.costs.number_s * others * job.num_sampled * dim
     link_s = job.link.seconds(sent, collectives * others)
-    step = job.of_head(job.part, job.machines)
-    return job.row("mirrored", step, sent, compute_s, link_s)
+    memory = estimate(head, dim, job.part, job.optimizer, job.machines)
+    return job.row("mirrored", memory, sent, compute_s, link_s)
 
 
 def _sharded(job):
@@ -298,33 +276,13 @@ def _sharded(job):
     of_example = _FLOAT * job.dim + _ID + _FLOAT
     sent = others * (job.part * of_example + job.batch * _STATS)
     sent += job.all_reduced(job.batch)
-    classes = -(-job.classes // job.machines)
+    classes = -(-job.step_classes // job.machines)
     compute_s = job.costs.seconds(job.batch, classes, job.dim)
     link_s = job.link.seconds(sent, _OF_SHARDS * others)
-    step = job.of_shard(job.machines, job.batch)
-    return job.row("sharded", step, sent, compute_s, link_s)
-
-
-def _servers(job):
-    """Class vectors on parameter servers. The sampled ones cross to the
-    worker, and their gradients back, each with its ids."""
-    sent = job.num_sampled * (_FLOAT * job.dim + 2 * _ID)
-    load = job.machines / job.servers
-    compute_s = max(
-        job.costs.seconds(job.part, job.num_sampled, job.dim),
-        job.costs.number_s * load * job.num_sampled * job.dim,
+    head = layers.ShardedSoftmax(
+        -(-job.num_classes // job.machines),
+        num_sampled=job.num_sampled and classes,
+        kernel_dtype=job.kernel_dtype,
     )
-    # The busiest link is a server's, if machines share it.
-    link_s = job.link.seconds(max(load, 1.0) * sent, 2)
-    stored = job.of_shard(job.servers, job.part)
-    step = job.of_head(job.part)
-    return job.row("servers", step, sent, compute_s, link_s, stored)
-
-
-def _host(job):
-    """Class vectors in the memory of one host. The sampled ones cross."""
-    sent = _FLOAT * job.num_sampled * job.dim
-    compute_s = job.costs.seconds(job.batch, job.num_sampled, job.dim)
-    link_s = job.machine.host_link.seconds(sent, 2)
-    step = job.of_head(job.batch)
-    return job.row("host", step, sent, compute_s, link_s, stored=step)
+    memory = estimate(head, job.dim, job.batch, job.optimizer)
+    return job.row("sharded", memory, sent, compute_s, link_s)

@@ -1,5 +1,6 @@
 """`recover`: a model with its class matrix in full width."""
 
+import math
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 
 from tfxclass import progress
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_value
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -18,7 +20,6 @@ from tfxclass.recovery.step import recovered_by_step
 from tfxclass.recovery.step import row_blocks
 from tfxclass.recovery.step import rows_held_out
 from tfxclass.recovery.sums import RecoverySums
-from tfxclass.recovery.sums import check_l2
 
 _HEADS = (ProjectedSoftmax, AdaptiveProjectedSoftmax)
 # Rows of arrays that are computed at a time: a sample of the classes serves
@@ -66,8 +67,8 @@ def recover(
             sample_weight)`, or batches of them, a `tf.data.Dataset` or a
             `keras.utils.PyDataset`. Arrays are computed 256 rows at a time,
             1,024 with `num_sampled`.
-        l2: float > 0, weight of `|W|^2 / 2` in the mean loss, for the dual and
-            the stationarity error. Defaults to the head's own.
+        l2: float > 0, weight of `|W|^2 / 2` in the mean loss, for the dual.
+            Defaults to the head's own.
         method: `"step"` (default), `"dual"` or `"lift"`.
         num_sampled: int, for millions of classes: probabilities are estimated
             from the labels of a batch and so many classes, sampled uniformly
@@ -75,9 +76,8 @@ def recover(
             as much as a sampled training epoch of the projected head. The
             search of the step still needs all classes, for 1,024 examples or
             more.
-        verbose: 1 shows a progress bar, the chosen step with its loss on
-            held-out examples, and the stationarity error of the projected model
-            (0 at the optimum of its loss with `l2`). 0 shows nothing.
+        verbose: 1 shows a progress bar and the chosen step with its loss on
+            held-out examples. 0 shows nothing.
 
     Returns:
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
@@ -118,8 +118,9 @@ def recover(
         kernel = np.concatenate([rows for _, rows in lifted_blocks(head)])
         return keras.Model(given, _full_head(head, kernel)(features))
     l2 = getattr(head, "l2", 0.0) if l2 is None else l2
-    if method == "dual" or l2:
-        check_l2(l2)
+    if method == "dual":
+        # Without the penalty, the best class matrix does not follow from P.
+        check_value("l2", l2, 0 < l2 < math.inf, "finite and > 0 for the dual")
     max_held_out = rows_held_out(head.num_classes) if method == "step" else 0
     sums = RecoverySums(head, num_sampled, max_held_out)
     size = _BATCH if num_sampled is None else _BATCH_OF_SAMPLE
@@ -130,9 +131,6 @@ def recover(
         x, y, weight = keras.utils.unpack_x_y_sample_weight(batch)
         sums.add(encoder(x, training=False), y, weight)
         bar.update(number)
-    if verbose and l2:
-        error = sums.stationarity_error(l2)
-        print(f"stationarity error: {error:.3g} (0 at the optimum)")
     if method == "dual":
         kernel = sums.dual(l2)
     else:

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
 from tfxclass.core.forward import check_weight_shape
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import mask_of
@@ -86,8 +86,7 @@ class RecoverySums:
         max_held_out: int = 0,
         seed: int = 0,
     ) -> None:
-        if num_sampled is not None:
-            num_sampled = check_positive_int("num_sampled", num_sampled)
+        num_sampled = check_optional_int("num_sampled", num_sampled)
         self.head, self.num_sampled, self.seed = head, num_sampled, seed
         dim = head.projection.shape[0]
         self.kernel = np.zeros((head.num_classes, dim), np.float32)
@@ -149,16 +148,6 @@ class RecoverySums:
                 f"{self.total_weight}, of {self.num_rows} examples."
             )
 
-    def smoothness(self) -> float:
-        """L: the mean of losses has no greater second derivative.
-
-        It is half of the greatest eigenvalue of `S = X^T X / n`, since the
-        covariance of one sampled class has none above 1/2.
-        """
-        self.check_rows()
-        greatest = np.linalg.eigvalsh(self.moments)[-1]
-        return float(greatest) / self.total_weight / 2
-
     def dual(self, l2: float) -> np.ndarray:
         """The dual recovery of the paper, float32 `[num_classes, dim]`.
 
@@ -171,8 +160,12 @@ class RecoverySums:
         rank of the features is low relative to the projected width (Theorem 1).
         Otherwise it overshoots, and a warning says so.
         """
-        check_l2(l2)
-        step, smoothness = 1 / l2, self.smoothness()
+        self.check_rows()
+        # L, above any second derivative of the mean loss, is half of the
+        # greatest eigenvalue of S: the covariance of one sampled class has none
+        # above 1/2.
+        greatest = float(np.linalg.eigvalsh(self.moments)[-1])
+        step, smoothness = 1 / l2, greatest / self.total_weight / 2
         # If all features are zero, any step is as good.
         longest = 2 / smoothness if smoothness else float("inf")
         if step > longest:
@@ -184,25 +177,6 @@ class RecoverySums:
                 stacklevel=2,
             )
         return self.kernel * np.float32(step / self.total_weight)
-
-    def stationarity_error(self, l2: float) -> float:
-        """How far from its optimum the slim model is.
-
-        It is `|W R - V| / |V|` for the dual W, the projection R and the slim
-        class matrix V. At the optimum, where the gradient is zero, it is 0. It
-        does not tell how good the dual is.
-        """
-        check_l2(l2)
-        self.check_rows()
-        factor = np.float32(1 / (self.total_weight * l2))
-        squares, total, first = 0.0, 0.0, 0
-        for projection, rows in self.head.projected_rows():
-            last = first + rows.shape[0]
-            dual = factor * (self.kernel[first:last] @ projection.numpy())
-            squares += float(np.sum(np.square(dual - rows.numpy())))
-            total += float(np.sum(np.square(rows)))
-            first = last
-        return (squares / total) ** 0.5 if total else float("inf")
 
     def _sum(self, rows):
         if not len(rows.weights):
@@ -291,13 +265,3 @@ def labels_and_sample(
     if len(others):
         log_counts[len(labels) :] = np.log(share)
     return np.concatenate([labels, others]), log_counts
-
-
-def check_l2(l2: float) -> None:
-    """Raises ValueError unless `l2` is a number > 0."""
-    if not 0 < l2 < float("inf"):
-        raise ValueError(
-            "`l2` must be > 0: without the penalty the best class matrix does "
-            "not follow from the probabilities (W = (Y - P)^T X / l2). Fix: "
-            f'method="step" needs none. Received: {l2}'
-        )

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_array
 from tfxclass.checks import as_list
 from tfxclass.retrieval.sequences import as_sequences
 from tfxclass.retrieval.sequences import next_items
-from tfxclass.retrieval.times import as_times
 
 Sequences = Sequence[Sequence[int]]
 
@@ -83,10 +83,10 @@ def split_sessions(
 
     Args:
         sessions: item ids of each session, in the order of time.
-        times: numbers or dates `[sessions]`, when each session began: a list,
-            an array, or a Series of pandas or polars. Dates are datetime64,
-            Python's datetime or date, or ISO strings, all in one time zone or
-            all without one. By default sessions are in the order of time.
+        times: numbers or datetime64 `[sessions]`, when each session began.
+            `pandas.to_datetime(times, utc=True).to_numpy("datetime64[ns]")`
+            reads strings and other dates. By default sessions are in the order
+            of time.
         validation, test: floats in [0, 1), fractions of the sessions.
 
     Returns:
@@ -111,7 +111,7 @@ def split_sessions(
         )
     sessions = as_sequences("sessions", sessions)
     if times is not None:
-        moments, _ = as_times("times", times)
+        moments = _as_times("times", times)
         _check_times(sessions, moments)
         sessions = [sessions[i] for i in np.argsort(moments, kind="stable")]
     first_test = round(len(sessions) * (1 - test))
@@ -144,9 +144,9 @@ def split_at(
     Args:
         sequences: item ids of each user, in the order of time.
         times: the time of each of these items, as in `split_sessions`.
-        validation_time: number or date, as the times are. Earlier items are
-            for training.
-        test_time: number or date, not before `validation_time`.
+        validation_time: number or datetime64, as the times are. Earlier items
+            are for training.
+        test_time: number or datetime64, not before `validation_time`.
 
     Returns:
         A `Split`.
@@ -168,17 +168,18 @@ def split_at(
     _check_times(sequences, times)
     for items, moments in zip(sequences, times):
         _check_times(items, as_list("times", moments, "times of items"))
-    found, kind = as_times("times", [one for row in times for one in row])
+    found = _as_times("times", [one for row in times for one in row])
     given = {"validation_time": validation_time, "test_time": test_time}
     limits = []
     for name, limit in given.items():
-        moments, own_kind = as_times(name, [limit])
-        if own_kind != kind and len(found):
+        (moment,) = _as_times(name, [limit])
+        is_alike = (moment.dtype.kind == "M") == (found.dtype.kind == "M")
+        if len(found) and not is_alike:
             raise ValueError(
-                f"`{name}` must be like `times`, which are {kind}. "
+                f"`{name}` must be like `times`, which are {found.dtype}. "
                 f"Received: {limit!r}"
             )
-        limits.append(moments[0])
+        limits.append(moment)
     if not limits[0] <= limits[1]:
         raise ValueError(
             "`validation_time` must not be after `test_time`. Received: "
@@ -211,6 +212,19 @@ def split_at(
 def _questions(pairs):
     labels = np.array([label for _, label in pairs], np.int64)
     return Questions([history for history, _ in pairs], labels)
+
+
+def _as_times(name, values):
+    """Finite numbers or datetime64 `[n]`; ValueError for others."""
+    times = as_array(name, values)
+    is_time = times.ndim == 1 and times.dtype.kind in "iufM"
+    if not is_time or not np.all(np.isfinite(times)):
+        raise ValueError(
+            f"`{name}` must be finite numbers or datetime64 of shape [n]. Fix "
+            "for other dates: pandas.to_datetime(times, utc=True).to_numpy("
+            f'"datetime64[ns]"). Received: {values!r:.60}'
+        )
+    return times
 
 
 def _check_times(sequences, times):

@@ -26,7 +26,6 @@ from tfxclass.rows import class_gradients
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.loss_parts import OneVsRestPart
-from tfxclass.rows.loss_parts import UniformPart
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Margin
@@ -76,18 +75,6 @@ def one_vs_rest(
     )
 
 
-def sum_of_logits(
-    parts: Sequence[tuple[tf.Tensor, ClassRows]],
-    targets: Targets,
-    exchange: ReplicaGroup = NO_EXCHANGE,
-) -> tf.Tensor:
-    """The sum of the logits of all classes, estimated; float32 `[batch]`.
-
-    Parts are samples, not to be normalized. A row without labels has 0.
-    """
-    return streamed_loss(UniformPart, parts, targets, exchange=exchange)
-
-
 def _corrected(rows):
     """`ClassRows` whose biases are less the log expected counts."""
     if rows.log_counts is None:
@@ -99,7 +86,7 @@ def _corrected(rows):
 
 
 def streamed_loss(
-    kind: type[ExactPart | OneVsRestPart | UniformPart],
+    kind: type[ExactPart | OneVsRestPart],
     parts: Sequence[tuple[tf.Tensor, ClassRows]],
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,

@@ -52,7 +52,7 @@ class AutoSampler(IndexedSampler):
     Similar classes come from a `NeighborCache`. No index has to be built. On
     GPUs, in shards and on parameter servers a hashing forest is used instead.
 
-    `tfxclass.metrics.SamplerState` shows `"k_eff"` (geometric mean), `"v"`
+    `tfxclass.callbacks.SamplerLog` shows `"k_eff"` (geometric mean), `"v"`
     (mean), `"noise"`, `"choice"` and `"recall"`: the fraction of an example's
     eight best other classes that are cached. With a forest it is as in
     `HashingForestSampler`.

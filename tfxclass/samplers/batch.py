@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.targets import places_of
 from tfxclass.keras_internals import tf_variable
 from tfxclass.samplers.sampler import Sample
@@ -94,12 +95,9 @@ class BatchSampler(Sampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
-        if not 0 < rate <= 1:
-            raise ValueError(f"`rate` must be in (0, 1]. Received: {rate}")
-        if not isinstance(memory, int) or memory < 0:
-            raise ValueError(
-                f"`memory` must be an int >= 0. Received: {memory}"
-            )
+        check_value("rate", rate, 0 < rate <= 1, "in (0, 1]")
+        is_size = isinstance(memory, int) and memory >= 0
+        check_value("memory", memory, is_size, "an int >= 0")
         self.memory = memory
         self.rate = rate
         self.num_buckets = check_positive_int("num_buckets", num_buckets)

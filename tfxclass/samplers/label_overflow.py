@@ -68,7 +68,7 @@ def _warn(num_labels, num_sampled, owner, parts):
         f"`num_sampled={num_sampled * parts}`. Such a step computes all of its "
         "labels and no other classes. Fix: `num_sampled=None`, or",
         2 * parts * num_labels,
-        "or more. This is printed once; further steps are counted by "
-        f'tfxclass.metrics.SamplerState({owner!r}, "overflow_steps").',
+        "or more. This is printed once; tfxclass.callbacks.SamplerLog counts "
+        "further steps.",
         output_stream=sys.stderr,
     )

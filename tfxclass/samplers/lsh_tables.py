@@ -8,9 +8,9 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.lsh import LSHIndex
-from tfxclass.samplers.sampler import check_optional_int
 from tfxclass.samplers.schedule import Refresh
 from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Config

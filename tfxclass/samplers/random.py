@@ -1,5 +1,6 @@
 """Samplers that know nothing of the features."""
 
+import math
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops import library
 from tfxclass.ops.fallback.refused import BY_FREQUENCY
@@ -149,10 +151,9 @@ class FrequencySampler(_RandomSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
-        if not 0 <= power < float("inf"):
-            raise ValueError(f"`power` must be >= 0. Received: {power}")
-        if min_count is not None and not 0 < min_count < float("inf"):
-            raise ValueError(f"`min_count` must be > 0. Received: {min_count}")
+        check_value("power", power, 0 <= power < math.inf, ">= 0")
+        is_valid = min_count is None or 0 < min_count < math.inf
+        check_value("min_count", min_count, is_valid, "> 0")
         # An array: Keras writes a list element by element.
         self.counts = _check_counts(counts)
         self.power = power

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
 from tfxclass.ops.row_groups import RowGroups
@@ -170,10 +171,7 @@ class PCAHashSampler(IndexedSampler):
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         self.num_bits = check_positive_int("num_bits", num_bits)
-        if num_bits > 30:
-            raise ValueError(
-                f"`num_bits` must be at most 30. Received: {num_bits}"
-            )
+        check_value("num_bits", num_bits, num_bits <= 30, "at most 30")
         self.rebuild_interval = check_positive_int(
             "rebuild_interval", rebuild_interval
         )

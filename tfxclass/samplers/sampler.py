@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass import saved_random
-from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_optional_int
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops.active_classes import ActiveClasses
@@ -226,7 +226,7 @@ class Sampler(keras.layers.Layer):
         )
 
     def gauge(self, name: str) -> keras.Variable:
-        """Makes a weight in `measured`, for `metrics.SamplerState`."""
+        """Makes a weight in `measured`, for `callbacks.SamplerLog`."""
         self.measured[name] = self.add_state(name, 0.0)
         return self.measured[name]
 
@@ -350,11 +350,6 @@ def check_num_sampled(value: Any) -> int | None:
             "least twice the labels of a batch, or an integer of more than the "
             "labels of a batch"
         ) from None
-
-
-def check_optional_int(name: str, value: Any) -> int | None:
-    """A positive integer as an int, or None; ValueError for others."""
-    return value if value is None else check_positive_int(name, value)
 
 
 def clip(size: Scalar, least: int, most: int) -> Scalar:

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_optional_int
 from tfxclass.rows import search
 from tfxclass.samplers.indexed import candidate_count
 from tfxclass.samplers.indexed import check_fraction
@@ -12,7 +13,6 @@ from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.samplers.sampler import check_optional_int
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
