@@ -192,11 +192,31 @@ def test_mixed_precision(policy):
     assert model.evaluate(x, y, verbose=0) < first
 
 
-def test_the_learning_rate_is_of_the_first_group():
-    optimizer = MultiOptimizer([(SGD(0.25), ONE), (SGD(0.5), variable())])
-    assert float(optimizer.learning_rate) == 0.25
+def test_learning_rates_move_together():
+    model, x, y = dense_model((3, 2))
+    parts = [keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.004)]
+    optimizer = compiled(model, list(zip(parts, model.layers)))
+    plateau = keras.callbacks.ReduceLROnPlateau(
+        monitor="loss", factor=0.5, patience=0, min_delta=1e9
+    )
+    model.fit(x, y, epochs=3, verbose=0, callbacks=[plateau])
+    rates = [float(rate) for rate in optimizer.learning_rates]
+    # The first epoch is the best so far.
+    np.testing.assert_allclose(rates, [0.025, 0.001], rtol=1e-6)
+    np.testing.assert_allclose(float(optimizer.learning_rate), 0.025)
+
+
+def test_a_rate_that_cannot_be_set():
+    a, b = (keras.Variable(np.ones(2, "f"), name=n) for n in "ab")
+    zero = MultiOptimizer(
+        [(keras.optimizers.SGD(0.0), a), (keras.optimizers.SGD(), b)]
+    )
     with pytest.raises(ValueError, match="learning_rate=0.5"):
-        optimizer.learning_rate = 0.5
+        zero.learning_rate = 0.5
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
+    scheduled = MultiOptimizer([(keras.optimizers.SGD(schedule), a)])
+    with pytest.raises(TypeError, match="LearningRateSchedule"):
+        scheduled.learning_rate = 0.5
 
 
 def test_a_group_without_a_gradient_counts_the_step():
@@ -253,7 +273,7 @@ def scaled(optimizer):
 
 
 SGD = keras.optimizers.SGD
-ONE = variable("one")
+ONE, SHARED = variable("one"), SGD()
 BAD = {
     "none": (lambda: [], r"list of pairs.*Received: \[\]"),
     "a name": (lambda: "adam", "Received: 'adam'"),
@@ -263,6 +283,10 @@ BAD = {
     "twice": (
         lambda: [(SGD(), ONE), (SGD(), [ONE])],
         "'one' with numbers 0 and 1",
+    ),
+    "same optimizer": (
+        lambda: [(SHARED, ONE), (SHARED, variable())],
+        "same one twice",
     ),
     "several": (
         lambda: [(MultiOptimizer([(SGD(), ONE)]), ONE)],

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_list
@@ -41,8 +42,11 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     `keras.optimizers.LossScaleOptimizer(MultiOptimizer(...))`, as `compile`
     does under "mixed_float16".
 
-    Each of the `optimizers` has a learning rate or a schedule of its own.
-    `learning_rate` is the one of the first group, and cannot be set.
+    `learning_rates` is a list. `learning_rate` is the learning rate of the
+    first group. Setting it multiplies the rates of all groups by one factor,
+    and raises a `TypeError` if a group has a schedule. Keras' callbacks
+    `ReduceLROnPlateau`, `LearningRateScheduler` and `SwapEMAWeights` work on
+    each of the `optimizers`.
 
     Args:
         optimizers_and_layers: list of pairs `(optimizer, layers)`, where
@@ -217,16 +221,26 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         count_step(self)
 
     @property
+    def learning_rates(self) -> list[Any]:
+        """The learning rate of each group, a list."""
+        return [optimizer.learning_rate for optimizer in self.optimizers]
+
+    @property
     def learning_rate(self) -> Any:
         return self.optimizers[0].learning_rate
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: float | Scalar) -> None:
-        raise ValueError(
-            "Learning rates belong to the groups. Fix: set "
-            "`optimizers[i].learning_rate`. Received: learning_rate="
-            f"{learning_rate}"
-        )
+        first = _number(self.learning_rate)
+        if not first:
+            raise ValueError(
+                "`learning_rate` moves all rates by one factor, but the first "
+                "group's is 0. Fix: set `optimizers[i].learning_rate`. "
+                f"Received: learning_rate={learning_rate}"
+            )
+        rates = [_number(rate) for rate in self.learning_rates]
+        for optimizer, rate in zip(self.optimizers, rates):
+            optimizer.learning_rate = _number(learning_rate) * rate / first
 
     def exclude_from_weight_decay(
         self,
@@ -290,6 +304,10 @@ def _flatten(owner):
     )
 
 
+def _number(rate):
+    return float(np.asarray(keras.ops.convert_to_numpy(rate)))
+
+
 def _checked(pairs):
     """The pairs of optimizer and layers, a list; ValueError for others."""
     name, items = "optimizers_and_layers", "pairs (optimizer, layers)"
@@ -311,6 +329,11 @@ def _checked(pairs):
                 "MultiOptimizer in LossScaleOptimizer. Received: a "
                 f"{type(pair[0]).__name__}"
             )
+    if len({id(optimizer) for optimizer, _ in pairs}) < len(pairs):
+        raise ValueError(
+            "An optimizer may be named once in `optimizers_and_layers`: give "
+            "it a list of layers. Received: the same one twice"
+        )
     return pairs
 
 
