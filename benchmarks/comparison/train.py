@@ -66,11 +66,11 @@ def ends_of(jobs, folder, name="comparison"):
     return found
 
 
-def make_model(data, set_up, head, learning_rate, **options):
+def make_model(data, set_up, head, learning_rate):
     """A compiled model: sum of weighted word embeddings -> `head`.
 
     With an activation it is the hidden layer of a network on sparse inputs. A
-    cosine needs no mean. `LazyAdam` gets the options.
+    cosine needs no mean.
     """
     inputs = {
         "ids": keras.Input((data.length,), dtype="int32", name="ids"),
@@ -89,7 +89,7 @@ def make_model(data, set_up, head, learning_rate, **options):
         # A head of dot products alone gets features of the same length.
         features = set_up.scale * keras.layers.UnitNormalization()(features)
     model = keras.Model(inputs, head(features))
-    optimizer = tfxclass.optimizers.LazyAdam(learning_rate, **options)
+    optimizer = tfxclass.optimizers.LazyAdam(learning_rate)
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)
     return model

@@ -10,7 +10,6 @@ from benchmarks import measure
 from benchmarks.comparison import __main__ as comparison
 from benchmarks.comparison import concentration
 from benchmarks.comparison import methods
-from benchmarks.comparison import one_percent
 from benchmarks.comparison import open_set
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
@@ -215,33 +214,6 @@ class TestMasks:
         assert np.concatenate(others) == pytest.approx(chance, abs=0.1)
 
 
-class TestRates:
-    def test_rows_of_a_try(self):
-        methods = [one_percent.FULL, ("top_k_paper", 341)]
-        ended = [
-            (
-                job,
-                {
-                    "curve": [
-                        {
-                            "precision@1": 0.5
-                            + 0.2 * (job.method == "full")
-                            + 0.1 * job.seed,
-                            "cpu_seconds": 2.0,
-                        }
-                    ]
-                },
-            )
-            for job in one_percent.jobs_of(64, methods, [0, 1])
-        ]
-        assert (ended[0][0].batch_size, ended[0][0].rate) == (64, 0.003)
-        full, optimal = one_percent.rows_of("batch", ended)
-        assert full["below full"] == 0.0 and full["seeds"] == 2
-        assert optimal["below full"] == pytest.approx(0.2)
-        assert optimal["standard error"] == pytest.approx(0.05)
-        assert optimal["percent of classes"] == 3.3
-
-
 class TestOverlap:
     def test_of_the_best_and_of_others(self, generated):
         set_up = sets.SETS["generated"]
@@ -386,6 +358,19 @@ class TestJobs:
         assert (
             usual.replace("epochs", "options=num_sampled=480,epochs") in names
         )
+
+    def test_the_rate_follows_the_root_of_the_batch(self):
+        jobs = comparison.jobs_of(
+            "verses_third", ["full", "top_k_paper"], ["curves", "percent"],
+            [0], 4.0, batch=64,
+        )  # fmt: skip
+        assert [job.options.get("num_sampled") for job in jobs] == [
+            None,
+            None,
+            103,
+            1036,
+        ]
+        assert {(job.batch_size, job.rate) for job in jobs} == {(64, 0.003)}
 
     def test_a_failure_stops_no_other(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(measure, "CACHE", str(tmp_path))
