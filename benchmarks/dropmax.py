@@ -2,20 +2,18 @@
 
     python -m benchmarks.dropmax [--sets ...] [--methods ...] [--seeds ...]
 
-Test error and calibration, the mean of the seeds; the paper's figures 2 and 3.
+Test error and calibration, the mean of the seeds; the paper's figure 3.
 The usual setting is trained with all seeds. Then others are, with the first
 seed: the weights of the entropy, and the decays of the network's weights
 besides the best of them. The setting with the least error on validation rows is
 trained with the other seeds, too (`--usual`: nothing is chosen). What has a
 result in benchmarks/cache/dropmax is not trained again, so the table may be
-stopped and resumed. Rows of an earlier table stay.
+stopped and resumed. Rows of an earlier table stay, such as those of other data.
 """
 
 import statistics
 from collections.abc import Callable
 from typing import NamedTuple
-
-import numpy as np
 
 from benchmarks import dropmax_data as data_lib
 from benchmarks import dropmax_methods
@@ -23,8 +21,6 @@ from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.dropmax_data import Recipe
 from benchmarks.dropmax_methods import METHODS
-
-EPSILON = 1e-20  # of the paper's masks
 
 
 class SetUp(NamedTuple):
@@ -54,14 +50,11 @@ SETS = {
     "mnist_55k_20k": SetUp(_mnist(55_000), 20_000),
     # The paper's settings, with fewer than its 20,000 steps.
     "mnist_1k_paper": SetUp(_mnist(1_000), 2000, PAPER, (0.0, 1e-3, 1e-2)),
-    "omniglot": SetUp(data_lib.omniglot, 3000),
-    # From 1e-3, or after half as many, methods are not done.
-    "eurlex": SetUp(data_lib.eurlex, 3000, Recipe(rate=1e-2)),
 }
 #: The set and the methods of the curves.
 CURVES = "mnist_1k_paper"
 SHOWN = {"base": "softmax", "adaptive": "adaptive DropMax"}
-USUAL_SETS = ["mnist_1k", "mnist_5k", "mnist_55k", "omniglot", "eurlex"]
+USUAL_SETS = ["mnist_1k", "mnist_5k", "mnist_55k"]
 
 
 class Setting(NamedTuple):
@@ -151,7 +144,6 @@ def main(argv=None):
             measure.save("dropmax", rows, ("set", "method", "setting"))
             if name == CURVES:
                 curves[method] = mean_curve(found[0][-1])
-    draw_contours(measure.result_path("dropmax_contours.png"))
     if {*SHOWN} <= {*curves}:
         path = measure.result_path("dropmax_convergence.png")
         draw_curves(curves, path)
@@ -193,28 +185,6 @@ def _row(name, method, equation, setting, tried, found):
 
 
 _PLAIN = ("base", "sampled", "sparsemax")
-
-
-def draw_contours(path):
-    """The paper's figure 2: softmax and DropMax of three classes in a plane.
-
-    Masks are drawn for each point (equation 3).
-    """
-    random = np.random.default_rng(0)
-    side = np.linspace(-3, 3, 80)
-    points = np.stack(np.meshgrid(side, side), axis=-1)
-    angles = np.pi / 2 + np.arange(3) * 2 * np.pi / 3
-    exponentials = np.exp(points @ np.stack([np.cos(angles), np.sin(angles)]))
-    figure, axes = figure_style.new_figure(rows=3, height=3.4)
-    for axis, retain in zip(axes, ((1, 1, 1), (1, 0.6, 0.6), (0.6, 0.6, 0.6))):
-        masks = random.uniform(size=exponentials.shape) < retain
-        masked = masks * exponentials + EPSILON
-        p = masked[..., 0] / masked.sum(axis=-1)
-        shown = axis.contourf(side, side, p, np.linspace(0, 1, 11))
-        figure.colorbar(shown, ax=axis, label="p of the upper class")
-        axis.set_title(f"retained with {retain}")
-    title = "Dropped classes blur the border between two classes"
-    figure_style.save(figure, path, title)
 
 
 def draw_curves(curves, path):

@@ -13,6 +13,7 @@ from tfxclass.core.forward import Step
 from tfxclass.losses import dropmax
 
 SHARES = (0.2, 0.4, 0.6)  # retained, or drawn for each row
+BATCH = 50
 POINTS, BINS = 12, 15
 SAMPLES = 100  # masks of equation 17
 CURVE_ROWS = 1_000
@@ -146,16 +147,9 @@ METHODS = {
 
 
 def network_of(x, l2, dropout):
-    """The layers below the head, for pictures or bags of words `x`."""
+    """The layers below the head, for pictures `x`: LeNet."""
     decay = keras.regularizers.L2(l2 / 2)
     dense = {"activation": "relu", "kernel_regularizer": decay}
-    if x.ndim == 2:
-        return [
-            keras.Input(x.shape[1:]),
-            keras.layers.Dropout(0.1, seed=0),
-            keras.layers.Dense(256, **dense),
-            keras.layers.Dropout(0.5, seed=1),
-        ]
     return [
         keras.Input(x.shape[1:]),
         keras.layers.Conv2D(20, 5, **dense),
@@ -252,9 +246,9 @@ def train(method, setting, data, seed, steps, recipe=Recipe()):
         for name, part in (("train", data.train), ("test", data.test))
     }
     while done < steps:
-        order = _order(random, len(data.train[1]), per_epoch * recipe.batch)
+        order = _order(random, len(data.train[1]), per_epoch * BATCH)
         with clock:
-            take(tf.constant(order.reshape(per_epoch, recipe.batch)))
+            take(tf.constant(order.reshape(per_epoch, BATCH)))
         done += per_epoch
         losses = {
             name: scores(answers["18"](x), y)["loss"]

@@ -12,7 +12,6 @@ import statistics
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfxclass
 from benchmarks import glyphs_data
@@ -113,19 +112,6 @@ def verification(encoder, data):
     }
 
 
-def train(model, data, steps, seed):
-    """CPU seconds of the steps; the first one, which traces, is left out."""
-    source = batches(data, seed)
-    step = tf.function(lambda x, y: model.train_step((x, y)))
-    step(*map(tf.constant, next(source)))
-    clock = measure.Stopwatch()
-    for _ in range(steps - 1):
-        x, y = map(tf.constant, next(source))
-        with clock:
-            step(x, y)
-    return clock.cpu
-
-
 def make_model(method, steps, seed, num_classes):
     """`(model, encoder)`, compiled."""
     keras.utils.set_random_seed(seed)
@@ -142,7 +128,7 @@ def make_model(method, steps, seed, num_classes):
 
 def trained(data, method, steps, seed):
     model, encoder = make_model(method, steps, seed, data.num_classes)
-    seconds = train(model, data, steps, seed)
+    seconds = measure.train(model, batches(data, seed), steps)
     return {
         "accuracy": accuracy(model, data.test_x, data.test_y),
         **verification(encoder, data),

@@ -30,8 +30,6 @@ REPLICAS, INTERVALS = (2, 4, 8), (1, 4, 8, 32)
 FIRST_RATES = (0.25, 1.0, 4.0)
 # How many times the rate of one replica, with the most replicas.
 MOST, LOWER = REPLICAS[-1], (1, 2, 4)
-
-
 #: Method, replicas and interval of each row.
 JOBS = [(FULL, 1, 1), (RP, 1, 1)]
 JOBS += [(RP, *job) for job in itertools.product(REPLICAS, INTERVALS)]

@@ -8,8 +8,7 @@ memory are those of as many machines, and are compared one to one. Times are
 not: processes wait for a core, not for a link. What can be compared is the
 work: `cpu_ms`, what one process computes in a step, against `plan_cpu_ms`.
 Other programs' traffic on the loopback would be counted. A loopback of its own
-has `unshare -rn sh -c 'ip link set lo up && python ...'`. `collectives` is how
-many gathers and reductions a step has.
+has `unshare -rn sh -c 'ip link set lo up && python ...'`.
 """
 
 import contextlib
@@ -29,7 +28,6 @@ import tensorflow as tf
 import tfxclass
 from tfxclass import distribute
 from tfxclass import layers
-from tfxclass.keras_internals import collective_ops
 from tfxclass.planning import Link
 from tfxclass.planning import Machine
 from tfxclass.planning import StepCosts
@@ -62,23 +60,6 @@ def data_of(batch):
     x = random.normal(size=(batch, DIM)).astype(np.float32)
     y = random.integers(0, CLASSES, batch)
     return tf.data.Dataset.from_tensors((x, y)).repeat()
-
-
-def count_collectives():
-    """Dict of how many collectives each graph has, by the graph's id."""
-    module, counts = collective_ops, {}
-
-    def counted(function):
-        def call(*args, **options):
-            graph = id(tf.compat.v1.get_default_graph())
-            counts[graph] = counts.get(graph, 0) + 1
-            return function(*args, **options)
-
-        return call
-
-    for name in ("all_gather_v2", "all_reduce_v2"):
-        setattr(module, name, counted(getattr(module, name)))
-    return counts
 
 
 def loopback_mb():
@@ -140,22 +121,19 @@ def child(kind, machines):
         sizes = [x.shape.num_elements() * x.dtype.size for x in values]
         rows.append({**found, "variables_mb": sum(sizes) / 1e6 / SERVERS})
     else:
-        counts = count_collectives()
         for name in TOGETHER:
-            counts.clear()
             model = make_model(strategy, name)
             found = steps_of(model, data_of(BATCH), STEPS)
-            found["collectives"] = max(counts.values(), default=0)
             memory = tfxclass.memory_per_replica(model)[0]
             rows.append({**found, "variables_mb": memory / 1e6})
     print(json.dumps(rows), flush=True)
     time.sleep(600)  # The others are ended with this one.
 
 
-def run_cluster(script, arguments, machines, servers=0):
-    """Runs a script in the processes of a cluster; what each worker prints.
+def run_cluster(kind, machines, servers):
+    """The rows that `child` prints in the first process of a cluster.
 
-    With servers, what the chief alone prints. Lines are JSON.
+    It is the chief, or all are workers.
     """
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
     from examples.multi_worker.__main__ import cluster_of
@@ -169,7 +147,7 @@ def run_cluster(script, arguments, machines, servers=0):
             task = {"type": job, "index": index}
             config = json.dumps({"cluster": cluster, "task": task})
             process = subprocess.Popen(
-                [sys.executable, script, *arguments],
+                [sys.executable, __file__, "--child", kind, str(machines)],
                 env={**os.environ, "TF_CONFIG": config},
                 stdout=subprocess.PIPE,
                 stderr=told,
@@ -178,11 +156,8 @@ def run_cluster(script, arguments, machines, servers=0):
             stack.callback(process.wait)
             stack.callback(process.kill)
             processes.append(process)
-        # The first one is the chief, or all are workers.
-        printing = processes[:1] if servers else processes
-        lines = [process.stdout.readline() for process in printing]
-        if all(lines):
-            return list(map(json.loads, lines))
+        if line := processes[0].stdout.readline():
+            return json.loads(line)
         told.seek(0)
         sys.exit((told.read().strip() or "no result")[-300:])
 
@@ -299,9 +274,8 @@ def main(sizes):
     rows = [{**row, "copy_bytes_per_s": found["host_link"]["bytes_per_s"]}]
     for machines in sizes:
         for kind, names in (("together", TOGETHER), ("servers", ("servers",))):
-            given = "--child", kind, str(machines)
             servers = SERVERS if kind == "servers" else 0
-            steps = run_cluster(__file__, given, machines, servers)[0]
+            steps = run_cluster(kind, machines, servers)
             for name, step in zip(names, steps, strict=True):
                 plan = planned(name, machines, machine)
                 rows.append({"row": name, "machines": machines, **step, **plan})

@@ -118,23 +118,16 @@ def partial_fc():
     return rows
 
 
-TABLES = {
-    "by_strategy": by_strategy,
-    "exact": exact,
-    "more_machines": more_machines,
-    "options": options,
-    "partial_fc": partial_fc,
-}
-
-
+TABLES = by_strategy, exact, more_machines, options, partial_fc
 _TABLE = re.compile(r"<!-- table: (\w+) -->.*?<!-- end -->", re.DOTALL)
 
 
 def filled(text):
     """`text` with its tables as the plan makes them now."""
+    makers = {make.__name__: make for make in TABLES}
 
     def fill(found):
-        table = measure.table(TABLES[found[1]]())
+        table = measure.table(makers[found[1]]())
         return f"<!-- table: {found[1]} -->\n\n{table}\n\n<!-- end -->"
 
     return _TABLE.sub(fill, text)

@@ -3,7 +3,6 @@
     python benchmarks/step_time.py [num_classes]
     python benchmarks/step_time.py exact [num_classes]
     python benchmarks/step_time.py growth [num_classes ...]
-    python benchmarks/step_time.py figure
     python benchmarks/step_time.py projected [num_classes ...]
     python benchmarks/step_time.py trees [num_classes ...]
     python benchmarks/step_time.py gpu [num_classes]
@@ -13,8 +12,7 @@ active, at least 512. SelectiveSoftmax and LSHSoftmax are means over 1,000
 steps, refreshes of the index and all. `exact` are exact losses in float32 and
 in `mixed_bfloat16`. `cpu_ms` is the time of all threads together. In `growth`,
 methods that update all class vectors stop earlier: a step of `Dense` takes
-seconds, and Adam's dense gradients do not fit into 24 GB. `figure` draws the
-rows of the results file of `growth`, and measures nothing.
+seconds, and Adam's dense gradients do not fit into 24 GB.
 
 `projected`: 2,048-wide features and plain SGD throughout (a million rows of
 2,048 floats and Adam's slots would be 25 GB), the head alone. `trees`: counts
@@ -291,9 +289,8 @@ def child(kind, *case):
     return KINDS[kind](*case)
 
 
-def draw_figure():
+def draw_growth(rows):
     """results/growth.png; its title states the conclusion."""
-    rows = measure.finished("growth")
     times = {(row["method"], row["classes"]): row["median_ms"] for row in rows}
     most = max(size for name, size in times if name == "keras_dense_adam")
     ratio = times["keras_dense_adam", most] / times["sampled_head_adam", most]
@@ -357,11 +354,10 @@ def main(part):
             row["faster"] = of_full / row["median_ms"]
         rows.append(row)
         measure.save(name, rows, **told)
+    if name == "growth":
+        draw_growth(rows)
 
 
 if __name__ == "__main__":
     measure.run_child(child)
-    if sys.argv[1:] == ["figure"]:
-        draw_figure()
-    else:
-        main(sys.argv[1] if sys.argv[1:] else "")
+    main(sys.argv[1] if sys.argv[1:] else "")

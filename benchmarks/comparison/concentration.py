@@ -29,15 +29,12 @@ from benchmarks.comparison.train import batches
 from benchmarks.comparison.train import make_model
 from tfxclass import metrics
 
-NAME = "comparison/concentration"
 SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
 SETS += ["groups", "glyphs"]
 # Of the training, where the curves are taken.
 PARTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 SHOWN = (1, 10, 100, 1000)
 SHARE = 0.0115  # of the classes: the paper's 1,000 of 87,000
-
-
 METHOD, ROWS = "uniform", 512
 
 
@@ -148,21 +145,13 @@ def main():
         sets=SETS,
         epochs=2.0,
     )
-    found, ask = {}, functools.partial(measure.ask, args.data)
+    rows, ask = [], functools.partial(measure.ask, args.data)
     for name in args.sets:
-        found[name] = measure.once("concentration", name, args.epochs, run=ask)
-        if "error" in found[name]:
-            sys.exit(f"FAILED {name}: {found[name]['error']}")
-    save(found)
-
-
-def save(found):
-    """The table; rows of sets that were not run stay."""
-    rows = [
-        {"set": name, **row} for name, points in found.items() for row in points
-    ]
-    rows = measure.with_earlier(NAME, rows, ("set",))
-    measure.save(NAME, sorted(rows, key=lambda row: (row["set"], row["step"])))
+        found = measure.once("concentration", name, args.epochs, run=ask)
+        if "error" in found:
+            sys.exit(f"FAILED {name}: {found['error']}")
+        rows += [{"set": name, **point} for point in found]
+    measure.save("comparison/concentration", rows, ("set",))
 
 
 if __name__ == "__main__":

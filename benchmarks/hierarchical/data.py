@@ -163,7 +163,7 @@ def class_counts(labels, predicted, num_classes):
     ]
 
 
-def load(name, folder, num_classes=None):
+def load(name, folder, num_classes):
     """The set of that name, kept for the next process in the cache."""
     read = {"eurlex57k": eurlex, "esco": esco, "yso": yso}[name]
     return measure.pickled(

@@ -499,17 +499,6 @@ def test_concentration_is_an_exact_mean(generated):
     )
 
 
-def test_concentration_keeps_the_rows_of_other_sets(tmp_path, monkeypatch):
-    """A set that is run again replaces its own rows alone."""
-    monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
-    made = [{"step": 5, "CP_1": 0.5}]
-    for found in ({"verses": made, "groups": made}, {"verses": made}):
-        concentration.save(found)
-    rows = measure.finished(concentration.NAME)
-    assert [row["set"] for row in rows] == ["groups", "verses"]
-    assert all(row["measured"]["command"] for row in rows)
-
-
 def test_identities_of_the_open_set_are_other_verses():
     """The labels of a half alone are compared, and each with its own."""
     count = 4 * open_set.STEP
