@@ -33,29 +33,29 @@ def problem(rank, dim):
     return x * (64 / dim / rank) ** 0.5, random.integers(0, CLASSES, ROWS)
 
 
-def optimum(x, y):
-    """Minimum of mean cross-entropy + L2 / 2 |W|^2, [CLASSES, width]."""
-    target = np.eye(CLASSES)[y]
+def optimum(x, y, l2=L2, classes=CLASSES):
+    """Minimum of mean cross-entropy + l2 / 2 |W|^2, [classes, width]."""
+    target = np.eye(classes)[y]
     # The optimum lies in the span of the features, which is small.
     left, values, span = np.linalg.svd(x, full_matrices=False)
     kept = values > 1e-9 * values[0]
     x, span = (left * values)[:, kept], span[kept]
 
     def objective(flat):
-        rows = flat.reshape(CLASSES, -1)
+        rows = flat.reshape(classes, -1)
         logs = scipy.special.log_softmax(x @ rows.T, axis=1)
-        loss = -(logs * target).sum() / len(x) + L2 / 2 * (rows * rows).sum()
-        grad = (np.exp(logs) - target).T @ x / len(x) + L2 * rows
+        loss = -(logs * target).sum() / len(x) + l2 / 2 * (rows * rows).sum()
+        grad = (np.exp(logs) - target).T @ x / len(x) + l2 * rows
         return loss, grad.ravel()
 
     found = scipy.optimize.minimize(
         objective,
-        np.zeros(CLASSES * x.shape[1]),
+        np.zeros(classes * x.shape[1]),
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 3000, "ftol": 1e-15, "gtol": 1e-9},
     )
-    return found.x.reshape(CLASSES, -1) @ span
+    return found.x.reshape(classes, -1) @ span
 
 
 def recovered(x, y, projection):

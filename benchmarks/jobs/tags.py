@@ -105,18 +105,21 @@ def read_occupations(folder):
 
 def read_laws(folder):
     """Training and test rows."""
-    return tuple(_laws(os.path.join(folder, x)) for x in ("train", "test"))
+    parts = (os.path.join(folder, name) for name in ("train", "test"))
+    return tuple(laws(part)[:2] for part in parts)
 
 
-def _laws(folder):
-    """Columns and concepts of laws, each in a file of its own."""
+def laws(folder):
+    """Columns, concepts and numbers of laws, each in a file of its own."""
     names = sorted(os.listdir(folder))
     rows = [measure.read(os.path.join(folder, name)) for name in names]
     columns = {
         "title": [row["title"] for row in rows],
         "text": [" ".join([x["recitals"], *x["main_body"]]) for x in rows],
     }
-    return columns, [row["concepts"] for row in rows]
+    # The year, and which law of the year, without the letter of its kind.
+    numbers = [x["celex_id"][1:5] + x["celex_id"][6:] for x in rows]
+    return columns, [row["concepts"] for row in rows], numbers
 
 
 def read_short_texts(path):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 
+from benchmarks.jobs import laws_by_year
 from benchmarks.jobs import tags as job_tags
 
 
@@ -50,17 +51,24 @@ def test_half_of_the_entries_of_industries(tmp_path):
     assert tags["rye"] == ["11"] and tags["goats"] == ["13"] and len(tags) == 6
 
 
-def test_laws_of_two_columns(tmp_path):
-    for part in ("train", "test"):
+def test_laws_in_the_order_of_time(tmp_path):
+    """26 laws: 13 are learned first, then batches of two."""
+    for part in ("train", "dev", "test"):
         (tmp_path / part).mkdir()
+    for number in range(26):
         law = {
-            "title": part,
+            "celex_id": f"3{1990 + number % 2}{'RLD'[number % 3]}{number:04}",
+            "title": f"law {number}",
             "recitals": "whereas",
             "main_body": ["one", "two"],
-            "concepts": ["7"],
+            "concepts": [str(number)],
         }
-        (tmp_path / part / "0.json").write_text(json.dumps(law))
-    train, (texts, tags) = job_tags.read_laws(str(tmp_path))
-    assert train[0]["title"] == ["train"]
-    assert texts == {"title": ["test"], "text": ["whereas one two"]}
-    assert tags == [["7"]]
+        path = tmp_path / ("train", "dev", "test")[number % 3]
+        (path / f"{number}.json").write_text(json.dumps(law))
+    (texts, tags), _ = job_tags.read_laws(str(tmp_path))
+    assert list(texts) == ["title", "text"] and tags[0] == ["0"]
+    assert texts["text"][0] == "whereas one two"
+    first, *batches = laws_by_year.read(str(tmp_path))
+    assert [row[0] for row in first] == [f"law {2 * i}" for i in range(13)]
+    assert [len(batch) for batch in batches] == [2] * 6
+    assert batches[-1][-1][0] == "law 23"

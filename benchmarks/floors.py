@@ -1,0 +1,138 @@
+"""Training steps and their lower bounds, in turns on one machine.
+
+    python benchmarks/floors.py [--turns 3]
+
+Run it alone on the machine, and on each kind of processor: the rows of another
+kind stay. Batch 256, 128 dimensions, 670,091 classes, of which 6,700 are
+sampled; small steps have batch 128, 10,000 classes and 228 sampled.
+
+The floor is the time of three products at the rate of one large product (256 x
+128 x 670,091), and the time to read and write class vectors and two moments
+once at the rate of a copy. Steps on a sample move their logits, too. Rows are
+medians over the turns. Steps on a sample are means of 1,000, rebuilds of an
+index included. A goal bounds `ms` over the floor, over the uniform step of the
+same turn, or over a millisecond.
+"""
+
+import statistics
+
+import measure
+import step_time
+
+CLASSES, SAMPLED = 670_091, 6_700
+SMALL_CLASSES, SMALL_SAMPLED, SMALL_BATCH = 10_000, 228, 128
+#: Row: its method, what it is divided by, and the most that it may be then.
+ROWS = {
+    "uniform": ("sampled_uniform_lazy_adam", "floor", 1.2),
+    "auto": ("sampled_auto_lazy_adam", "uniform", None),
+    "Selective": ("selective_lazy_adam", "uniform", 1.15),
+    "LSH, SimHash": ("lsh_simhash_lazy_adam", "uniform", 1.2),
+    "LSH, DWTA": ("lsh_dwta_lazy_adam", "uniform", 1.2),
+    "exact, float32": ("full_softmax_lazy_adam", "floor", 1.12),
+    "small, uniform": ("sampled_uniform_lazy_adam", "ms", 0.3),
+    "small, auto": ("sampled_auto_lazy_adam", "ms", 0.45),
+}
+
+
+def rates():
+    """GFLOP/s of a product, and GB/s that a copy reads and writes."""
+    import numpy as np
+    import tensorflow as tf
+
+    x, _ = step_time.random_batch(CLASSES)
+    rows = tf.random.normal([CLASSES, step_time.DIM])
+    product = measure.median_ms(
+        lambda: tf.linalg.matmul(x, rows, transpose_b=True), 9
+    )
+    source = np.ones(2**27, np.float32)
+    target = np.empty_like(source)
+    copy = measure.median_ms(lambda: np.copyto(target, source), 9)
+    flops = 2 * step_time.BATCH * step_time.DIM * CLASSES
+    return {
+        "gflops": flops / product["median_ms"] / 1e6,
+        "gb_s": 2 * source.nbytes / copy["median_ms"] / 1e6,
+    }
+
+
+def floor_ms(found, rows, batch=step_time.BATCH, keeps_logits=True):
+    """The floor of a step on so many class vectors, at `rates` found."""
+    dim = step_time.DIM
+    moved = 4 * (6 * rows * dim + 2 * batch * rows * keeps_logits)
+    products = 3 * 2 * batch * dim * rows / found["gflops"]
+    return (products + moved / found["gb_s"]) / 1e6
+
+
+def small_step(method):
+    """A step of a head alone, as a `tf.function`."""
+    import tensorflow as tf
+
+    head = step_time.make_head(method, SMALL_CLASSES, SMALL_SAMPLED)
+    optimizer = step_time.make_optimizer(method)
+    model = step_time.make_model(head, optimizer, dense=False)
+    batch = step_time.random_batch(SMALL_CLASSES, SMALL_BATCH)
+    return tf.function(lambda: model.train_step(batch))
+
+
+def child(row):
+    if row == "rates":
+        return rates()
+    method = ROWS[row][0]
+    if row.startswith("small"):
+        found = measure.median_ms(small_step(method), 2000, warmup=200)
+        return {"ms": found["median_ms"]}
+    if row.startswith("exact"):
+        return {"ms": step_time.of_methods(CLASSES, method)["median_ms"]}
+    step, clock = step_time.make_step(method, CLASSES), measure.Stopwatch()
+    step()
+    with clock:
+        for _ in range(step_time.LONG_RUN):
+            step()
+    return {"ms": 1e3 * clock.wall / step_time.LONG_RUN}
+
+
+def table(turns):
+    """Rows of the results; `turns` are dicts of what `child` found."""
+    found = []
+    for row, (_, against, goal) in ROWS.items():
+        times = [turn[row]["ms"] for turn in turns]
+        floors = [
+            floor_ms(turn["rates"], SMALL_SAMPLED, SMALL_BATCH)
+            if row.startswith("small")
+            else floor_ms(turn["rates"], CLASSES, keeps_logits=False)
+            if row.startswith("exact")
+            else floor_ms(turn["rates"], SAMPLED)
+            for turn in turns
+        ]
+        bases = {
+            "floor": floors,
+            "uniform": [turn["uniform"]["ms"] for turn in turns],
+            "ms": [1.0] * len(turns),
+        }
+        ratios = [ms / base for ms, base in zip(times, bases[against])]
+        found.append(
+            {
+                "processor": measure.machine().split(", ")[-1],
+                "row": row,
+                "ms": statistics.median(times),
+                "floor_ms": statistics.median(floors),
+                "over": against,
+                "ratio": statistics.median(ratios),
+                "least": min(ratios),
+                "most": max(ratios),
+                "goal": goal or "",
+            }
+        )
+    return found
+
+
+def main():
+    turns = []
+    for _ in range(measure.arguments(__doc__, turns=3).turns):
+        turns.append({row: measure.ask(row) for row in ["rates", *ROWS]})
+        print(turns[-1]["rates"], flush=True)
+        measure.save("floors", table(turns), keys=("processor", "row"))
+
+
+if __name__ == "__main__":
+    measure.run_child(child)
+    main()
