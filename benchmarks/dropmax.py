@@ -13,14 +13,18 @@ stopped and resumed. Rows of an earlier table stay, such as those of other data.
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
-from benchmarks import dropmax_data as data_lib
+import numpy as np
+
 from benchmarks import dropmax_methods
 from benchmarks import figure_style
+from benchmarks import files
 from benchmarks import measure
-from benchmarks.dropmax_data import Recipe
 from benchmarks.dropmax_methods import METHODS
+from benchmarks.dropmax_methods import DataSet
+from benchmarks.dropmax_methods import Recipe
 
 
 class SetUp(NamedTuple):
@@ -34,22 +38,37 @@ class SetUp(NamedTuple):
 
 #: What the paper says of MNIST; the rate of dropout is ours.
 PAPER = Recipe(rate=1e-4, rate_falls=False, dropout=0.5)
+VALIDATION = 5_000  # of MNIST's 60,000
 
 
-def _mnist(num_train):
-    return lambda folder, seed: data_lib.mnist(folder, num_train, seed)
+def mnist(num_train, folder, seed):
+    """`num_train` images, equally many a class if there are enough."""
+    parts = []
+    for part in ("train", "t10k"):
+        x, y = files.mnist(folder, part)
+        parts.append(((x[..., None] / 255).astype(np.float32), y))
+    (x, y), test = parts
+    held, rest = slice(len(y) - VALIDATION, None), len(y) - VALIDATION
+    order = np.random.default_rng(seed).permutation(rest)
+    if num_train < rest:
+        order = np.concatenate(
+            [order[y[order] == c][: num_train // 10] for c in range(10)]
+        )
+    return DataSet((x[order], y[order]), (x[held], y[held]), test, 10)
 
 
 SETS = {
-    "mnist_1k": SetUp(_mnist(1_000), 1000),
-    "mnist_5k": SetUp(_mnist(5_000), 1200),
-    "mnist_55k": SetUp(_mnist(55_000), 2000),
+    "mnist_1k": SetUp(partial(mnist, 1_000), 1000),
+    "mnist_5k": SetUp(partial(mnist, 5_000), 1200),
+    "mnist_55k": SetUp(partial(mnist, 55_000), 2000),
     # 5.5 epochs instead of 1.8.
-    "mnist_55k_long": SetUp(_mnist(55_000), 6000),
+    "mnist_55k_long": SetUp(partial(mnist, 55_000), 6000),
     # As many steps as in the paper, 18 epochs.
-    "mnist_55k_20k": SetUp(_mnist(55_000), 20_000),
+    "mnist_55k_20k": SetUp(partial(mnist, 55_000), 20_000),
     # The paper's settings, with fewer than its 20,000 steps.
-    "mnist_1k_paper": SetUp(_mnist(1_000), 2000, PAPER, (0.0, 1e-3, 1e-2)),
+    "mnist_1k_paper": SetUp(
+        partial(mnist, 1_000), 2000, PAPER, (0.0, 1e-3, 1e-2)
+    ),
 }
 #: The set and the methods of the curves.
 CURVES = "mnist_1k_paper"
@@ -107,8 +126,9 @@ def results_of(args, name, method, train):
     return [(USUAL, 1, usual), (best, len(errors), of_seeds(best))]
 
 
-def parse_arguments(argv=None):
-    return measure.arguments(
+def main(argv=None):
+    """Trains what has no result yet, and saves the table after each method."""
+    args = measure.arguments(
         __doc__,
         argv,
         choices={"sets": SETS, "methods": METHODS},
@@ -118,11 +138,7 @@ def parse_arguments(argv=None):
         seeds=[0, 1, 2],
         usual=False,
     )
-
-
-def main(argv=None):
-    """Trains what has no result yet, and saves the table after each method."""
-    args, rows, curves = parse_arguments(argv), [], {}
+    rows, curves = [], {}
     for name in args.sets:
         set_up = SETS[name]
         steps = set_up.steps
@@ -150,7 +166,6 @@ def main(argv=None):
 
 
 def mean_curve(results):
-    """Points of the paper's figure 3, means of the seeds."""
     points = zip(*(result["curve"] for result in results), strict=True)
     return [measure.means(same, *same[0]) for same in points]
 

@@ -98,11 +98,23 @@ def median_ms(step, repeats, warmup=2, clock=time.perf_counter):
         start = clock()
         step()
         times.append((clock() - start) * 1e3)
+    return medians(times)
+
+
+def medians(times):
     return {
         "median_ms": statistics.median(times),
         "least_ms": min(times),
         "most_ms": max(times),
     }
+
+
+def mean_ms(step, repeats):
+    """Means of the time of `step()` and of the processor's, milliseconds."""
+    with Stopwatch() as clock:
+        for _ in range(repeats):
+            step()
+    return 1e3 * clock.wall / repeats, 1e3 * clock.cpu / repeats
 
 
 def in_fresh_process(script, *args, python=sys.executable):
@@ -217,7 +229,6 @@ def best_rate(rates, score_of, factor=None, most=math.inf):
 
 
 def means(rows, *keys):
-    """The means of some columns, a dict."""
     return {key: statistics.fmean(row[key] for row in rows) for key in keys}
 
 
@@ -229,7 +240,6 @@ def standard_error(values):
 
 
 def machine():
-    """One line about the machine."""
     with open("/proc/cpuinfo") as f:
         text = f.read()
     found = re.search(r"^model name\s*:(.*)", text, re.M)
@@ -269,12 +279,10 @@ def save(name, rows, keys=(), **circumstances):
 
 
 def result_path(name):
-    """Path of a file in results/, such as "growth.png"."""
     return os.path.join(RESULTS, name)
 
 
 def recorded(name):
-    """What results/<name>.json has, a dict, or None without it."""
     return read(result_path(name + ".json"))
 
 
@@ -390,7 +398,6 @@ def table(rows):
 
 
 def cell(value):
-    """How a value is shown, str."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"

@@ -58,14 +58,12 @@ def note(name, rows):
 
 
 def picture(name, title):
-    """Lines that show results/<name>.png, if there is one."""
     if not os.path.exists(measure.result_path(name + ".png")):
         return []
     return [f"![{title}](../results/{name}.png)", ""]
 
 
 def written(path):
-    """A text with its figures computed."""
     with open(path) as f:
         return notes.filled_from_files(f.read())
 
@@ -100,7 +98,6 @@ def index():
 
 
 def anchor(title):
-    """What a heading is linked by."""
     kept = re.sub(r"[^\w\- ]", "", title.lower())
     return kept.strip().replace(" ", "-")
 

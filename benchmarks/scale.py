@@ -8,7 +8,8 @@ memory are those of as many machines, and are compared one to one. Times are
 not: processes wait for a core, not for a link. What can be compared is the
 work: `cpu_ms`, what one process computes in a step, against `plan_cpu_ms`.
 Other programs' traffic on the loopback would be counted. A loopback of its own
-has `unshare -rn sh -c 'ip link set lo up && python ...'`.
+has `unshare -rn sh -c 'ip link set lo up && python ...'`. Rows of parameter
+servers are of the commit that they name.
 """
 
 import contextlib
@@ -34,9 +35,7 @@ from tfxclass.planning import StepCosts
 
 NAME = "scale"
 BATCH, DIM, CLASSES, ACTIVE, STEPS = 256, 64, 40_000, 2048, 10
-# How many servers with parameter servers.
-SERVERS = 2
-TOGETHER = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
+STRATEGIES = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
 
 
 def make_model(strategy, name):
@@ -63,7 +62,6 @@ def data_of(batch):
 
 
 def loopback_mb():
-    """Megabytes that have crossed the loopback so far."""
     with open("/proc/net/dev") as f:
         (line,) = (x for x in f if x.strip().startswith("lo:"))
     return int(line.split(":")[1].split()[0]) / 1e6
@@ -94,60 +92,32 @@ def steps_of(model, data, steps):
     return {name: (b - a) / steps for name, a, b in pairs}
 
 
-def make_strategy():
-    """Of `TF_CONFIG`; a server of parameters serves, and does not return."""
-    config = json.loads(os.environ["TF_CONFIG"])
-    if "ps" not in config["cluster"]:
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if config["task"]["type"] == "chief":
-        return tf.distribute.ParameterServerStrategy(resolver)
-    task = config["task"]
-    tf.distribute.Server(
-        resolver.cluster_spec(), task["type"], task["index"], protocol="grpc"
-    ).join()
-
-
-def child(kind, machines):
+def child():
     """Prints a line of JSON: what the rows of a cluster measure."""
-    strategy, rows = make_strategy(), []
-    if kind == "servers":
-        model = make_model(strategy, kind)
-        data = data_of(BATCH // machines)
-        found = steps_of(model, data, STEPS * machines)
-        values = [
-            v.value for v in [*model.variables, *model.optimizer.variables]
-        ]
-        sizes = [x.shape.num_elements() * x.dtype.size for x in values]
-        rows.append({**found, "variables_mb": sum(sizes) / 1e6 / SERVERS})
-    else:
-        for name in TOGETHER:
-            model = make_model(strategy, name)
-            found = steps_of(model, data_of(BATCH), STEPS)
-            memory = tfxclass.memory_per_replica(model)[0]
-            rows.append({**found, "variables_mb": memory / 1e6})
+    strategy, rows = tf.distribute.MultiWorkerMirroredStrategy(), []
+    for name in STRATEGIES:
+        model = make_model(strategy, name)
+        found = steps_of(model, data_of(BATCH), STEPS)
+        memory = tfxclass.memory_per_replica(model)[0]
+        rows.append({**found, "variables_mb": memory / 1e6})
     print(json.dumps(rows), flush=True)
     time.sleep(600)  # The others are ended with this one.
 
 
-def run_cluster(kind, machines, servers):
-    """The rows that `child` prints in the first process of a cluster.
-
-    It is the chief, or all are workers.
-    """
+def run_cluster(machines):
+    """The rows that `child` prints in the first process of a cluster."""
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
     from examples.multi_worker.__main__ import cluster_of
 
-    cluster = cluster_of(machines, servers)
-    tasks = [(job, i) for job in cluster for i in range(len(cluster[job]))]
+    cluster = cluster_of(machines, servers=0)
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(tempfile.TemporaryFile("w+"))
         processes = []
-        for job, index in tasks:
-            task = {"type": job, "index": index}
+        for index in range(machines):
+            task = {"type": "worker", "index": index}
             config = json.dumps({"cluster": cluster, "task": task})
             process = subprocess.Popen(
-                [sys.executable, __file__, "--child", kind, str(machines)],
+                [sys.executable, __file__, "--child"],
                 env={**os.environ, "TF_CONFIG": config},
                 stdout=subprocess.PIPE,
                 stderr=told,
@@ -173,15 +143,7 @@ def planned(name, machines, machine):
         num_sampled=None if exact else ACTIVE,
         optimizer=tfxclass.optimizers.LazyAdam(),
         machine=machine,
-        servers=SERVERS,
     )[strategy]
-    if strategy == "servers":  # a step is of one of the workers
-        # Class vectors come back.
-        both_ways = row.sent_bytes + 4 * DIM * ACTIVE
-        return {
-            "plan_mb": both_ways / 1e6,
-            "plan_variables_mb": row.host_or_server_bytes / 1e6,
-        }
     return {
         "plan_mb": machines * row.sent_bytes / 1e6,
         "plan_variables_mb": row.variable_bytes / 1e6,
@@ -265,7 +227,6 @@ def step_of(head, batch, dim):
 
 
 def main(sizes):
-    """Saves the rows of as many processes; other rows stay."""
     machine = measure_machine(clock=time.process_time)
     found = dataclasses.asdict(machine)
     row = {"row": "cpu", "machines": 1}
@@ -273,18 +234,16 @@ def main(sizes):
         row |= {f"{kind}_{k}": v for k, v in found[kind].items()}
     rows = [{**row, "copy_bytes_per_s": found["host_link"]["bytes_per_s"]}]
     for machines in sizes:
-        for kind, names in (("together", TOGETHER), ("servers", ("servers",))):
-            servers = SERVERS if kind == "servers" else 0
-            steps = run_cluster(kind, machines, servers)
-            for name, step in zip(names, steps, strict=True):
-                plan = planned(name, machines, machine)
-                rows.append({"row": name, "machines": machines, **step, **plan})
+        steps = run_cluster(machines)
+        for name, step in zip(STRATEGIES, steps, strict=True):
+            plan = planned(name, machines, machine)
+            rows.append({"row": name, "machines": machines, **step, **plan})
     measure.save(NAME, rows, ("row", "machines"))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(sys.argv[2], int(sys.argv[3]))
+        child()
     elif sys.argv[1:] == ["measure"]:
         print(measure_machine())
     else:

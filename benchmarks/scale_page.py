@@ -57,7 +57,6 @@ def shown(value):
 
 
 def by_strategy():
-    """Every strategy, from a million classes to a thousand millions."""
     return [
         cells(row, classes=shown(size), strategy=row.strategy)
         for size in SIZES
@@ -66,7 +65,6 @@ def by_strategy():
 
 
 def exact():
-    """The exact softmax, where all classes are computed."""
     return [
         cells(found[name], classes=shown(size), strategy=name)
         for size in SIZES[:3]

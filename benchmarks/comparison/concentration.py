@@ -22,7 +22,6 @@ import tensorflow as tf
 from benchmarks import glyphs
 from benchmarks import glyphs_data
 from benchmarks import measure
-from benchmarks.comparison import groups
 from benchmarks.comparison import methods
 from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison.train import batches
@@ -30,7 +29,7 @@ from benchmarks.comparison.train import make_model
 from tfxclass import metrics
 
 SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
-SETS += ["groups", "glyphs"]
+SETS += ["glyphs"]
 # Of the training, where the curves are taken.
 PARTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 SHOWN = (1, 10, 100, 1000)
@@ -62,15 +61,6 @@ def _text(name, folder, epochs):
         lambda at: {key: value[at] for key, value in words.items()},
         data.train.labels[chosen],
     )
-
-
-def _groups():
-    job = groups.GroupsJob(*groups.SMALL[0], 128, 3000, METHOD)
-    model, _ = groups.make_model(job)
-    made = groups.Groups(job.classes, job.group)
-    x, y = made.sample(ROWS, seed=8)
-    source = groups.batches(made, job.batch, job.seed)
-    return Subject(model, source, job.steps, lambda at: x[at], y[:, None])
 
 
 def _glyphs():
@@ -126,14 +116,8 @@ def point(subject):
 
 
 def child(folder, name, epochs):
-    """What is measured of a set, a list of dicts.
-
-    Groups and glyphs take as many steps as on their pages.
-    """
-    others = {"groups": _groups, "glyphs": _glyphs}
-    return train(
-        others[name]() if name in others else _text(name, folder, epochs)
-    )
+    # Glyphs take as many steps as on their page.
+    return train(_glyphs() if name == "glyphs" else _text(name, folder, epochs))
 
 
 def main():

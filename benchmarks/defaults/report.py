@@ -162,7 +162,6 @@ def tables(rows):
 
 
 def finished():
-    """All runs that are committed, a list of dicts."""
     with open(RUNS) as f:
         return [json.loads(line) for line in f]
 

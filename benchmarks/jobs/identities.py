@@ -52,7 +52,6 @@ HEADS = {
 
 
 def child(method, rate, seed):
-    """Trains one head at one rate; the result, a dict."""
     measure.use_one_thread()
     keras.utils.set_random_seed(seed)
     data = glyphs_data.load()

@@ -194,10 +194,10 @@ class TestMasks:
         seen[:, sample.ids.numpy()] = sample.mask.numpy()
         return seen
 
-    def test_labels_of_the_batch(self, generated):
-        watch, sample, count = self.sample("lsh_and_labels", generated)
+    def test_a_row_has_its_own_labels(self, generated):
+        watch, sample, count = self.sample("lsh_embedding_paper", generated)
         seen = self.seen(sample(), count)
-        assert seen[:, [3, 5, 9]].all()
+        assert seen[0, 3] and seen[1, [5, 9]].all()
         assert watch.classes_per_row() == seen.sum(axis=1).mean()
 
     def test_labels_of_other_rows_are_drawn_as_all_classes_are(self, generated):
@@ -242,10 +242,10 @@ class TestOverlap:
             assert watch.overlap() == expected
 
     def test_a_head_without_a_sampler(self, generated):
-        set_up = sets.SETS["generated"]
-        head = methods.make_head("full", {}, generated, set_up, 0)
-        watch = train.SampleWatch(head)
-        assert watch.overlap() is None and watch.classes_per_row() is None
+        job = Job("generated", "full", epochs=1e-6)
+        _, result = train.trained(job, generated)
+        assert result["classes_per_row"] is None
+        assert result["curve"][0]["overlap"] is None
 
 
 def head_sample(ids):

@@ -1,13 +1,13 @@
 """The DropMax table on tiny data, and its readers."""
 
 import gzip
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from benchmarks import dropmax
-from benchmarks import dropmax_data
 from benchmarks import dropmax_methods
 from benchmarks import dropmax_retained
 from benchmarks import measure
@@ -94,7 +94,7 @@ class TestChoice:
     @pytest.fixture
     def args(self, tmp_path, monkeypatch):
         monkeypatch.setattr(measure, "CACHE", str(tmp_path))
-        return dropmax.parse_arguments(["--seeds", "4", "5", "6"])
+        return types.SimpleNamespace(seeds=[4, 5, 6], usual=False)
 
     def all_jobs(self, args, error_of):
         """What is trained, in order, if a setting errs by `error_of`."""
@@ -232,14 +232,14 @@ class TestReaders:
 
     def test_mnist(self, tmp_path):
         images = self.write_mnist(tmp_path)
-        found = dropmax_data.mnist(tmp_path, 50, seed=0)
+        found = dropmax.mnist(50, tmp_path, seed=0)
         assert found.train[0].shape == (50, 28, 28, 1)
         np.testing.assert_array_equal(np.bincount(found.train[1]), 5)
         assert len(found.validation[1]) == 5000
         np.testing.assert_allclose(found.test[0][..., 0], images / 255)
-        other = dropmax_data.mnist(tmp_path, 50, seed=1)
+        other = dropmax.mnist(50, tmp_path, seed=1)
         assert not np.array_equal(found.train[0], other.train[0])
-        assert len(dropmax_data.mnist(tmp_path, 1000, 0).train[1]) == 1000
+        assert len(dropmax.mnist(1000, tmp_path, 0).train[1]) == 1000
 
 
 class TestRetained:
