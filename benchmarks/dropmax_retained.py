@@ -25,7 +25,6 @@ ROWS = (
     ("adaptive", 0.01),
     ("adaptive", 0.001),
     ("adaptive", 0.0001),
-    ("random 0.5 with target term", None),
     ("posterior", None),
 )
 
@@ -112,7 +111,6 @@ def patterns_of(retained, base, labels):
 
 
 def numbers_of(retained, base, labels):
-    """What a row of the table has of a seed, a dict."""
     means = class_means(retained, labels)
     confused = others(class_means(base, labels))
     return {

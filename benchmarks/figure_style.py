@@ -45,20 +45,11 @@ def save(figure, path, title):
     """Writes a figure, the conclusion above it."""
     # At the top in inches: a share of a tall figure is in its first panel.
     y = 1 - 0.1 / figure.get_figheight()
-    figure.suptitle(wrapped(title, figure), fontsize=_SIZE + 2, y=y)
+    title = title.replace(" %", "\N{NO-BREAK SPACE}%")
+    title = textwrap.fill(title, int(11 * figure.get_figwidth()))
+    figure.suptitle(title, fontsize=_SIZE + 2, y=y)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
-
-
-def wrapped(title, figure):
-    """A title in lines of like length, no wider than the figure."""
-    most = int(11 * figure.get_figwidth())
-    title = title.replace(" %", "\N{NO-BREAK SPACE}%")
-    lines = textwrap.wrap(title, most)
-    for width in range(len(title) // len(lines), most):
-        if len(textwrap.wrap(title, width)) == len(lines):
-            return textwrap.fill(title, width)
-    return "\n".join(lines)
 
 
 def plain_ticks(axis):

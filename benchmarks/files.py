@@ -1,5 +1,6 @@
 """The files of the data sets, and arrays of their rows."""
 
+import collections
 import gzip
 import lzma
 import math
@@ -70,16 +71,12 @@ def verses(folder):
     train = [verse_words(folder, name) for name in ("kjv", "asv", "dar")]
     test = verse_words(folder, "ylt")
     classes = {verse: i for i, verse in enumerate(sorted(set(test[0])))}
-    counts = {}
-    for _, texts in train:
-        for words in texts:
-            for word in set(words):
-                counts[word] = counts.get(word, 0) + 1
+    every = [set(words) for _, texts in train for words in texts]
+    counts = collections.Counter(word for words in every for word in words)
     vocabulary = {word: i + 1 for i, word in enumerate(sorted(counts))}
-    total = sum(len(texts) for _, texts in train)
     idf = np.zeros(len(vocabulary) + 1, np.float32)
     for word, i in vocabulary.items():
-        idf[i] = math.log(total / counts[word])
+        idf[i] = math.log(len(every) / counts[word])
 
     def encode(verses, texts):
         x = np.zeros((len(texts), VERSE_LENGTH), np.int32)

@@ -63,7 +63,6 @@ def floor_ms(found, rows, batch=step_time.BATCH, keeps_logits=True):
 
 
 def small_step(method):
-    """A step of a head alone, as a `tf.function`."""
     import tensorflow as tf
 
     head = step_time.make_head(method, SMALL_CLASSES, SMALL_SAMPLED)
@@ -82,12 +81,9 @@ def child(row):
         return {"ms": found["median_ms"]}
     if row.startswith("exact"):
         return {"ms": step_time.of_methods(CLASSES, method)["median_ms"]}
-    step, clock = step_time.make_step(method, CLASSES), measure.Stopwatch()
+    step = step_time.make_step(method, CLASSES)
     step()
-    with clock:
-        for _ in range(step_time.LONG_RUN):
-            step()
-    return {"ms": 1e3 * clock.wall / step_time.LONG_RUN}
+    return {"ms": measure.mean_ms(step, step_time.LONG_RUN)[0]}
 
 
 def table(turns):

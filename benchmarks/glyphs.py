@@ -12,7 +12,6 @@ import statistics
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfxclass
 from benchmarks import glyphs_data
@@ -37,7 +36,6 @@ BATCH, NEGATIVES = 256, 256
 RATE = 3e-3
 SHIFT = 2  # pixels that a drawing is moved by, at most
 _PAIRS = 10  # unequal ones for an equal one
-_STRETCH = 1024  # drawings that are embedded at a time
 
 
 def make_encoder():
@@ -76,16 +74,11 @@ def pixels(x):
 
 def embedded(encoder, x):
     """Features of unit length, float32 `[n, DIM]`."""
-    stretches = [
-        encoder(pixels(x[i : i + _STRETCH]), training=False).numpy()
-        for i in range(0, len(x), _STRETCH)
-    ]
-    found = np.concatenate(stretches)
+    found = encoder.predict(pixels(x), batch_size=1024, verbose=0)
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 
 def accuracy(model, x, y):
-    """The share of drawings whose character is the best answer."""
     ids, _ = tfxclass.top_k(model, k=1).predict(pixels(x), 500, verbose=0)
     return float(np.mean(ids[:, 0] == y))
 
@@ -113,21 +106,7 @@ def verification(encoder, data):
     }
 
 
-def train(model, data, steps, seed):
-    """CPU seconds of the steps; the first one, which traces, is left out."""
-    source = batches(data, seed)
-    step = tf.function(lambda x, y: model.train_step((x, y)))
-    step(*map(tf.constant, next(source)))
-    clock = measure.Stopwatch()
-    for _ in range(steps - 1):
-        x, y = map(tf.constant, next(source))
-        with clock:
-            step(x, y)
-    return clock.cpu
-
-
 def make_model(method, steps, seed, num_classes):
-    """`(model, encoder)`, compiled."""
     keras.utils.set_random_seed(seed)
     encoder = make_encoder()
     head = cosine_head(method, num_classes, BATCH + NEGATIVES, SCALE, seed)
@@ -142,7 +121,7 @@ def make_model(method, steps, seed, num_classes):
 
 def trained(data, method, steps, seed):
     model, encoder = make_model(method, steps, seed, data.num_classes)
-    seconds = train(model, data, steps, seed)
+    seconds = measure.train(model, batches(data, seed), steps)
     return {
         "accuracy": accuracy(model, data.test_x, data.test_y),
         **verification(encoder, data),
@@ -151,7 +130,6 @@ def trained(data, method, steps, seed):
 
 
 def row(method, results):
-    """Means over seeds, and the deviation of the accuracy."""
     found = {"method": LABELS.get(method, method), "seeds": len(results)}
     found |= measure.means(results, *results[0])
     ends = [result["accuracy"] for result in results]

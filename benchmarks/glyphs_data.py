@@ -1,9 +1,7 @@
 """CJK characters drawn from the fonts of Debian: confusable classes for all.
 
-    python benchmarks/glyphs_data.py
-
-fetches the packages below with apt-get (all of Debian's main section: free
-licences; nothing is installed), and writes benchmarks/cache/glyphs/glyphs.npz.
+The first `load` fetches the packages below with apt-get (all of Debian's main
+section: free licences; nothing is installed).
 """
 
 import glob
@@ -13,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-FOLDER = os.path.join(os.path.dirname(__file__), "cache", "glyphs")
+from benchmarks import measure
+
+FOLDER = os.path.join(measure.CACHE, "glyphs")
 SIDE = 32
 _DRAWN = 28  # pixels of an em
 # Han, its first extension, and Hangul.
@@ -155,7 +155,6 @@ def drawings(fonts):
 
 
 def make(learned, tested):
-    """`Glyphs` of two pairs `(images, codes)`."""
     codes, counts = np.unique(learned[1], return_counts=True)
     codes = np.intersect1d(codes[counts >= LEAST_FONTS], tested[1])
     order = np.random.default_rng(0).permutation(len(codes))
@@ -177,16 +176,6 @@ def make(learned, tested):
 
 def load():
     """The drawings, made at the first call, as the module's doc says."""
-    path = os.path.join(FOLDER, "glyphs.npz")
-    if not os.path.exists(path):
-        os.makedirs(FOLDER, exist_ok=True)
-        made = make(drawings(LEARNED), drawings(TESTED))
-        np.savez(path + ".part.npz", **made._asdict())
-        os.replace(path + ".part.npz", path)
-    with np.load(path) as found:
-        return Glyphs(**{name: found[name] for name in Glyphs._fields})
-
-
-if __name__ == "__main__":
-    data = load()
-    print(f"{data.num_classes:,} classes, {len(data.y):,} drawings")
+    return measure.pickled(
+        "glyphs/glyphs", lambda: make(drawings(LEARNED), drawings(TESTED))
+    )

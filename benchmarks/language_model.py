@@ -177,7 +177,6 @@ def recovered(method, model, parts, size):
 
 
 def trained(row, args, counts, parts):
-    """A line for each epoch of a row, a list of dicts."""
     size, lines = SIZES[args.size], []
     is_recovered = row in RECOVERED
     model = make_model("RP" if is_recovered else row, counts, size, args.seed)

@@ -7,9 +7,9 @@ model, the data and the measure come from verification.py. The optimizer is
 plain SGD, as in the paper's Algorithm 1, and a step of a replica has 32 rows. A
 replica has a K-th of the rows, drawn once, a K-th of the steps, and K times the
 rate of one replica. That rate is chosen for RP and for the full softmax on
-validation identities. Three more rows have a lower rate than that. Replicas
-take turns in one process, and their models are averaged as `LocalSGD` does it.
-With I = 1 their mean is one step with the rows of all replicas.
+validation identities. Replicas take turns in one process, and their models are
+averaged as `LocalSGD` does it. With I = 1 their mean is one step with the rows
+of all replicas. Rows with a lower rate are of the commit that they name.
 """
 
 import functools
@@ -28,10 +28,6 @@ BATCH, EPOCHS = 32, 8
 FULL, RP = "full", "RP(100)"
 REPLICAS, INTERVALS = (2, 4, 8), (1, 4, 8, 32)
 FIRST_RATES = (0.25, 1.0, 4.0)
-# How many times the rate of one replica, with the most replicas.
-MOST, LOWER = REPLICAS[-1], (1, 2, 4)
-
-
 #: Method, replicas and interval of each row.
 JOBS = [(FULL, 1, 1), (RP, 1, 1)]
 JOBS += [(RP, *job) for job in itertools.product(REPLICAS, INTERVALS)]
@@ -51,7 +47,6 @@ def batches(num_rows, replicas, batch_size, seed):
 
 
 def train(model, inputs, labels, replicas, interval, seed):
-    """Trains the model as the mean of replicas."""
     batch_size = BATCH
     if interval == 1:
         batch_size, replicas = BATCH * replicas, 1
@@ -78,8 +73,6 @@ def train(model, inputs, labels, replicas, interval, seed):
 
 
 def result_of(data, method, replicas, interval, rate, seed):
-    """Scores of the validation and the test identities, a dict."""
-
     def train_replicas(model, inputs, labels):
         sgd = optimizers.LazySGD(rate * replicas)
         model.compile(sgd, model.layers[-1].loss)
@@ -103,24 +96,20 @@ def main():
         )[0]
         for method in (FULL, RP)
     }
-    names = [(method, (method, *job), rates[method]) for method, *job in JOBS]
-    # `result_of` takes K times the rate that it is given.
-    names += [
-        (f"{RP}, {times} x the rate", (RP, MOST, 8), rates[RP] * times / MOST)
-        for times in LOWER
-    ]
     rows = []
-    for name, job, rate in names:
+    for method, replicas, interval in JOBS:
+        rate = rates[method]
+        job = method, replicas, interval, rate
         found = measure.of_all_seeds(
-            NAME, *job, rate, seeds=range(args.seeds), run=run
+            NAME, *job, seeds=range(args.seeds), run=run
         )
         scores = measure.of_seeds([one["test"] for one in found])
         validation = [one["validation"]["accuracy"] for one in found]
-        row = {"method": name, "replicas": job[1], "interval": job[2]}
+        row = {"method": method, "replicas": replicas, "interval": interval}
         row |= {"rate": rate, **scores}
         row["validation accuracy"] = statistics.fmean(validation)
         rows.append(row)
-    measure.save(NAME, rows)
+    measure.save(NAME, rows, ("method", "replicas", "interval"))
 
 
 if __name__ == "__main__":

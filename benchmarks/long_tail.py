@@ -80,7 +80,6 @@ def make_head(loss, seed, data, propensities):
 
 
 def best(model, part, data):
-    """The best classes of all rows."""
     answer = tfxclass.top_k(model, k=min(BEST, data.num_classes))
     words = part.batch(np.arange(part.num_rows), data.length)
     return answer.predict(words, batch_size=512, verbose=0)[0]

@@ -140,7 +140,6 @@ def probabilities():
                 {"family": family, "K": hashes, "L": tables, "cosine": cosine}
                 | row
             )
-            print(rows[-1], flush=True)
     measure.save("lsh_probability", rows)
 
 

@@ -76,15 +76,16 @@ class Stopwatch:
 
 
 def train(model, batches, steps):
-    """CPU seconds of `model.train_step` on so many of the batches."""
+    """CPU seconds of the steps; the first one, which traces, is left out."""
     import tensorflow as tf
 
     step = tf.function(lambda x, y: model.train_step((x, y)))
+    step(*next(batches))
     clock = Stopwatch()
-    for _ in range(steps):
-        x, y = next(batches)
+    for _ in range(steps - 1):
+        batch = tf.nest.map_structure(tf.constant, next(batches))
         with clock:
-            step(x, y)
+            step(*batch)
     return clock.cpu
 
 
@@ -97,11 +98,23 @@ def median_ms(step, repeats, warmup=2, clock=time.perf_counter):
         start = clock()
         step()
         times.append((clock() - start) * 1e3)
+    return medians(times)
+
+
+def medians(times):
     return {
         "median_ms": statistics.median(times),
         "least_ms": min(times),
         "most_ms": max(times),
     }
+
+
+def mean_ms(step, repeats):
+    """Means of the time of `step()` and of the processor's, milliseconds."""
+    with Stopwatch() as clock:
+        for _ in range(repeats):
+            step()
+    return 1e3 * clock.wall / repeats, 1e3 * clock.cpu / repeats
 
 
 def in_fresh_process(script, *args, python=sys.executable):
@@ -216,7 +229,6 @@ def best_rate(rates, score_of, factor=None, most=math.inf):
 
 
 def means(rows, *keys):
-    """The means of some columns, a dict."""
     return {key: statistics.fmean(row[key] for row in rows) for key in keys}
 
 
@@ -228,26 +240,21 @@ def standard_error(values):
 
 
 def machine():
-    """One line about the machine."""
     with open("/proc/cpuinfo") as f:
-        names = [line for line in f if line.startswith("model name")]
-    name = names[0].split(":")[1].strip() if names else platform.machine()
-    with open("/proc/cpuinfo") as f:
-        wide = "AVX-512" if "avx512f" in f.read() else "AVX2"
+        text = f.read()
+    found = re.search(r"^model name\s*:(.*)", text, re.M)
+    name = found[1].strip() if found else platform.machine()
+    wide = "AVX-512" if "avx512f" in text else "AVX2"
     return f"{name}, {os.cpu_count()} cores, {wide}"
-
-
-def _started():
-    """This script as Python is called with it: a file, or "-m" and a module."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name.startswith("benchmarks."):
-        return ["-m", spec.name.removesuffix(".__main__")]
-    return [os.path.relpath(sys.argv[0], os.path.dirname(FOLDER))]
 
 
 def command():
     """How this process was started, a line of a shell."""
-    return " ".join(["python", *_started(), *sys.argv[1:]])
+    started = [os.path.relpath(sys.argv[0], os.path.dirname(FOLDER))]
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name.startswith("benchmarks."):
+        started = ["-m", spec.name.removesuffix(".__main__")]
+    return " ".join(["python", *started, *sys.argv[1:]])
 
 
 def _circumstances():
@@ -272,12 +279,10 @@ def save(name, rows, keys=(), **circumstances):
 
 
 def result_path(name):
-    """Path of a file in results/, such as "growth.png"."""
     return os.path.join(RESULTS, name)
 
 
 def recorded(name):
-    """What results/<name>.json has, a dict, or None without it."""
     return read(result_path(name + ".json"))
 
 
@@ -393,7 +398,6 @@ def table(rows):
 
 
 def cell(value):
-    """How a value is shown, str."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"

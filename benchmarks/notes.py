@@ -34,7 +34,6 @@ def note(name, rows):
 
 
 def wrapped(text):
-    """`text` in lines of 80 characters."""
     return "\n\n".join(map(_wrapped, text.split("\n\n")))
 
 
@@ -52,7 +51,6 @@ def _wrapped(paragraph):
 
 
 def filled(text, rows):
-    """`text` with its figures computed from `rows`."""
     return FIGURE.sub(lambda found: figure(found[1], rows), text)
 
 

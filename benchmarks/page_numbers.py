@@ -25,8 +25,7 @@ A table needs no phrases: in a column or a row whose first cell begins with
 paper's text, where that folder is there.
 
 A sentence that is no longer on its page, and a number that nothing stands for,
-fail tests/project/test_numbers.py. Each results file says by which command, on
-which machine and when it was measured.
+fail tests/project/test_numbers.py.
 """
 
 import glob
@@ -64,7 +63,6 @@ _CODE = re.compile(
 
 
 def filled(template, expressions):
-    """A sentence with its numbers, as the page should have it."""
     return template.format(*map(notes.value, expressions))
 
 
@@ -220,7 +218,6 @@ def read(page):
 
 
 def sources():
-    """Paths of the sources from the root, sorted."""
     found = [glob.glob(x, root_dir=ROOT, recursive=True) for x in SOURCES]
     return sorted(sum(found, []))
 

@@ -10,7 +10,6 @@ model with `Dense` and Adam in place of the head.
 import os
 import pathlib
 import re
-import statistics
 import time
 
 from benchmarks import measure
@@ -48,13 +47,7 @@ def step(name):
     )
     x, y = (names[x][: 256 * (60 if name == MODELS[0] else 8)] for x in "xy")
     model.fit(x, y, batch_size=256, verbose=0, callbacks=[clock])
-    times = times[3:]
-    return {
-        "median_ms": statistics.median(times),
-        "least_ms": min(times),
-        "most_ms": max(times),
-        "peak_gb": measure.peak_gb(),
-    }
+    return {**measure.medians(times[3:]), "peak_gb": measure.peak_gb()}
 
 
 if __name__ == "__main__":

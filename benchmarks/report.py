@@ -3,8 +3,7 @@
 pages/contents.json says which tables each page has, and how tables and methods
 are called. The answer of a page is in pages/answers/<page>.md, its tables are
 results/*.json. The text about a table is in a file with it, results/<name>.md,
-as notes.py reads it. The text about a figure <name>_<part>.png is in
-<name>_<part>.md. papers/*.md are the texts of docs/papers.
+as notes.py reads it. papers/*.md are the texts of docs/papers.
 """
 
 import os
@@ -36,10 +35,6 @@ def section(name, title):
         shown.append(row)
     lines = [f"## {title}", "", *note(name, rows), *circumstances(record), ""]
     lines += [measure.table(shown), "", *picture(name, title)]
-    for part, title_of_part in CONTENTS["parts"].items():
-        if figure := picture(f"{name}_{part}", title_of_part):
-            text = note(f"{name}_{part}", rows)
-            lines += [f"### {title_of_part}", "", *text, *figure]
     return lines
 
 
@@ -63,14 +58,12 @@ def note(name, rows):
 
 
 def picture(name, title):
-    """Lines that show results/<name>.png, if there is one."""
     if not os.path.exists(measure.result_path(name + ".png")):
         return []
     return [f"![{title}](../results/{name}.png)", ""]
 
 
 def written(path):
-    """A text with its figures computed."""
     with open(path) as f:
         return notes.filled_from_files(f.read())
 
@@ -105,7 +98,6 @@ def index():
 
 
 def anchor(title):
-    """What a heading is linked by."""
     kept = re.sub(r"[^\w\- ]", "", title.lower())
     return kept.strip().replace(" ", "-")
 

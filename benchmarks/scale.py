@@ -8,8 +8,8 @@ memory are those of as many machines, and are compared one to one. Times are
 not: processes wait for a core, not for a link. What can be compared is the
 work: `cpu_ms`, what one process computes in a step, against `plan_cpu_ms`.
 Other programs' traffic on the loopback would be counted. A loopback of its own
-has `unshare -rn sh -c 'ip link set lo up && python ...'`. `collectives` is how
-many gathers and reductions a step has.
+has `unshare -rn sh -c 'ip link set lo up && python ...'`. Rows of parameter
+servers are of the commit that they name.
 """
 
 import contextlib
@@ -29,14 +29,13 @@ import tensorflow as tf
 import tfxclass
 from tfxclass import distribute
 from tfxclass import layers
-from tfxclass.keras_internals import collective_ops
 from tfxclass.planning import Link
 from tfxclass.planning import Machine
 from tfxclass.planning import StepCosts
 
 NAME = "scale"
 BATCH, DIM, CLASSES, ACTIVE, STEPS = 256, 64, 40_000, 2048, 10
-NAMES = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
+STRATEGIES = ("mirrored", "sharded", "mirrored, exact", "sharded, exact")
 
 
 def make_model(strategy, name):
@@ -62,25 +61,7 @@ def data_of(batch):
     return tf.data.Dataset.from_tensors((x, y)).repeat()
 
 
-def count_collectives():
-    """Dict of how many collectives each graph has, by the graph's id."""
-    module, counts = collective_ops, {}
-
-    def counted(function):
-        def call(*args, **options):
-            graph = id(tf.compat.v1.get_default_graph())
-            counts[graph] = counts.get(graph, 0) + 1
-            return function(*args, **options)
-
-        return call
-
-    for name in ("all_gather_v2", "all_reduce_v2"):
-        setattr(module, name, counted(getattr(module, name)))
-    return counts
-
-
 def loopback_mb():
-    """Megabytes that have crossed the loopback so far."""
     with open("/proc/net/dev") as f:
         (line,) = (x for x in f if x.strip().startswith("lo:"))
     return int(line.split(":")[1].split()[0]) / 1e6
@@ -114,33 +95,29 @@ def steps_of(model, data, steps):
 def child():
     """Prints a line of JSON: what the rows of a cluster measure."""
     strategy, rows = tf.distribute.MultiWorkerMirroredStrategy(), []
-    counts = count_collectives()
-    for name in NAMES:
-        counts.clear()
+    for name in STRATEGIES:
         model = make_model(strategy, name)
         found = steps_of(model, data_of(BATCH), STEPS)
-        found["collectives"] = max(counts.values(), default=0)
         memory = tfxclass.memory_per_replica(model)[0]
         rows.append({**found, "variables_mb": memory / 1e6})
     print(json.dumps(rows), flush=True)
     time.sleep(600)  # The others are ended with this one.
 
 
-def run_cluster(script, arguments, machines):
-    """Runs a script in the processes of a cluster; the JSON of each worker."""
+def run_cluster(machines):
+    """The rows that `child` prints in the first process of a cluster."""
     sys.path.insert(0, os.path.dirname(measure.FOLDER))
     from examples.multi_worker.__main__ import cluster_of
 
-    cluster = cluster_of(machines, 0)
-    tasks = [(job, i) for job in cluster for i in range(len(cluster[job]))]
+    cluster = cluster_of(machines, servers=0)
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(tempfile.TemporaryFile("w+"))
         processes = []
-        for job, index in tasks:
-            task = {"type": job, "index": index}
+        for index in range(machines):
+            task = {"type": "worker", "index": index}
             config = json.dumps({"cluster": cluster, "task": task})
             process = subprocess.Popen(
-                [sys.executable, script, *arguments],
+                [sys.executable, __file__, "--child"],
                 env={**os.environ, "TF_CONFIG": config},
                 stdout=subprocess.PIPE,
                 stderr=told,
@@ -149,9 +126,8 @@ def run_cluster(script, arguments, machines):
             stack.callback(process.wait)
             stack.callback(process.kill)
             processes.append(process)
-        lines = [process.stdout.readline() for process in processes]
-        if all(lines):
-            return list(map(json.loads, lines))
+        if line := processes[0].stdout.readline():
+            return json.loads(line)
         told.seek(0)
         sys.exit((told.read().strip() or "no result")[-300:])
 
@@ -247,7 +223,6 @@ def step_of(head, batch, dim):
 
 
 def main(sizes):
-    """Saves the rows of as many processes; other rows stay."""
     machine = measure_machine(clock=time.process_time)
     found = dataclasses.asdict(machine)
     row = {"row": "cpu", "machines": 1}
@@ -255,8 +230,8 @@ def main(sizes):
         row |= {f"{kind}_{k}": v for k, v in found[kind].items()}
     rows = [row]
     for machines in sizes:
-        steps = run_cluster(__file__, ["--child"], machines)[0]
-        for name, step in zip(NAMES, steps, strict=True):
+        steps = run_cluster(machines)
+        for name, step in zip(STRATEGIES, steps, strict=True):
             plan = planned(name, machines, machine)
             rows.append({"row": name, "machines": machines, **step, **plan})
     measure.save(NAME, rows, ("row", "machines"))

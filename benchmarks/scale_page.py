@@ -56,7 +56,6 @@ def shown(value):
 
 
 def by_strategy():
-    """Every strategy, from a million classes to a thousand millions."""
     return [
         cells(row, classes=shown(size), strategy=row.strategy)
         for size in SIZES
@@ -65,7 +64,6 @@ def by_strategy():
 
 
 def exact():
-    """The exact softmax, where all classes are computed."""
     return [
         cells(found[name], classes=shown(size), strategy=name)
         for size in SIZES[:3]
@@ -117,23 +115,16 @@ def partial_fc():
     return rows
 
 
-TABLES = {
-    "by_strategy": by_strategy,
-    "exact": exact,
-    "more_machines": more_machines,
-    "options": options,
-    "partial_fc": partial_fc,
-}
-
-
+TABLES = by_strategy, exact, more_machines, options, partial_fc
 _TABLE = re.compile(r"<!-- table: (\w+) -->.*?<!-- end -->", re.DOTALL)
 
 
 def filled(text):
     """`text` with its tables as the plan makes them now."""
+    makers = {make.__name__: make for make in TABLES}
 
     def fill(found):
-        table = measure.table(TABLES[found[1]]())
+        table = measure.table(makers[found[1]]())
         return f"<!-- table: {found[1]} -->\n\n{table}\n\n<!-- end -->"
 
     return _TABLE.sub(fill, text)

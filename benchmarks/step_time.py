@@ -3,7 +3,6 @@
     python benchmarks/step_time.py [num_classes]
     python benchmarks/step_time.py exact [num_classes]
     python benchmarks/step_time.py growth [num_classes ...]
-    python benchmarks/step_time.py figure
     python benchmarks/step_time.py projected [num_classes ...]
     python benchmarks/step_time.py trees [num_classes ...]
     python benchmarks/step_time.py gpu [num_classes]
@@ -11,10 +10,7 @@
 Batch 256, 128 dimensions, one Dense(128) before the head, 1 % of the classes
 active, at least 512. SelectiveSoftmax and LSHSoftmax are means over 1,000
 steps, refreshes of the index and all. `exact` are exact losses in float32 and
-in `mixed_bfloat16`. `cpu_ms` is the time of all threads together. In `growth`,
-methods that update all class vectors stop earlier: a step of `Dense` takes
-seconds, and Adam's dense gradients do not fit into 24 GB. `figure` draws the
-rows of the results file of `growth`, and measures nothing.
+in `mixed_bfloat16`. `cpu_ms` is the time of all threads together.
 
 `projected`: 2,048-wide features and plain SGD throughout (a million rows of
 2,048 floats and Adam's slots would be 25 GB), the head alone. `trees`: counts
@@ -69,10 +65,22 @@ GROWTH = {
     "tf_sampled_softmax_sgd": ("tf.nn.sampled_softmax_loss, SGD", "tab:purple"),
     "sampled_head_adam": ("tfxclass SampledSoftmax, HeadAdam", "tab:orange"),
 }
-WITH_RP = ("RP", "RP + sampled")
-PROJECTED = (100_000, 670_091, 1_000_000)
-SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
-#: The most classes of a method in `growth`, where that is less.
+TREE_SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000)
+SIZES = (*TREE_SIZES[:-1], 3_000_000, 10_000_000)
+#: The kind of measurement, the name of the results, sizes and methods.
+PARTS = {
+    "large": ("methods", "step_time_large", [670_091], METHODS),
+    "exact": ("methods", "exact_step", [670_091], EXACT),
+    "growth": ("methods", "growth", SIZES, GROWTH),
+    "projected": (
+        "projected",
+        "projected_steps",
+        (100_000, 670_091, 1_000_000),
+        ("full", "RP", "RP + sampled"),
+    ),
+}
+# Methods that update all class vectors stop earlier in `growth`: a step takes
+# seconds, and Adam's dense gradients do not fit into 24 GB.
 MOST = {"keras_dense_adam": 1_000_000, "tf_sampled_softmax_adam": 3_000_000}
 # Mean over this many steps, where background work must be counted.
 LONG_RUN = 1000
@@ -182,19 +190,15 @@ def make_step(method, num_classes):
 
 def of_methods(num_classes, method):
     step = make_step(method, num_classes)
-    clock = measure.Stopwatch()
     if method in WITH_INDEX:
         step()
         alone = measure.median_ms(step, 20)["median_ms"]
-        with clock:
-            for _ in range(LONG_RUN):
-                step()
-        found = {"median_ms": 1e3 * clock.wall / LONG_RUN}
-        found["step_alone_ms"] = alone
+        mean, _ = measure.mean_ms(step, LONG_RUN)
+        found = {"median_ms": mean, "step_alone_ms": alone}
     else:
         repeats = 7 if num_classes > 300_000 else 15
         step(), step()
-        with clock:
+        with measure.Stopwatch() as clock:
             found = measure.median_ms(step, repeats, warmup=0)
         found["cpu_ms"] = 1e3 * clock.cpu / repeats
     return {**found, "peak_gb": measure.peak_gb()}
@@ -291,9 +295,8 @@ def child(kind, *case):
     return KINDS[kind](*case)
 
 
-def draw_figure():
+def draw_growth(rows):
     """results/growth.png; its title states the conclusion."""
-    rows = measure.finished("growth")
     times = {(row["method"], row["classes"]): row["median_ms"] for row in rows}
     most = max(size for name, size in times if name == "keras_dense_adam")
     ratio = times["keras_dense_adam", most] / times["sampled_head_adam", most]
@@ -316,10 +319,8 @@ def draw_figure():
 def cases_of(part):
     """The kind, the name of the results, and the cases of a part."""
     if part == "trees":
-        sizes = (10_000, 30_000, 100_000, 300_000, 1_000_000, 2_000_000)
-        cases = measure.cases(
-            tree=("huffman", "balanced"), classes=measure.numbers(*sizes)
-        )
+        trees, sizes = ("huffman", "balanced"), measure.numbers(*TREE_SIZES)
+        cases = measure.cases(tree=trees, classes=sizes)
         return "trees", "hierarchical/step_time", cases
     if part == "gpu":
         cases = [
@@ -329,11 +330,7 @@ def cases_of(part):
             for method in methods
         ]
         return "gpu", "gpu_steps", cases
-    name, sizes, methods = {
-        "exact": ("exact_step", [670_091], EXACT),
-        "growth": ("growth", SIZES, GROWTH),
-        "projected": ("projected_steps", PROJECTED, ("full", *WITH_RP)),
-    }.get(part, ("step_time_large", [670_091], METHODS))
+    kind, name, sizes, methods = PARTS.get(part, PARTS["large"])
     most = MOST if part == "growth" else {}
     cases = [
         {"classes": size, "method": method}
@@ -341,7 +338,7 @@ def cases_of(part):
         for method in methods
         if size <= most.get(method, size)
     ]
-    return "projected" if part == "projected" else "methods", name, cases
+    return kind, name, cases
 
 
 def main(part):
@@ -357,11 +354,10 @@ def main(part):
             row["faster"] = of_full / row["median_ms"]
         rows.append(row)
         measure.save(name, rows, **told)
+    if name == "growth":
+        draw_growth(rows)
 
 
 if __name__ == "__main__":
     measure.run_child(child)
-    if sys.argv[1:] == ["figure"]:
-        draw_figure()
-    else:
-        main(sys.argv[1] if sys.argv[1:] else "")
+    main(sys.argv[1] if sys.argv[1:] else "")

@@ -8,10 +8,10 @@ head, compact optimizer state; labels and features are drawn anew at each step.
 Means over 100 steps, in time and in the time of the cores (`cpu`): before a
 refresh of the index and, with an index, while one is under way. `peak_gb` is
 the process's, TensorFlow's own 0.6 GB included; `estimate_gb` is what
-`tfxclass.estimate` says. "save" trains some
-steps, saves, and loads in another process, where it takes a step. "recall" has
-class vectors in groups of 100 and queries near to them: the part of the 64
-exact best classes that the forest finds.
+`tfxclass.estimate` says. "save" trains some steps, saves, and loads in another
+process, where it takes a step. "recall" has class vectors in groups of 100 and
+queries near to them: the part of the 64 exact best classes that the forest
+finds.
 """
 
 import os
@@ -21,12 +21,13 @@ import tempfile
 import keras
 import measure
 import numpy as np
+import step_time
 import tensorflow as tf
 
 import tfxclass
 
 NAME = "ten_million"
-BATCH, DIM, SAMPLED, STEPS = 256, 128, 4096, 100
+SAMPLED, STEPS = 4096, 100
 IN_GROUP, QUERIES, K, SPREAD = 100, 256, 64, 0.5
 # Class vectors that are drawn at a time.
 CHUNK = 1 << 18
@@ -78,41 +79,29 @@ def make_model(kind, num_classes):
     optimizer = tfxclass.optimizers.LazyAdam(
         1e-3, second_moment="row", slot_dtype="bfloat16"
     )
-    estimate = tfxclass.estimate(head, DIM, BATCH, optimizer)
-    model = keras.Sequential(
-        [keras.Input([DIM]), keras.layers.Dense(DIM), head]
+    estimate = tfxclass.estimate(
+        head, step_time.DIM, step_time.BATCH, optimizer
     )
-    model.compile(optimizer, loss=head.loss)
-    optimizer.build(model.trainable_variables)
-    return model, estimate
+    return step_time.make_model(head, optimizer), estimate
 
 
 def step_of(model):
     num_classes = model.layers[-1].num_classes
 
-    @tf.function
-    def step():
-        x = tf.random.normal([BATCH, DIM])
-        y = tf.random.uniform([BATCH], 0, num_classes, tf.int64)
-        return model.train_step((x, y))
-
-    return step
+    return tf.function(
+        lambda: model.train_step(step_time.random_batch(num_classes))
+    )
 
 
 def timed(step, name):
     """Means of time and of the processor's, all threads, of a step."""
     for _ in range(5):
         step()
-    with measure.Stopwatch() as clock:
-        for _ in range(STEPS):
-            step()
-    return {
-        f"{name}_ms": clock.wall * 1e3 / STEPS,
-        f"{name}_cpu_ms": clock.cpu * 1e3 / STEPS,
-    }
+    wall, cpu = measure.mean_ms(step, STEPS)
+    return {f"{name}_ms": wall, f"{name}_cpu_ms": cpu}
 
 
-def train(kind, num_classes, path):
+def train(kind, num_classes, _):
     model, estimate = make_model(kind, num_classes)
     step, head = step_of(model), model.layers[-1]
     with measure.Stopwatch() as clock:
@@ -146,7 +135,7 @@ def load(kind, num_classes, path):
     return {"load_s": clock.wall, "load_peak_gb": measure.peak_gb()}
 
 
-def recall(kind, num_classes, path):
+def recall(kind, num_classes, _):
     model, _ = make_model(kind, num_classes)
     head = model.layers[-1]
     queries, sampler = assign_groups(head.kernel), head.sampler

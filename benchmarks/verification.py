@@ -50,8 +50,6 @@ def make_model(num_words, num_classes, width, rate, seed):
 
 
 def result_of(data, row, rate, seed):
-    """What the two parts of the other verses reach, a dict."""
-
     def train(model, inputs, labels):
         if row != "untrained":
             model.fit(
@@ -109,7 +107,6 @@ def evaluate(queries, gallery):
 
 
 def row_of(data, row, num_seeds):
-    """The row of the table: the best rate, and its seeds."""
     run = functools.partial(result_of, data)
 
     def validation(rate):

@@ -20,7 +20,6 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.framework import ops
-from tensorflow.python.ops import collective_ops as collective_ops
 from tensorflow.python.ops import control_flow_util
 from tensorflow.python.util import _pywrap_util_port
 

@@ -1,4 +1,1 @@
-"""The papers' comparison: `sets.py`, `methods.py` and jobs in `train.py`.
-
-Other modules are scripts, each with its tables.
-"""
+"""The papers' comparison: data sets, methods, jobs, and a script a table."""

@@ -4,7 +4,9 @@
 
 Each job is one model on one data set. Its result is kept in
 benchmarks/cache/comparison, and a job that has one is not run again. Then, for
-each data set, each method at the end: results/comparison/SET_steps.json.
+each data set, each method at the end: results/comparison/SET_steps.json. With
+`--batch` a step has as many rows, and the rate is scaled by the root of the
+ratio.
 """
 
 import statistics
@@ -25,6 +27,8 @@ PARTS = {
         ("random_paper", "top_k_paper", "forest_paper"),
         (480, 1024, 2048),
     ),
+    # 1 and 10 % of the classes of `verses_third`.
+    "percent": ("num_sampled", ("random_paper", "top_k_paper"), (103, 1036)),
     # HF-A's threshold starts at 0.6, and ends at 0.95 where it is not varied.
     "tau_cp": (
         "tau_cp_end",
@@ -32,10 +36,16 @@ PARTS = {
         (0.7, 0.9, 0.99),
     ),
 }
+COLUMNS = ("precision@1", "precision@5", "accuracy@10", "epochs")
+COLUMNS += ("seconds", "cpu_seconds")
 GOOD = 0.9  # of the best P@1: how soon a method gets there is in the table
 
 
-def jobs_of(name, methods, parts, seeds, epochs):
+def jobs_of(name, methods, parts, seeds, epochs, batch=0):
+    rate = None
+    if batch:
+        set_up = sets_lib.SETS[name]
+        rate = set_up.first_rate * (batch / set_up.batch_size) ** 0.5
     # What is varied has its usual value in the curve.
     settings = [(method, {}) for method in methods]
     for part in filter(PARTS.get, parts):
@@ -47,7 +57,7 @@ def jobs_of(name, methods, parts, seeds, epochs):
             for value in values
         ]
     return [
-        train.Job(name, method, options, seed, epochs)
+        train.Job(name, method, options, seed, epochs, rate, batch or None)
         for method, options in settings
         for seed in seeds
     ]
@@ -59,38 +69,33 @@ def rows_of(ended, with_settings):
     for job, result in ended:
         key = job.method, train.text_of(job.options)
         found.setdefault(key, []).append(result)
-    ends = {
-        key: [result["curve"][-1] for result in results]
-        for key, results in found.items()
-    }
     best = max(
-        statistics.fmean(end["precision@1"] for end in of_key)
-        for of_key in ends.values()
+        mean(result["curve"][-1]["precision@1"] for result in results)
+        for results in found.values()
     )
     rows = []
     for (method, setting), results in found.items():
-        own = ends[method, setting]
-        firsts = [end["precision@1"] for end in own]
-        points = [point for result in results for point in result["curve"]]
         row = {"measured": measured(results), "method": METHODS[method].label}
         if with_settings:
             row["setting"] = setting
-        row |= {
-            "seeds": len(results),
-            "precision@1 +-": statistics.stdev(firsts) if firsts[1:] else "",
-            "num_sampled": mean(result["num_sampled"] for result in results),
-        }
-        for column in ("precision@1", "precision@5", "accuracy@10", "epochs"):
-            row[column] = mean(end[column] for end in own)
-        row |= {
-            "seconds": mean(end["seconds"] for end in own),
-            "cpu_seconds": mean(end["cpu_seconds"] for end in own),
-            "peak_gb": mean(result["peak_gb"] for result in results),
-            "overlap": mean(point["overlap"] for point in points),
-            f"cpu_s_to_{GOOD:.0%}": seconds_to(GOOD * best, results),
-        }
-        rows.append(row)
+        rows.append(row | numbers_of(results, GOOD * best))
     return rows
+
+
+def numbers_of(results, good):
+    """Means over the seeds, and the time to a P@1 that is good."""
+    ends = [result["curve"][-1] for result in results]
+    firsts = [end["precision@1"] for end in ends]
+    points = [point for result in results for point in result["curve"]]
+    return {
+        "seeds": len(results),
+        "precision@1 +-": statistics.stdev(firsts) if firsts[1:] else "",
+        "num_sampled": mean(result["num_sampled"] for result in results),
+        **measure.means(ends, *COLUMNS),
+        "peak_gb": mean(result["peak_gb"] for result in results),
+        "overlap": mean(point["overlap"] for point in points),
+        f"cpu_s_to_{GOOD:.0%}": seconds_to(good, results),
+    }
 
 
 def measured(results):
@@ -113,15 +118,13 @@ def mean(values):
 
 def seconds_to(precision, results):
     """CPU seconds to a P@1, a mean, or "" where a seed never gets there."""
-    times = [
-        next(
-            (p for p in result["curve"] if p["precision@1"] >= precision), None
-        )
+    reached = [
+        [p for p in result["curve"] if p["precision@1"] >= precision]
         for result in results
     ]
-    if None in times:
+    if not all(reached):
         return ""
-    return statistics.fmean(point["cpu_seconds"] for point in times)
+    return statistics.fmean(points[0]["cpu_seconds"] for points in reached)
 
 
 def main(argv=None):
@@ -136,12 +139,15 @@ def main(argv=None):
         parts=["curves"],
         epochs=4.0,
         seeds=[0],
+        batch=0,
         suffix=None,
     )
     failed = 0
     for name in args.sets:
         sets_lib.load(name, args.data)
-        jobs = jobs_of(name, args.methods, args.parts, args.seeds, args.epochs)
+        jobs = jobs_of(
+            name, args.methods, args.parts, args.seeds, args.epochs, args.batch
+        )
         ended = train.ends_of(jobs, args.data)
         failed += len(jobs) - len(ended)
         rows = rows_of(ended, args.parts != ["curves"])

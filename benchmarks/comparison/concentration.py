@@ -22,22 +22,18 @@ import tensorflow as tf
 from benchmarks import glyphs
 from benchmarks import glyphs_data
 from benchmarks import measure
-from benchmarks.comparison import groups
 from benchmarks.comparison import methods
 from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison.train import batches
 from benchmarks.comparison.train import make_model
 from tfxclass import metrics
 
-NAME = "comparison/concentration"
 SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
-SETS += ["groups", "glyphs"]
+SETS += ["glyphs"]
 # Of the training, where the curves are taken.
 PARTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 SHOWN = (1, 10, 100, 1000)
 SHARE = 0.0115  # of the classes: the paper's 1,000 of 87,000
-
-
 METHOD, ROWS = "uniform", 512
 
 
@@ -65,15 +61,6 @@ def _text(name, folder, epochs):
         lambda at: {key: value[at] for key, value in words.items()},
         data.train.labels[chosen],
     )
-
-
-def _groups():
-    job = groups.GroupsJob(*groups.SMALL[0], 128, 3000, METHOD)
-    model, _ = groups.make_model(job)
-    made = groups.Groups(job.classes, job.group)
-    x, y = made.sample(ROWS, seed=8)
-    source = groups.batches(made, job.batch, job.seed)
-    return Subject(model, source, job.steps, lambda at: x[at], y[:, None])
 
 
 def _glyphs():
@@ -129,14 +116,8 @@ def point(subject):
 
 
 def child(folder, name, epochs):
-    """What is measured of a set, a list of dicts.
-
-    Groups and glyphs take as many steps as on their pages.
-    """
-    others = {"groups": _groups, "glyphs": _glyphs}
-    return train(
-        others[name]() if name in others else _text(name, folder, epochs)
-    )
+    # Glyphs take as many steps as on their page.
+    return train(_glyphs() if name == "glyphs" else _text(name, folder, epochs))
 
 
 def main():
@@ -148,21 +129,13 @@ def main():
         sets=SETS,
         epochs=2.0,
     )
-    found, ask = {}, functools.partial(measure.ask, args.data)
+    rows, ask = [], functools.partial(measure.ask, args.data)
     for name in args.sets:
-        found[name] = measure.once("concentration", name, args.epochs, run=ask)
-        if "error" in found[name]:
-            sys.exit(f"FAILED {name}: {found[name]['error']}")
-    save(found)
-
-
-def save(found):
-    """The table; rows of sets that were not run stay."""
-    rows = [
-        {"set": name, **row} for name, points in found.items() for row in points
-    ]
-    rows = measure.with_earlier(NAME, rows, ("set",))
-    measure.save(NAME, sorted(rows, key=lambda row: (row["set"], row["step"])))
+        found = measure.once("concentration", name, args.epochs, run=ask)
+        if "error" in found:
+            sys.exit(f"FAILED {name}: {found['error']}")
+        rows += [{"set": name, **point} for point in found]
+    measure.save("comparison/concentration", rows, ("set",))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,6 @@ Each job is one head trained on one setting (classes, group size, negatives)
 for so many steps, in a process of its own; what has a result in
 benchmarks/cache/groups is not run again. Rows of a table in results/comparison
 are means over the seeds of how the jobs end.
-
-    groups          the samplers and the papers' rules on all settings
-    groups_lsh      the first setting by the LSH paper's rule
-    groups_sweeps   the first setting: trees L, cells, rebuilds T, tables L and
-                    functions K, by the papers' rules and by ours
 """
 
 import statistics
@@ -48,8 +43,6 @@ NAMES = {**LABELS, "forest": "SelectiveSoftmax", "lsh": "LSHSoftmax"}
 
 
 class GroupsJob(NamedTuple):
-    """A head on a setting."""
-
     classes: int
     group: int  # classes of a group
     negatives: int  # sampled classes of a step, without the labels
@@ -173,7 +166,6 @@ SWEEPS = {
 
 
 def usual_jobs(seeds):
-    """The jobs of the table `groups`; those with few classes come first."""
     settings = [(*setting, 128, 3000, METHODS) for setting in SMALL]
     settings.append((*SMALL[0], 128, 3000, PAPERS))
     settings += [(*setting, 512, steps, METHODS) for *setting, steps in LARGE]
@@ -186,6 +178,7 @@ def usual_jobs(seeds):
 
 
 def lsh_jobs(seeds):
+    """The first setting by the LSH paper's rule."""
     return [
         GroupsJob(*SMALL[0], 128, 3000, method, seed, second_moment="matrix")
         for seed in seeds
@@ -194,6 +187,7 @@ def lsh_jobs(seeds):
 
 
 def sweep_jobs(seeds):
+    """The first setting by the papers' rules and by ours."""
     jobs = [GroupsJob(*SMALL[0], 128, 3000, "random", seed) for seed in seeds]
     return jobs + [
         GroupsJob(*SMALL[0], 128, 3000, method, seed, option, value)

@@ -1,7 +1,6 @@
 """The methods that are compared."""
 
 import dataclasses
-import functools
 import types
 from collections.abc import Callable
 from typing import NamedTuple
@@ -60,48 +59,29 @@ class RandomOverAllSampler(RandomSampler):
 
     def sample(self, queries, target_ids, kernel):
         sample = super().sample(queries, target_ids, kernel)
-        labels = _are_labels(sample)
-        num_labels = tf.math.count_nonzero(labels, dtype=tf.int32)
-        drawn = tf.size(labels) - num_labels
-        chance = drawn / (kernel.shape[0] - num_labels)
-        is_drawn = tf.random.uniform(tf.shape(labels), dtype=chance.dtype)
         rows = tf.where(sample.positions >= 0)
         columns = tf.gather_nd(sample.positions, rows)
-        shape = [tf.shape(sample.positions)[0], tf.size(labels)]
+        shape = [tf.shape(sample.positions)[0], tf.size(sample.ids)]
         own = tf.scatter_nd(
             tf.stack([rows[:, 0], columns], axis=1),
             tf.ones_like(columns),
             tf.cast(shape, tf.int64),
         )
+        labels = tf.reduce_any(own > 0, axis=0)
+        num_labels = tf.math.count_nonzero(labels, dtype=tf.int32)
+        drawn = tf.size(labels) - num_labels
+        chance = drawn / (kernel.shape[0] - num_labels)
+        is_drawn = tf.random.uniform(tf.shape(labels), dtype=chance.dtype)
         is_drawn = ~labels | (is_drawn < chance)
         return sample._replace(mask=is_drawn | (own > 0))
 
 
-@keras.saving.register_keras_serializable("benchmarks")
-class LSHAndLabelsSampler(samplers.LSHSampler):
-    """A row's own buckets, and the labels of the batch as negatives."""
-
-    def sample(self, *arguments):
-        sample = super().sample(*arguments)
-        return sample._replace(mask=sample.mask | _are_labels(sample))
-
-
-def lsh_sampler(num_sampled, kind=samplers.LSHSampler, **options):
+def lsh_sampler(num_sampled, **options):
     """An `LSHSampler`; the options of its tables stand among its own."""
     make = samplers.LSHTables
     names = {each.name for each in dataclasses.fields(make)} & {*options}
     tables = make(**{name: options.pop(name) for name in names})
-    return kind(num_sampled, tables, **options)
-
-
-def _are_labels(sample):
-    """Which classes are labels of the batch, bool `[num_sampled]`."""
-    columns = tf.boolean_mask(sample.positions, sample.positions >= 0)
-    return tf.tensor_scatter_nd_update(
-        tf.zeros_like(sample.ids, tf.bool),
-        columns[:, tf.newaxis],
-        tf.ones_like(columns, tf.bool),
-    )
+    return samplers.LSHSampler(num_sampled, tables, **options)
 
 
 def _every_class(data, set_up):
@@ -258,12 +238,6 @@ METHODS = {
     ),
     "lsh_dwta_6_paper": _dwta_paper(6, 400),
     "lsh_dwta_5_paper": _dwta_paper(5, 350),
-    "lsh_and_labels": _sampled(
-        "LSH embedding, SimHash K=9 L=50, and the batch's labels",
-        functools.partial(lsh_sampler, kind=LSHAndLabelsSampler),
-        scheme="embedding",
-        **_SIMHASH_PAPER,
-    ),
     "random_over_all": _over_all(""),
     "random_over_all_more": _over_all(", 1.5 M", 1.5),
     "random_over_all_most": _over_all(", 2.5 M", 2.5),

@@ -90,20 +90,17 @@ def open_set(encoder, verses, rests):
 
 def row_of(method, folder):
     """The row of a method, and the result of a job."""
-
-    def results_of(rate, seeds):
-        job = train.Job(SET, method, epochs=EPOCHS, rate=rate, points=1)
-        jobs = [job._replace(seed=seed) for seed in seeds]
-        ended = train.ends_of(jobs, folder, "open_set")
-        return [result for _, result in ended]
-
-    def score_of(rate):
-        (found,) = results_of(rate, [0])
-        return found["validation"]["TPR@0.001"]
-
-    best, tried = rates.search(SET, score_of)
-    ends = results_of(best, SEEDS)
-    row = {"method": METHODS[method].label, "rate": best}
+    job = train.Job(SET, method, epochs=EPOCHS, points=1)
+    tried, ended = rates.chosen(
+        job,
+        job,
+        lambda result: result["validation"]["TPR@0.001"],
+        SEEDS,
+        folder,
+        "open_set",
+    )
+    ends = [result for _, result in ended]
+    row = {"method": METHODS[method].label, "rate": ended[0][0].rate}
     row |= {f"validation {rate:g}": tried[rate] for rate in sorted(tried)}
     row["seeds"] = len(ends)
     measured = {

@@ -4,10 +4,9 @@
 
 The set's rate and twice the rate are tried, with seed 0, on nine training rows
 in ten; where the best of them is at an edge, more. The rate with the best P@1
-on the tenth row trains on all rows, with three seeds. Both take `--epochs`, in
-which the rate falls to nothing, for other budgets may have other best rates.
-What has a result in benchmarks/cache/comparison is not run again. `--curves`
-also draws SET_SUFFIX.png.
+on the tenth row trains on all rows for as many epochs, with three seeds. What
+has a result in benchmarks/cache/comparison is not run again. `--curves` also
+draws SET_SUFFIX.png.
 """
 
 import statistics
@@ -35,20 +34,24 @@ CHOSEN = (
 MOST_RATES = 5
 
 
-def search(name, score_of):
-    """`measure.best_rate` from the rate of a set, and twice this rate."""
-    first = sets_lib.SETS[name].first_rate
-    return measure.best_rate([first, 2 * first], score_of, 2, MOST_RATES)
+def chosen(trial, job, score_of, seeds, folder, name="comparison"):
+    """`(tried, ends)`: scores by rate, and the jobs at the best rate.
+
+    `trial` is the job that chooses, and `score_of` is a function of its result.
+    """
+
+    def score(rate):
+        ends = train.ends_of([trial._replace(rate=rate)], folder, name)
+        return score_of(ends[0][1]) if ends else None
+
+    first = sets_lib.SETS[job.set].first_rate
+    best, tried = measure.best_rate([first, 2 * first], score, 2, MOST_RATES)
+    jobs = [job._replace(rate=best, seed=seed) for seed in seeds]
+    return tried, train.ends_of(jobs, folder, name) if tried else []
 
 
 def row_of(tried, ends, rates):
-    """A row of the table.
-
-    Args:
-        tried: dict of rates to P@1 on validation rows.
-        ends: list of `(job, result)`, a seed each.
-        rates: floats, every rate that some method tried.
-    """
+    # `rates` are all that some method tried.
     results = [result for _, result in ends]
     lasts = [result["curve"][-1] for result in results]
     sizes = [result.get("classes_per_row") for result in results]
@@ -83,15 +86,13 @@ def main(argv=None):
     found, failed = [], False
     for method in args.methods:
         job = train.Job(args.set, method, epochs=args.epochs)
-
-        def validated(rate, job=job):
-            job = job._replace(rate=rate, points=1, validation=True)
-            ends = train.ends_of([job], args.data)
-            return ends[0][1]["curve"][-1]["precision@1"] if ends else None
-
-        best, tried = search(args.set, validated)
-        jobs = [job._replace(rate=best, seed=seed) for seed in args.seeds]
-        ends = train.ends_of(jobs, args.data) if tried else []
+        tried, ends = chosen(
+            job._replace(points=1, validation=True),
+            job,
+            lambda result: result["curve"][-1]["precision@1"],
+            args.seeds,
+            args.data,
+        )
         failed |= len(ends) < len(args.seeds)
         if ends:
             found.append((tried, ends))
@@ -132,7 +133,6 @@ def mean_curve(curves, column):
 
 
 def save(name, rows, result):
-    """Saves a table of the comparison, with date and machine of a result."""
     told = {key: result[key] for key in ("date", "machine")}
     measure.save(name, rows, **told)
 

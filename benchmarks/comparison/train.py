@@ -66,11 +66,11 @@ def ends_of(jobs, folder, name="comparison"):
     return found
 
 
-def make_model(data, set_up, head, learning_rate, **options):
+def make_model(data, set_up, head, learning_rate):
     """A compiled model: sum of weighted word embeddings -> `head`.
 
     With an activation it is the hidden layer of a network on sparse inputs. A
-    cosine needs no mean. `LazyAdam` gets the options.
+    cosine needs no mean.
     """
     inputs = {
         "ids": keras.Input((data.length,), dtype="int32", name="ids"),
@@ -89,25 +89,22 @@ def make_model(data, set_up, head, learning_rate, **options):
         # A head of dot products alone gets features of the same length.
         features = set_up.scale * keras.layers.UnitNormalization()(features)
     model = keras.Model(inputs, head(features))
-    optimizer = tfxclass.optimizers.LazyAdam(learning_rate, **options)
+    optimizer = tfxclass.optimizers.LazyAdam(learning_rate)
     model.compile(optimizer, loss=head.loss)
     optimizer.build(model.trainable_variables)
     return model
 
 
 class SampleWatch:
-    """Keeps the last choice of a head's sampler, if it has one."""
+    """Keeps the last choice of a head's sampler."""
 
     def __init__(self, head):
         self.head = head
-        self.sampler = getattr(head, "sampler", None)
-        if self.sampler is None:
-            return
         self._ids = _any_length(tf.int64)
         self._targets = _any_length(tf.int64)
         self._queries = _any_length(tf.float32, 2)
         self._per_row = tf.Variable(0.0)
-        self._sample, self.sampler.sample = self.sampler.sample, self._watched
+        self._sample, head.sampler.sample = head.sampler.sample, self._watched
 
     def _watched(self, queries, target_ids, kernel):
         sample = self._sample(queries, target_ids, kernel)
@@ -118,8 +115,8 @@ class SampleWatch:
         return sample
 
     def classes_per_row(self):
-        """Mean size of a row's softmax in the last step, or None."""
-        return self.sampler and float(self._per_row)
+        """Mean size of a row's softmax in the last step."""
+        return float(self._per_row)
 
     def overlap(self):
         """Share of the optimal selection that the last step chose, or None.
@@ -127,8 +124,6 @@ class SampleWatch:
         Optimal are, for each row of the batch, the classes with the greatest
         logits: as many as fill the step's places; labels are not counted.
         """
-        if self.sampler is None:
-            return None
         ids, queries = self._ids.numpy(), self._queries.numpy()
         best, _ = search.top_k(
             tf.constant(queries),
@@ -170,7 +165,6 @@ def batches(data, size, seed):
 
 
 def make_search(model, num_classes):
-    """A function of a batch of words: ids of its best classes."""
     answer = tfxclass.top_k(model, k=min(K, num_classes))
     return tf.function(lambda words: answer(words)[0], reduce_retracing=True)
 
@@ -224,7 +218,7 @@ def learning_curve(model, watch, data, set_up, job):
                 "seconds": clock.wall,
                 "cpu_seconds": clock.cpu,
                 "loss": loss,
-                "overlap": watch.overlap(),
+                "overlap": watch and watch.overlap(),
                 **precisions(search, data),
             }
         )
@@ -239,7 +233,6 @@ def steps_of(job, data, set_up):
 
 
 def trained(job, data):
-    """The model of a `Job` and its result, a dict."""
     keras.utils.set_random_seed(job.seed)
     set_up = sets.SETS[job.set]
     set_up = set_up._replace(batch_size=job.batch_size or set_up.batch_size)
@@ -248,13 +241,13 @@ def trained(job, data):
         job.method, job.options, data, set_up, job.seed, steps
     )
     model = make_model(data, set_up, head, job.rate or set_up.first_rate)
-    watch = SampleWatch(head)
+    watch = SampleWatch(head) if getattr(head, "sampler", None) else None
     curve = learning_curve(model, watch, data, set_up, job)
     return model, {
         "date": time.strftime("%Y-%m-%d"),
         "machine": measure.machine(),
         "num_sampled": getattr(head, "num_sampled", None),
-        "classes_per_row": watch.classes_per_row(),
+        "classes_per_row": watch and watch.classes_per_row(),
         "peak_gb": measure.peak_gb(),
         "curve": curve,
     }

@@ -51,11 +51,6 @@ def best_of(runs, *optimizers):
     return max(keys, key=lambda key: runs[key][0]["validation"])
 
 
-def allowed(best):
-    """Points behind the best that the goal allows."""
-    return max(2.0, 0.04 * (100 - best))
-
-
 def cell_table(cells):
     """A row for each cell: the default and the best of seven rules."""
     table = []
@@ -72,7 +67,6 @@ def cell_table(cells):
                 "best of seven": round(best, 1),
                 "which": f"{name} {rate:g}, encoder {encoder_rate:g}",
                 "behind": round(best - default, 1),
-                "allowed": round(allowed(best), 1),
             }
         )
     return sorted(table, key=lambda row: -row["behind"])
@@ -97,9 +91,6 @@ def regret_table(cells):
                 "rate": rate,
                 "mean regret": round(float(np.mean([*behind.values()])), 2),
                 "worst": round(behind[worst], 1),
-                "cells over the limit": sum(
-                    behind[cell] > allowed(best[cell]) for cell in cells
-                ),
                 "worst cell": worst,
                 "behind": sorted(behind.values(), reverse=True),
             }
@@ -171,7 +162,6 @@ def tables(rows):
 
 
 def finished():
-    """All runs that are committed, a list of dicts."""
     with open(RUNS) as f:
         return [json.loads(line) for line in f]
 

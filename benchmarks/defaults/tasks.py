@@ -42,7 +42,6 @@ class Task(NamedTuple):
 
 
 def load(name, folder):
-    """The `Task` of a name in `TASKS`."""
     return measure.pickled(
         f"defaults/{name}", lambda: TASKS[name](pathlib.Path(folder))
     )

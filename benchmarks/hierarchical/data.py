@@ -44,7 +44,6 @@ class Set(NamedTuple):
 
 
 def eurlex(folder, num_classes):
-    """EURLEX57K, all rows of its three files; see above."""
     words, labels = [], []
     for part in PARTS:
         for of_row, counts in files.xc(f"{folder}/eurlex57k/{part}.xc.txt.xz"):
@@ -53,39 +52,20 @@ def eurlex(folder, num_classes):
     return make_set(words, labels, num_classes)
 
 
-def esco(folder, num_classes):
-    """Job titles -> occupations: names of ESCO, and titles of vacancies."""
-    folder = f"{folder}/esco_titles"
-    texts, labels = [], []
-    for occupation, _, name, others, _ in files.tsv(
-        f"{folder}/occupations.tsv.xz"
-    ):
-        names = dict.fromkeys([name, *others.split(" | ")])
-        texts += names
-        labels += [[occupation]] * len(names)
-    for title, occupation in files.tsv(f"{folder}/titles.tsv.xz"):
-        texts.append(title)
-        labels.append([occupation])
-    return _text_set(texts, labels, num_classes)
-
-
 def yso(folder, num_classes, num_rows=50_000):
     """Library titles -> YSO subjects: the first `num_rows` of all titles."""
     path = f"{folder}/yso_finna_en/titles_subjects.tsv.xz"
     pairs = list(itertools.islice(files.tsv(path), num_rows))
-    labels = [subjects.split() for _, subjects in pairs]
-    return _text_set([text for text, _ in pairs], labels, num_classes)
-
-
-def _text_set(texts, labels, num_classes):
-    """`make_set` of texts and names of labels; words are of all letters."""
     words, classes = {}, {}
     ids = [
         [words.setdefault(w, len(words)) for w in re.findall(r"\w+", x.lower())]
-        for x in texts
+        for x, _ in pairs
     ]
-    numbers = [[classes.setdefault(c, len(classes)) for c in x] for x in labels]
-    return make_set(ids, numbers, num_classes)
+    labels = [
+        [classes.setdefault(c, len(classes)) for c in subjects.split()]
+        for _, subjects in pairs
+    ]
+    return make_set(ids, labels, num_classes)
 
 
 def make_set(words, labels, num_classes):
@@ -140,7 +120,6 @@ def scores(labels, predicted, num_classes, k):
 
 
 def macro_scores(labels, predicted, num_classes):
-    """Macro precision, recall and the F1 of these two, a dict."""
     hits, found, wanted = class_counts(labels, predicted, num_classes)
     precision = float(np.mean(hits / np.maximum(found, 1)))
     recall = float(np.mean(hits / np.maximum(wanted, 1)))
@@ -163,9 +142,9 @@ def class_counts(labels, predicted, num_classes):
     ]
 
 
-def load(name, folder, num_classes=None):
+def load(name, folder, num_classes):
     """The set of that name, kept for the next process in the cache."""
-    read = {"eurlex57k": eurlex, "esco": esco, "yso": yso}[name]
+    read = {"eurlex57k": eurlex, "yso": yso}[name]
     return measure.pickled(
         f"hierarchical/{name}-{num_classes}", lambda: read(folder, num_classes)
     )

@@ -101,8 +101,6 @@ def make_model(method, data, rate, epochs, dim):
 
 
 class Group(NamedTuple):
-    """The jobs of a data set."""
-
     folder: str  # of the results, in the cache
     data: data_lib.Set
     epochs: int
@@ -124,7 +122,6 @@ class Group(NamedTuple):
         return measure.best_rate(rates, score_of)[0]
 
     def final(self, method, rate):
-        """The result of a method, or None."""
         if rate is not None:
             return self._result(method, rate, "final", self.data)
 

@@ -5,10 +5,9 @@
 
 Our heads have another optimizer, and the rate of EU law at the nearest n.
 fastText's softmax costs n times the width for each label, so sets with
-thousands of labels have fewer epochs; `epoch` of a row says how many. One epoch
-shows what an epoch costs. `labels` is the mean of a document, and `k` are
-predicted (Table II). What has a result in the cache is not run again. Rows of
-other jobs than `--jobs` stay as they are.
+thousands of labels have fewer epochs (`epoch`). One epoch shows what an epoch
+costs. `labels` is the mean of a document, and `k` are predicted (Table II).
+What has a result in the cache is not run again.
 """
 
 import math
@@ -45,8 +44,6 @@ JOBS = {
     "eurlex-1000-epoch": Job("eurlex57k", 1000, 1, FASTTEXT),
     "eurlex-4271": Job("eurlex57k", 4271, EPOCHS, FASTTEXT),
     "eurlex-4271-epoch": Job("eurlex57k", 4271, 1, FASTTEXT),
-    "esco": Job("esco", 3007, EPOCHS, ("fastText hs",)),
-    "esco-short": Job("esco", 3007, 10, FASTTEXT + OURS),
     "yso-paper": Job("yso", 10_000, EPOCHS, ("fastText hs",)),
     "yso": Job("yso", 10_000, 10, ("fastText hs", *OURS)),
     "yso-short": Job("yso", 10_000, 2, FASTTEXT),
@@ -119,10 +116,7 @@ def main(argv=None):
         methods=[*FASTTEXT, *OURS],
     )
     rows = [row for name in args.jobs for row in rows_of(args, name)]
-    rows = measure.with_earlier(NAME, rows, ("set", "n", "method", "epoch"))
-    order = [(job.name, job.size, job.epochs) for job in JOBS.values()]
-    rows.sort(key=lambda row: order.index((row["set"], row["n"], row["epoch"])))
-    measure.save(NAME, rows)
+    measure.save(NAME, rows, ("set", "n", "method", "epoch"))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,6 @@ HEADS = {
 
 
 def child(method, rate, seed):
-    """Trains one head at one rate; the result, a dict."""
     measure.use_one_thread()
     keras.utils.set_random_seed(seed)
     data = glyphs_data.load()
@@ -61,7 +60,7 @@ def child(method, rate, seed):
     model = keras.Sequential([encoder, head])
     schedule = keras.optimizers.schedules.CosineDecay(rate, STEPS)
     model.compile(tfxclass.optimizers.HeadAdam(schedule), loss=head.loss)
-    seconds = glyphs.train(model, data, STEPS, seed)
+    seconds = measure.train(model, glyphs.batches(data, seed), STEPS)
     order = np.random.default_rng(9).permutation(len(data.test_y))
     validation, accuracy = (
         glyphs.accuracy(model, data.test_x[rows], data.test_y[rows])

@@ -38,7 +38,6 @@ def columns_of(rows):
 
 
 def child(folder, method):
-    """A row for each batch."""
     first, *batches = read(folder)
     rows, learned, tagger = [], list(first), Tagger(effort="fast", verbose=0)
     for number, (own, asked) in enumerate(zip([[], *batches], batches)):

@@ -68,7 +68,6 @@ def read_eurlex57k(folder):
 
 
 def read_words(folder, name):
-    """Rows of words and their counts, in XC format."""
     parts = (f"{name}_train.txt.xz", f"{name}_test.txt.xz")
     paths = (os.path.join(folder, part) for part in parts)
     return [readers.read(path, ("text",), "tags") for path in paths]
@@ -104,7 +103,6 @@ def read_occupations(folder):
 
 
 def read_laws(folder):
-    """Training and test rows."""
     parts = (os.path.join(folder, name) for name in ("train", "test"))
     return tuple(laws(part)[:2] for part in parts)
 

@@ -38,16 +38,13 @@ class Data:
             [(text, ids[name]) for text, name in part if name in ids]
             for part in job_titles.read(folder)
         )
-        asked = titles
-        if with_titles:
-            learned = [x for x in titles if zlib.crc32(x[0].encode()) % 2]
-            asked = [x for x in titles if not zlib.crc32(x[0].encode()) % 2]
-            pairs += learned
-            labels = [label for _, label in learned]
-            self.counts = np.bincount(labels, minlength=len(rows))
-        else:
-            self.counts = np.zeros(len(rows), int)
-        self.names, self.labels = map(list, zip(*pairs))
+        learned, asked = [], []
+        for title in titles:
+            is_learned = with_titles and zlib.crc32(title[0].encode()) % 2
+            (learned if is_learned else asked).append(title)
+        labels = np.array([label for _, label in learned], int)
+        self.counts = np.bincount(labels, minlength=len(rows))
+        self.names, self.labels = map(list, zip(*pairs, *learned))
         self.asked, self.answers = map(list, zip(*asked))
         self.descriptions = [row[4] for row in rows]
 

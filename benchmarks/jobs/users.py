@@ -32,7 +32,6 @@ METHODS = {
 
 
 def child(folder, data, seed):
-    """A row for each method."""
     sequences = users.read(os.path.join(folder, f"{data}.txt"))
     split = tfxclass.retrieval.leave_one_out(sequences)
     keras.utils.set_random_seed(seed)

@@ -10,7 +10,6 @@ from benchmarks import measure
 from benchmarks.comparison import __main__ as comparison
 from benchmarks.comparison import concentration
 from benchmarks.comparison import methods
-from benchmarks.comparison import one_percent
 from benchmarks.comparison import open_set
 from benchmarks.comparison import rows as rows_lib
 from benchmarks.comparison import sets
@@ -198,10 +197,10 @@ class TestMasks:
         seen[:, sample.ids.numpy()] = sample.mask.numpy()
         return seen
 
-    def test_labels_of_the_batch(self, generated):
-        watch, sample, count = self.sample("lsh_and_labels", generated)
+    def test_a_row_has_its_own_labels(self, generated):
+        watch, sample, count = self.sample("lsh_embedding_paper", generated)
         seen = self.seen(sample(), count)
-        assert seen[:, [3, 5, 9]].all()
+        assert seen[0, 3] and seen[1, [5, 9]].all()
         assert watch.classes_per_row() == seen.sum(axis=1).mean()
 
     def test_labels_of_other_rows_are_drawn_as_all_classes_are(self, generated):
@@ -216,33 +215,6 @@ class TestMasks:
         others = [np.delete(found[0], 3), np.delete(found[1], [5, 9])]
         chance = 40 / (count - 3)
         assert np.concatenate(others) == pytest.approx(chance, abs=0.1)
-
-
-class TestRates:
-    def test_rows_of_a_try(self):
-        methods = [one_percent.FULL, ("top_k_paper", 341)]
-        ended = [
-            (
-                job,
-                {
-                    "curve": [
-                        {
-                            "precision@1": 0.5
-                            + 0.2 * (job.method == "full")
-                            + 0.1 * job.seed,
-                            "cpu_seconds": 2.0,
-                        }
-                    ]
-                },
-            )
-            for job in one_percent.jobs_of(64, methods, [0, 1])
-        ]
-        assert (ended[0][0].batch_size, ended[0][0].rate) == (64, 0.003)
-        full, optimal = one_percent.rows_of("batch", ended)
-        assert full["below full"] == 0.0 and full["seeds"] == 2
-        assert optimal["below full"] == pytest.approx(0.2)
-        assert optimal["standard error"] == pytest.approx(0.05)
-        assert optimal["percent of classes"] == 3.3
 
 
 class TestOverlap:
@@ -273,10 +245,10 @@ class TestOverlap:
             assert watch.overlap() == expected
 
     def test_a_head_without_a_sampler(self, generated):
-        set_up = sets.SETS["generated"]
-        head = methods.make_head("full", {}, generated, set_up, 0)
-        watch = train.SampleWatch(head)
-        assert watch.overlap() is None and watch.classes_per_row() is None
+        job = Job("generated", "full", epochs=1e-6)
+        _, result = train.trained(job, generated)
+        assert result["classes_per_row"] is None
+        assert result["curve"][0]["overlap"] is None
 
 
 def head_sample(ids):
@@ -389,6 +361,19 @@ class TestJobs:
         assert (
             usual.replace("epochs", "options=num_sampled=480,epochs") in names
         )
+
+    def test_the_rate_follows_the_root_of_the_batch(self):
+        jobs = comparison.jobs_of(
+            "verses_third", ["full", "top_k_paper"], ["curves", "percent"],
+            [0], 4.0, batch=64,
+        )  # fmt: skip
+        assert [job.options.get("num_sampled") for job in jobs] == [
+            None,
+            None,
+            103,
+            1036,
+        ]
+        assert {(job.batch_size, job.rate) for job in jobs} == {(64, 0.003)}
 
     def test_a_failure_stops_no_other(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(measure, "CACHE", str(tmp_path))
@@ -515,17 +500,6 @@ def test_concentration_is_an_exact_mean(generated):
     assert found["CP of 1.15 %"] == pytest.approx(
         best[:, :3].sum(1).mean(), abs=1e-3
     )
-
-
-def test_concentration_keeps_the_rows_of_other_sets(tmp_path, monkeypatch):
-    """A set that is run again replaces its own rows alone."""
-    monkeypatch.setattr(measure, "RESULTS", str(tmp_path))
-    made = [{"step": 5, "CP_1": 0.5}]
-    for found in ({"verses": made, "groups": made}, {"verses": made}):
-        concentration.save(found)
-    rows = measure.finished(concentration.NAME)
-    assert [row["set"] for row in rows] == ["groups", "verses"]
-    assert all(row["measured"]["command"] for row in rows)
 
 
 def test_identities_of_the_open_set_are_other_verses():

@@ -31,15 +31,6 @@ def test_trees(tmp_path, titles, monkeypatch):
     assert "52 % of the exact softmax's time" in titles[0]
 
 
-@pytest.mark.parametrize("words", [1, 11, 12, 30])
-def test_lines_of_a_title_are_of_like_length(words):
-    figure, _ = figure_style.new_figure()
-    lines = figure_style.wrapped("seven % " * words, figure).splitlines()
-    assert max(map(len, lines)) <= 59
-    assert not any(line.startswith("%") for line in lines)
-    assert max(map(len, lines)) - min(map(len, lines)) < 16
-
-
 def test_retained_classes(tmp_path, titles):
     """Two rows in three are hard: the plain softmax gives the next class."""
     labels = np.repeat(np.arange(10), 3)

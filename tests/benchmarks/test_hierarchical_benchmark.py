@@ -89,24 +89,6 @@ def write_lines(path, *lines):
         f.writelines("\t".join(line) + "\n" for line in lines)
 
 
-def test_job_titles_are_read(tmp_path):
-    folder = tmp_path / "esco_titles"
-    names = "Chef de café | cook", "wire drawer | wirer"
-    write_lines(
-        folder / "occupations.tsv.xz",
-        ("a", "3434.1", "cook", names[0], "They cook."),
-        ("b", "8121.4", "wirer", names[1], "They draw wire."),
-    )
-    titles = [("Cook!", "a")] * 6 + [("...", "b")]
-    write_lines(folder / "titles.tsv.xz", *titles)
-    data = data_lib.esco(tmp_path, num_classes=2)
-    # The names once each; a title without a word is left out.
-    assert len(data.train.ids) + len(data.test.ids) == 4 + 6
-    assert (data.num_classes, data.k) == (2, 1)
-    # cook, chef, de, café, wirer, wire, drawer.
-    assert data.num_words == 7
-
-
 def test_library_titles_are_read(tmp_path):
     path = tmp_path / "yso_finna_en" / "titles_subjects.tsv.xz"
     rows = [(f"title {i}", "p1 p2" if i % 2 else "p2") for i in range(20)]

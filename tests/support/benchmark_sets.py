@@ -6,8 +6,7 @@ from benchmarks import dropmax
 from benchmarks.comparison import sets
 from benchmarks.comparison.rows import Rows
 from benchmarks.comparison.rows import make_set
-from benchmarks.dropmax_data import SIDE
-from benchmarks.dropmax_data import DataSet
+from benchmarks.dropmax_methods import DataSet
 
 
 def generated_rows(folder=None, num_classes=300, rows_a_class=12, seed=0):
@@ -47,11 +46,11 @@ def generated_pictures(folder, seed):
     """Noisy pictures of 10 classes."""
     del folder
     random = np.random.default_rng(seed)
-    centers = np.random.default_rng(0).uniform(size=(10, SIDE, SIDE, 1))
+    centers = np.random.default_rng(0).uniform(size=(10, 28, 28, 1))
     parts = []
     for rows in (200, 100, 100):
         y = random.integers(0, 10, rows)
-        x = centers[y] + random.normal(size=(rows, SIDE, SIDE, 1))
+        x = centers[y] + random.normal(size=(rows, 28, 28, 1))
         parts.append((x.astype(np.float32), y))
     return DataSet(*parts, 10)
 

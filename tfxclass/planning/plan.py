@@ -23,8 +23,8 @@ from tfxclass.planning.memory import estimate
 _FLOAT, _ID = 4, 8
 # Maximum, sum of exponentials and target of an example, of each shard.
 _STATS = 3 * _FLOAT
-# Collectives of a traced step (benchmarks/scale.py, column `collectives`); of
-# an exact mirrored one two all-reduces, there and back.
+# Collectives of a traced step (benchmarks/pages/scale.md, `collectives`); of an
+# exact mirrored one two all-reduces, there and back.
 _OF_SAMPLED, _OF_EXACT, _OF_SHARDS = 7, 2 * 2, 15
 
 
