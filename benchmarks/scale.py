@@ -1,19 +1,15 @@
 """What `tfxclass.plan` computes, against processes of this machine.
 
     python benchmarks/scale.py [machines ...]
-    python benchmarks/scale.py measure  # prints a Machine for `tfxclass.plan`
 
 2, 4 and 8 processes share the cores and the loopback of one machine. Bytes and
 memory are those of as many machines, and are compared one to one. Times are
-not: processes wait for a core, not for a link. What can be compared is the
-work: `cpu_ms`, what one process computes in a step, against `plan_cpu_ms`.
-Other programs' traffic on the loopback would be counted. A loopback of its own
-has `unshare -rn sh -c 'ip link set lo up && python ...'`. Rows of parameter
-servers are of the commit that they name.
+not: processes wait for a core, not for a link. `cpu_ms` is what one process
+computes in a step. Other programs' traffic on the loopback would be counted. A
+loopback of its own has `unshare -rn sh -c 'ip link set lo up && python ...'`.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import subprocess
@@ -30,8 +26,6 @@ import tfxclass
 from tfxclass import distribute
 from tfxclass import layers
 from tfxclass.planning import Link
-from tfxclass.planning import Machine
-from tfxclass.planning import StepCosts
 
 NAME = "scale"
 BATCH, DIM, CLASSES, ACTIVE, STEPS = 256, 64, 40_000, 2048, 10
@@ -132,7 +126,7 @@ def run_cluster(machines):
         sys.exit((told.read().strip() or "no result")[-300:])
 
 
-def planned(name, machines, machine):
+def planned(name, machines):
     strategy, _, exact = name.partition(", ")
     row = tfxclass.plan(
         CLASSES,
@@ -142,97 +136,19 @@ def planned(name, machines, machine):
         Link(1e9),
         num_sampled=None if exact else ACTIVE,
         optimizer=tfxclass.optimizers.LazyAdam(),
-        machine=machine,
     )[strategy]
     return {
         "plan_mb": machines * row.sent_bytes / 1e6,
         "plan_variables_mb": row.variable_bytes / 1e6,
-        "plan_cpu_ms": 1e3 * row.compute_s,
     }
 
 
-def measure_machine(
-    dim=128, batch=256, num_classes=50_000, clock=time.perf_counter
-):
-    """A `Machine` with the times and the memory of this one, in some seconds.
-
-    Three steps of different sizes tell fixed costs, products and numbers of
-    class vectors apart. `time.process_time` as clock sums over all cores.
-    """
-
-    def seconds(step):
-        return measure.median_ms(step, 9, clock=clock)["median_ms"] / 1e3
-
-    def costs(make, classes):
-        few_rows, few = batch // 8, classes // 8
-        sizes = [(batch, classes), (few_rows, classes), (few_rows, few)]
-        times = [seconds(step_of(make(n), rows, dim)) for rows, n in sizes]
-        return step_costs(sizes, times, dim)
-
-    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return Machine(
-        exact=costs(lambda n: layers.FullSoftmax(n, seed=0), num_classes),
-        sampled=costs(
-            lambda n: layers.SampledSoftmax(num_classes, n, "uniform", seed=0),
-            16 * batch,
-        ),
-        memory_bytes=memory,
-        host_bytes=memory,
-    )
-
-
-def step_costs(sizes, times, dim):
-    """`StepCosts` from the seconds of three steps, never below zero.
-
-    The second of the `(rows, classes)` has fewer rows than the first, and the
-    third fewer classes than the second.
-    """
-    (rows, classes), (few_rows, _), (_, few) = sizes
-    of_products = max(times[0] - times[1], 0.0) / (rows - few_rows)
-    # What is left of the other two times without their products.
-    left = times[1] - of_products * few_rows
-    least = times[2] - of_products * few_rows * few / classes
-    number_s = max(left - least, 0.0) / ((classes - few) * dim)
-    step_s = max(least - number_s * few * dim, 0.0)
-    return StepCosts(step_s, of_products / classes / dim, number_s)
-
-
-def step_of(head, batch, dim):
-    """A function that does a training step of a head alone."""
-    random = np.random.default_rng(0)
-    x = random.normal(size=(batch, dim)).astype(np.float32)
-    features = tf.constant(x)
-    labels = tf.constant(random.integers(0, head.num_classes, batch))
-    head.build((None, dim))
-    optimizer = tfxclass.optimizers.HeadAdam()
-    weights = head.trainable_variables
-    optimizer.build(weights)
-
-    @tf.function
-    def step():
-        with tf.GradientTape() as tape:
-            # The encoder behind it wants a gradient, too.
-            tape.watch(features)
-            losses = head.compute_loss(features, labels, training=True)
-            loss = tf.reduce_mean(losses)
-        of_features, *grads = tape.gradient(loss, [features, *weights])
-        optimizer.apply(grads, weights)
-        return of_features
-
-    return lambda: step().numpy()
-
-
 def main(sizes):
-    machine = measure_machine(clock=time.process_time)
-    found = dataclasses.asdict(machine)
-    row = {"row": "cpu", "machines": 1}
-    for kind in ("exact", "sampled"):
-        row |= {f"{kind}_{k}": v for k, v in found[kind].items()}
-    rows = [row]
+    rows = []
     for machines in sizes:
         steps = run_cluster(machines)
         for name, step in zip(STRATEGIES, steps, strict=True):
-            plan = planned(name, machines, machine)
+            plan = planned(name, machines)
             rows.append({"row": name, "machines": machines, **step, **plan})
     measure.save(NAME, rows, ("row", "machines"))
 
@@ -240,7 +156,5 @@ def main(sizes):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         child()
-    elif sys.argv[1:] == ["measure"]:
-        print(measure_machine())
     else:
         main(measure.numbers(2, 4, 8))

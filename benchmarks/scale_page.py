@@ -27,7 +27,6 @@ COLUMNS = {
     "machine GB": lambda row: row.machine_bytes / 1e9,
     "start GB": lambda row: row.start_bytes / 1e9,
     "MB sent": lambda row: row.sent_bytes / 1e6,
-    "compute ms": lambda row: 1e3 * row.compute_s,
     "link ms": lambda row: 1e3 * row.link_s,
     "fits 24 GB": lambda row: "yes" if row.fits else "no",
 }

@@ -162,7 +162,7 @@ GROUPS = {
     "distribute": {"Training": ["fit"]},
     "planning": {
         "Plans": ["plan", "Plan", "PlanRow"],
-        "Machines": ["Machine", "Link", "StepCosts"],
+        "Network": ["Link"],
     },
     "advice": {
         "Advice": ["advise", "check"],
@@ -205,8 +205,6 @@ MEMBERS = {
     "optimizers.LocalSGD": ["average"],
     "optimizers.MultiOptimizer": ["optimizer_of"],
     "planning.Link": ["seconds"],
-    "planning.PlanRow": ["step_s"],
-    "planning.StepCosts": ["seconds"],
     "samplers.Sample": ["inverse_counts"],
     "samplers.Sampler": ["sample", "update"],
     "trees.Tree": ["live", "depths", "path", "nbytes"],

@@ -1,6 +1,5 @@
-"""`tfxclass.plan`: memory by `estimate`, bytes by hand, times by figures."""
+"""`tfxclass.plan`: memory by `estimate`, and bytes by hand."""
 
-import dataclasses
 import pathlib
 import sys
 
@@ -14,21 +13,13 @@ from tfxclass import initializers
 from tfxclass import layers
 from tfxclass import optimizers
 from tfxclass.planning import Link
-from tfxclass.planning import Machine
-from tfxclass.planning import StepCosts
 
 CLASSES, DIM, BATCH, SAMPLED = 10_000, 16, 64, 512
 LINK = Link(bytes_per_s=1e6, latency_s=1e-3)
-MACHINE = Machine(
-    exact=StepCosts(1e-3, 1e-9, 1e-8),
-    sampled=StepCosts(2e-3, 2e-9, 3e-8),
-    memory_bytes=1e9,
-    host_bytes=1e9,
-)
 
 
 def plan(machines=4, num_classes=CLASSES, link=LINK, **options):
-    options = {"num_sampled": SAMPLED, "machine": MACHINE, **options}
+    options = {"num_sampled": SAMPLED, **options}
     return tfxclass.plan(num_classes, DIM, BATCH, machines, link, **options)
 
 
@@ -77,28 +68,10 @@ def test_bytes_by_hand():
     assert exact["sharded"].sent_bytes == found["sharded"].sent_bytes
 
 
-def test_times_are_of_the_figures():
-    exact, sampled = MACHINE.exact, MACHINE.sampled
-    found = plan(num_sampled=None)
-    part = BATCH // 4
-    expected = exact.seconds(part, CLASSES, DIM)
-    assert found["mirrored"].compute_s == expected
-    expected = exact.seconds(BATCH, CLASSES // 4, DIM)
-    assert found["sharded"].compute_s == expected
-    found = plan(num_sampled=SAMPLED)
-    expected = sampled.seconds(BATCH, SAMPLED // 4, DIM)
-    assert found["sharded"].compute_s == expected
-    row = found["mirrored"]
-    assert row.step_s == row.compute_s + row.link_s
-
-
 def test_one_machine_sends_nothing():
     found = plan(machines=1)
     for name in ("mirrored", "sharded"):
         assert found[name].sent_bytes == found[name].link_s == 0
-    assert found["mirrored"].compute_s == MACHINE.sampled.seconds(
-        BATCH, SAMPLED, DIM
-    )
 
 
 def test_more_machines_need_less_of_each():
@@ -126,12 +99,12 @@ def test_options_change_memory():
     assert full - small["sharded"].variable_bytes == slots / 4
 
 
-def test_fits_where_all_memories_are_enough():
+def test_fits_where_start_and_step_do():
     assert all(row.fits for row in plan().rows)
-    for name, too_little in (("memory_bytes", 1e6), ("host_bytes", 4e5)):
-        machine = dataclasses.replace(MACHINE, **{name: too_little})
-        found = plan(machine=machine)
-        assert not found["mirrored"].fits and not found["sharded"].fits
+    for row in plan().rows:
+        most = max(row.machine_bytes, row.start_bytes)
+        assert plan(memory_bytes=most)[row.strategy].fits
+        assert not plan(memory_bytes=most - 1)[row.strategy].fits
 
 
 def test_whole_numbers_may_be_floats():
@@ -155,7 +128,8 @@ def test_it_is_printed_as_a_table():
         ({"machines": 60, "num_classes": 50}, "must be at least `machines`"),
         ({"num_sampled": -1}, "`num_sampled`.*-1"),
         ({"link": 1e9}, "`link` must be a tfxclass.planning.Link"),
-        ({"machine": None}, "`machine` a tfxclass.planning.Machine"),
+        ({"memory_bytes": 0.0}, "`memory_bytes`.*0.0"),
+        ({"memory_bytes": np.nan}, "`memory_bytes`.*nan"),
     ],
 )
 def test_wrong_arguments(options, message):
@@ -173,8 +147,6 @@ def test_refused_within_a_strategy():
 def test_figures_are_checked(wrong):
     with pytest.raises(ValueError, match="bytes_per_s"):
         Link(wrong)
-    with pytest.raises(ValueError, match="memory_bytes"):
-        dataclasses.replace(MACHINE, memory_bytes=wrong)
 
 
 @pytest.fixture
@@ -183,34 +155,8 @@ def scripts(monkeypatch):
     folder = pathlib.Path(measure.FOLDER)
     monkeypatch.syspath_prepend(folder)
     yield folder
-    for name in ("measure", "scale", "scale_page"):
+    for name in ("measure", "scale_page"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-
-
-def test_costs_are_those_that_explain_the_times(scripts):
-    import scale
-
-    costs = StepCosts(1e-3, 3e-11, 2e-9)
-    sizes = [(256, 4000), (32, 4000), (32, 500)]
-    times = [costs.seconds(*size, DIM) for size in sizes]
-    found = scale.step_costs(sizes, times, DIM)
-    for name, value in dataclasses.asdict(costs).items():
-        assert getattr(found, name) == pytest.approx(value, rel=1e-6)
-    # Noise may take a term below zero, never the cost; the rest still fits.
-    for noise in ([1, 0.9, 1.3], [1, 1.1, 0.8], [0.9, 1.2, 1.1]):
-        noisy = [a * b for a, b in zip(times, noise)]
-        found = scale.step_costs(sizes, noisy, DIM)
-        assert min(dataclasses.astuple(found)) >= 0
-        again = [found.seconds(*size, DIM) for size in sizes]
-        np.testing.assert_allclose(again, noisy, rtol=0.35)
-
-
-def test_a_machine_is_measured(scripts):
-    import scale
-
-    found = scale.measure_machine(8, 8, 256)
-    assert found.exact.seconds(8, 200, 8) > 0
-    assert found.sampled.seconds(8, 200, 8) > 0
 
 
 def test_the_page_says_what_the_plan_says(scripts):

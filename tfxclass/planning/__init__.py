@@ -1,13 +1,11 @@
-"""Memory, network traffic and time of training on many machines."""
+"""Memory and network traffic of training on many machines."""
 
-from tfxclass.planning.machine import Link
-from tfxclass.planning.machine import Machine
-from tfxclass.planning.machine import StepCosts
+from tfxclass.planning.link import Link
 from tfxclass.planning.plan import Plan
 from tfxclass.planning.plan import PlanRow
 from tfxclass.planning.plan import plan
 
-__all__ = ["Link", "Machine", "Plan", "PlanRow", "StepCosts", "plan"]
+__all__ = ["Link", "Plan", "PlanRow", "plan"]
 
 
 def __dir__() -> list[str]:

@@ -16,19 +16,10 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass.checks import check_positive_int
-from tfxclass.planning.machine import Link
-from tfxclass.planning.machine import Machine
-from tfxclass.planning.machine import StepCosts
+from tfxclass.checks import check_value
+from tfxclass.planning.link import Link
 from tfxclass.planning.memory import estimate
 
-#: Processor time of a step (`benchmarks/scale.py`, row "cpu"), products and
-#: class vectors over two cores: Intel Xeon with AVX-512.
-TWO_CORES = Machine(
-    exact=StepCosts(0.0, 5.4e-11, 5.8e-9),
-    sampled=StepCosts(1.1e-3, 5.4e-11, 3.2e-9),
-    memory_bytes=24e9,
-    host_bytes=24e9,
-)
 _FLOAT, _ID = 4, 8
 # Maximum, sum of exponentials and target of an example, of each shard.
 _STATS = 3 * _FLOAT
@@ -48,7 +39,6 @@ class PlanRow:
         start_bytes: int, the most that a process holds on the host while the
             class matrix is initialized, without what malloc keeps of it then.
         sent_bytes: int, network traffic that a machine sends per step.
-        compute_s: float, seconds of a step that a machine computes.
         link_s: float, seconds of a step for network traffic.
         fits: bool, whether everything fits into memory.
     """
@@ -58,14 +48,8 @@ class PlanRow:
     variable_bytes: int
     start_bytes: int
     sent_bytes: int
-    compute_s: float
     link_s: float
     fits: bool
-
-    @property
-    def step_s(self) -> float:
-        """Seconds of a step of the whole batch, without overlap."""
-        return self.compute_s + self.link_s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,16 +73,15 @@ class Plan:
         lines = [
             self.title,
             "",
-            "| strategy | machine GB | start GB | MB sent | compute ms "
-            "| link ms | fits |",
-            "| --- " * 7 + "|",
+            "| strategy | machine GB | start GB | MB sent | link ms | fits |",
+            "| --- " * 6 + "|",
         ]
         for row in self.rows:
             lines.append(
                 f"| {row.strategy} | {row.machine_bytes / 1e9:,.2f} "
                 f"| {row.start_bytes / 1e9:,.1f} "
-                f"| {row.sent_bytes / 1e6:,.2f} | {1e3 * row.compute_s:,.1f} "
-                f"| {1e3 * row.link_s:,.1f} | {'yes' if row.fits else 'no'} |"
+                f"| {row.sent_bytes / 1e6:,.2f} | {1e3 * row.link_s:,.1f} "
+                f"| {'yes' if row.fits else 'no'} |"
             )
         return "\n".join(lines)
 
@@ -113,14 +96,13 @@ def plan(
     num_sampled: int | None = None,
     kernel_dtype: str = "float32",
     optimizer: keras.optimizers.Optimizer | str | None = None,
-    machine: Machine = TWO_CORES,
+    memory_bytes: float = 24e9,
 ) -> Plan:
-    """Compares two strategies for many machines: memory, traffic and time.
+    """Compares two strategies for many machines: memory and network traffic.
 
-    Use it before you rent machines. Memory comes from `tfxclass.estimate`,
-    traffic is counted, and time is computed from measurements of one machine
-    and the bandwidth of the link. Nothing is built. The encoder is not
-    included. `docs/scale.md` shows how the results were checked.
+    Use it before you rent machines. Memory comes from `tfxclass.estimate`, and
+    traffic is counted. Nothing is built. The encoder is not included.
+    `docs/scale.md` shows how the results were checked.
 
     - `"mirrored"`: every machine has all class vectors (`distribute.fit` under
       `MultiWorkerMirroredStrategy`).
@@ -138,8 +120,8 @@ def plan(
         kernel_dtype: `"float32"` or `"bfloat16"`, dtype of the class vectors.
         optimizer: as in `tfxclass.estimate`, for example
             `LazyAdam(second_moment="row")`. Defaults to `HeadAdam()`.
-        machine: `Machine` with measurements. By default a machine with two
-            cores. `python benchmarks/scale.py measure` measures one.
+        memory_bytes: float, memory of a machine, or of its GPU if that has
+            less. Defaults to 24 GB.
 
     Returns:
         A `Plan`.
@@ -171,20 +153,22 @@ def plan(
             f"num_classes={num_classes}, batch={batch} with "
             f"machines={machines}"
         )
-    if not isinstance(link, Link) or not isinstance(machine, Machine):
+    if not isinstance(link, Link):
         raise ValueError(
-            "`link` must be a tfxclass.planning.Link, and `machine` a "
-            f"tfxclass.planning.Machine. Received: {link!r} and {machine!r}"
+            f"`link` must be a tfxclass.planning.Link. Received: {link!r}"
         )
+    check_value(
+        "memory_bytes",
+        memory_bytes,
+        0 < memory_bytes < math.inf,
+        "finite and more than 0",
+    )
     if tf.distribute.has_strategy():
         raise ValueError(
             "`plan` is for any number of machines and is called outside of "
             "strategies. Received: a call within a scope of "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
-    costs, count = machine.exact, "all"
-    if num_sampled is not None:
-        costs, count = machine.sampled, f"{num_sampled:,}"
     job = _Job(
         num_classes=num_classes,
         num_sampled=num_sampled,
@@ -193,11 +177,11 @@ def plan(
         part=-(-batch // machines),
         machines=machines,
         link=link,
-        machine=machine,
-        costs=costs,
         kernel_dtype=kernel_dtype,
         optimizer=optimizer,
+        memory_bytes=memory_bytes,
     )
+    count = "all" if num_sampled is None else f"{num_sampled:,}"
     title = (
         f"{num_classes:,} classes, {count} in a step, {dim} dimensions in "
         f"{kernel_dtype}, batch {batch:,}, {machines} machines"
@@ -207,7 +191,7 @@ def plan(
 
 @dataclasses.dataclass(frozen=True)
 class _Job:
-    """The arguments of `plan`, and what follows from them for a machine."""
+    """The arguments of `plan`."""
 
     num_classes: int
     num_sampled: int | None
@@ -216,44 +200,37 @@ class _Job:
     part: int  # Examples of a machine.
     machines: int
     link: Link
-    machine: Machine
-    costs: StepCosts
     kernel_dtype: str
     optimizer: Any
-
-    @property
-    def step_classes(self):
-        """The number of classes that a step computes."""
-        return self.num_sampled or self.num_classes
+    memory_bytes: float
 
     def all_reduced(self, count):
         """Bytes that a machine sends to sum `count` vectors over all."""
         ring = 2 * (self.machines - 1) / self.machines
         return ring * _FLOAT * self.dim * count
 
-    def row(self, strategy, memory, sent, compute_s, link_s):
-        """A `PlanRow` with the `Estimate` of a machine's classes."""
+    def row(self, strategy, memory, sent, messages):
+        """A `PlanRow` with the `Estimate` of a machine's classes.
+
+        `messages` are those of a step that each machine sends to each other.
+        """
         variables = memory.weight_bytes + memory.slot_bytes
         step = memory.gradient_bytes + memory.activation_bytes
         on_machine = variables + step + memory.index_bytes
         start = memory.weight_bytes + memory.initialization_bytes
-        fits = on_machine <= self.machine.memory_bytes
         return PlanRow(
             strategy=strategy,
             machine_bytes=on_machine,
             variable_bytes=variables,
             start_bytes=start,
             sent_bytes=math.ceil(sent),
-            compute_s=compute_s,
-            link_s=link_s,
-            fits=fits and start <= self.machine.host_bytes,
+            link_s=self.link.seconds(sent, messages * (self.machines - 1)),
+            fits=max(on_machine, start) <= self.memory_bytes,
         )
 
 
 def _mirrored(job):
     """All class vectors on each machine. Gradients of class vectors cross."""
-    dim, others = job.dim, job.machines - 1
-    compute_s = job.costs.seconds(job.part, job.step_classes, dim)
     options = {"kernel_dtype": job.kernel_dtype}
     if job.num_sampled is None:
         head = layers.FullSoftmax(job.num_classes, **options)
@@ -261,28 +238,22 @@ def _mirrored(job):
     else:
         sampled = job.num_sampled, "uniform"
         head = layers.SampledSoftmax(job.num_classes, *sampled, **options)
-        sent = others * (job.part + job.num_sampled) * (_FLOAT * dim + _ID)
-        collectives = _OF_SAMPLED
-        # Each machine applies the gradients of all machines.
-        compute_s += job.costs.number_s * others * job.num_sampled * dim
-    link_s = job.link.seconds(sent, collectives * others)
-    memory = estimate(head, dim, job.part, job.optimizer, job.machines)
-    return job.row("mirrored", memory, sent, compute_s, link_s)
+        rows = (job.machines - 1) * (job.part + job.num_sampled)
+        sent, collectives = rows * (_FLOAT * job.dim + _ID), _OF_SAMPLED
+    memory = estimate(head, job.dim, job.part, job.optimizer, job.machines)
+    return job.row("mirrored", memory, sent, collectives)
 
 
 def _sharded(job):
     """A range of classes on each machine. Features and sums cross."""
-    others = job.machines - 1
     of_example = _FLOAT * job.dim + _ID + _FLOAT
-    sent = others * (job.part * of_example + job.batch * _STATS)
-    sent += job.all_reduced(job.batch)
-    classes = -(-job.step_classes // job.machines)
-    compute_s = job.costs.seconds(job.batch, classes, job.dim)
-    link_s = job.link.seconds(sent, _OF_SHARDS * others)
+    of_machine = job.part * of_example + job.batch * _STATS
+    sent = (job.machines - 1) * of_machine + job.all_reduced(job.batch)
+    sampled = job.num_sampled and -(-job.num_sampled // job.machines)
     head = layers.ShardedSoftmax(
         -(-job.num_classes // job.machines),
-        num_sampled=job.num_sampled and classes,
+        num_sampled=sampled,
         kernel_dtype=job.kernel_dtype,
     )
     memory = estimate(head, job.dim, job.batch, job.optimizer)
-    return job.row("sharded", memory, sent, compute_s, link_s)
+    return job.row("sharded", memory, sent, _OF_SHARDS)

@@ -1,0 +1,31 @@
+"""The network of a machine in numbers."""
+
+import dataclasses
+import math
+
+from tfxclass.checks import check_value
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """The network connection of a machine.
+
+    Attributes:
+        bytes_per_s: float, bandwidth in bytes per second, in each direction.
+        latency_s: float, time of the smallest message, in seconds.
+    """
+
+    bytes_per_s: float
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_value(
+            "bytes_per_s",
+            self.bytes_per_s,
+            0 < self.bytes_per_s < math.inf,
+            "finite and more than 0",
+        )
+
+    def seconds(self, num_bytes: float, messages: float = 1) -> float:
+        """Time of `messages` one after the other, with `num_bytes` in all."""
+        return messages * self.latency_s + num_bytes / self.bytes_per_s
