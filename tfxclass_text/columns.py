@@ -20,12 +20,7 @@ _SHOWN = 60
 
 
 def read(texts: Texts) -> Columns:
-    """dict of lists of str or bytes, by name.
-
-    Raises:
-        ValueError: no texts, a text that is none, columns of different
-            lengths or with names that a model's input cannot have.
-    """
+    """Lists of bytes by column, checked."""
     if isinstance(texts, (str, bytes)):
         raise ValueError(
             "`texts` must be a list of texts, or a dict of such lists. "
@@ -114,12 +109,7 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
 
 
 def read_tags(tags: Any, size: int, some: bool = True) -> list[list[str | int]]:
-    """Lists of distinct tags, one a text, of `Tagger.fit`'s `tags`.
-
-    Raises:
-        ValueError: not one for each text, no tag at all, or a tag that is no
-            int and no str that a line of a labels file can hold.
-    """
+    """Lists of distinct tags, one a text, of `Tagger.fit`'s `tags`, checked."""
     if isinstance(tags, (str, bytes, Mapping)):
         raise ValueError(
             "`tags` must be a list with the tags of each text. Received: "
@@ -186,11 +176,7 @@ def _tag(number, tag):
 
 
 def sorted_tags(tags: Iterable[str | int]) -> list[str | int]:
-    """The distinct tags in order.
-
-    Raises:
-        ValueError: some are ints and others are str.
-    """
+    """The distinct tags in order; they must be all ints or all str."""
     tags = set(tags)
     ints = [tag for tag in tags if isinstance(tag, int)]
     if 0 < len(ints) < len(tags):

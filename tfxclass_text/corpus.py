@@ -24,13 +24,9 @@ Batches = Iterable[tuple[Texts, Tags]]
 class Corpus:
     """Texts to learn from, in memory, and the tags of each.
 
-    Attributes:
-        size: int, number of texts.
-        sample: columns of some of the texts, or of all.
-        tags: sorted list of str or ints, the distinct tags.
+    It has the number of texts, columns of some of them or of all, and the
+    distinct tags, sorted: `size`, `sample` and `tags`.
     """
-
-    is_streamed = False
 
     def __init__(self, columns: Columns, names: list[list[str | int]]) -> None:
         self.sample, self._names = columns, names
@@ -53,8 +49,6 @@ class Corpus:
 class StreamedCorpus(Corpus):
     """Batches that are read again in each pass, never all in memory."""
 
-    is_streamed = True
-
     def __init__(self, source: Batches) -> None:
         if iter(source) is source:
             raise ValueError(
@@ -65,13 +59,14 @@ class StreamedCorpus(Corpus):
             )
         self._source = source
         numbers, ids = dict[Any, int](), list[int]()
-        counts, kept = [], _Sample()
+        counts, step = list[int](), 1
+        self.sample = {}
         for columns, names in self._read():
-            kept.add(columns)
+            step = _add_every_nth(self.sample, columns, len(counts), step)
             for of_text in names:
                 ids += [numbers.setdefault(x, len(numbers)) for x in of_text]
                 counts.append(len(of_text))
-        self.size, self.sample = len(counts), kept.columns
+        self.size = len(counts)
         if not self.size:
             raise ValueError("`texts` must have a text. Received: none.")
         if not numbers:
@@ -123,29 +118,18 @@ class StreamedCorpus(Corpus):
             yield columns, columns_lib.read_tags(tags, size, some=False)
 
 
-class _Sample:
-    """Texts from all parts of what is added: every n-th, n a power of 2."""
+def _add_every_nth(sample, columns, count, step):
+    """Adds each `step`-th text of all to a sample; `count` texts came before.
 
-    def __init__(self):
-        self.columns, self._step, self._next = None, 1, 0
-
-    def add(self, columns):
-        if self.columns is None:
-            self.columns = {name: [] for name in columns}
-        size = columns_lib.size(columns)
-        for name, texts in columns.items():
-            self.columns[name] += texts[self._next :: self._step]
-        behind = size - self._next
-        self._next = -behind % self._step if behind > 0 else -behind
-        while columns_lib.size(self.columns) > 2 * _SAMPLE:
-            self._thin()
-
-    def _thin(self):
-        size = columns_lib.size(self.columns)
-        self.columns = {name: x[::2] for name, x in self.columns.items()}
-        # The next one of every second.
-        self._next += self._step * (size % 2)
-        self._step *= 2
+    Returns the next step, a power of 2: it doubles where the sample is large.
+    """
+    for name, texts in columns.items():
+        sample.setdefault(name, []).extend(texts[-count % step :: step])
+    while columns_lib.size(sample) > 2 * _SAMPLE:
+        for name, texts in sample.items():
+            sample[name] = texts[::2]
+        step *= 2
+    return step
 
 
 def read(texts: Any, tags: Tags | None) -> Corpus:
@@ -175,12 +159,6 @@ def ids_of(names: list[list[str | int]], tags: list[str | int]) -> SparseRows:
     splits = np.cumsum([0, *map(len, found)], dtype=np.int64)
     ids = np.fromiter(itertools.chain.from_iterable(found), np.int64)
     return SparseRows(splits, ids, np.ones(len(ids), np.float32))
-
-
-def renumber(corpus: Corpus, tags: list[str | int]) -> SparseRows:
-    """The labels of a corpus as places in `tags`, a sorted list."""
-    labels, place = corpus.labels(), np.searchsorted(tags, corpus.tags)
-    return labels.with_ids(place.astype(np.int64)[labels.ids])
 
 
 def slices(columns: Columns) -> Iterator[Columns]:

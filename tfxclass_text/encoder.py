@@ -52,9 +52,6 @@ def features(
     An encoder with one input is given the column of its name, or else all
     columns, a space between them; a model with several the columns of their
     names; a model without fixed inputs a dict.
-
-    Raises:
-        ValueError: features of another rank.
     """
     names = _input_names(encoder)
     if names is None and len(inputs) > 1:
@@ -110,11 +107,8 @@ def train(
     """Trains the encoder in place, with class rows of its own, on texts.
 
     If a text has one label, the loss is a softmax's, otherwise one vs. rest.
-    The loss of held-out texts ends the training.
-
-    Returns:
-        `(layer, epochs)`: a Dense layer of logits, and the passes over the
-        texts that were best for the held-out ones.
+    The result is a Dense layer of logits, and the passes over the texts that
+    were best for the held-out ones.
     """
     inputs = inputs_of(data[0])
     head = FullSoftmax(

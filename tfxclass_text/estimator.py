@@ -10,10 +10,7 @@ from tfxclass.types import Texts
 
 
 class Estimator:
-    """Parameters, tags and scores of a `Tagger`, as scikit-learn names them.
-
-    scikit-learn itself is only imported by `__sklearn_tags__`, which it calls.
-    """
+    """Parameters, tags and scores of a `Tagger`, as scikit-learn names them."""
 
     tags: list[Any]
     model: Any
@@ -56,12 +53,10 @@ class Estimator:
                     f"A {type(self).__name__} has the parameters {names}. "
                     f"Received: {name!r}"
                 )
-        before = self.get_params()
-        try:
-            type(self).__init__(self, **{**before, **params})
-        except BaseException:
-            type(self).__init__(self, **before)
-            raise
+        params = {**self.get_params(), **params}
+        # Refuses values before anything is changed.
+        type(self)(**params)
+        type(self).__init__(self, **params)
         return self
 
     @property

@@ -2,9 +2,7 @@
 
 import csv
 import io
-import itertools
 import json
-import re
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -21,8 +19,6 @@ Row = tuple[str, dict[str, Any]]
 # Words of a text of an XC file; a row with a greater sum is one of values.
 _MAX_WORDS = 10**6
 _BATCH = 256
-# A quoted field of a CSV record, closed or not.
-_QUOTED = re.compile(r'(?:\A|(?<=[,\n]))"[^"]*(?:""[^"]*)*"?')
 
 
 def json_lines(path: str, encoding: str) -> Iterator[Row]:
@@ -79,39 +75,20 @@ def _csv_records(path, encoding):
     """Yields `(number of the first line, fields)`."""
     # A text may be longer than the module's 128 KiB.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    seen = []
-    lines = _remembered(text_files.read_lines(path, encoding), seen)
-    reader = csv.reader(lines, strict=True)
-    while True:
-        first = reader.line_num + 1
-        seen.clear()
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as e:
-            raise ValueError(_quoting_error(path, first, seen, e)) from e
-        if fields:
-            yield first, fields
-
-
-def _remembered(lines, seen):
-    for line in lines:
-        seen.append(line)
-        yield line
-
-
-def _quoting_error(path, first, lines, error):
-    ends = itertools.accumulate(map(len, lines))
-    fields = _QUOTED.finditer("".join(lines))
-    opening = max((field.start() for field in fields), default=0)
-    opened = first + sum(end <= opening for end in ends)
-    if str(error) == "unexpected end of data":
-        error = "the quote that opens a field here is never closed"
-    return (
-        f"{path}, line {opened}: {error}. Write a quote within a field twice, "
-        "and the field in quotes; or write a .tsv file, where quotes are text."
-    )
+    reader = csv.reader(text_files.read_lines(path, encoding), strict=True)
+    first = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield first, fields
+            first = reader.line_num + 1
+    except csv.Error as e:
+        raise ValueError(
+            f"{path}, line {first}: a quote in the row that begins here is "
+            f"wrong or never closed ({e}). Write a quote within a field twice, "
+            "and the field in quotes; or write a .tsv file, where quotes are "
+            "text."
+        ) from e
 
 
 def _with_header(path, columns, records):
@@ -127,14 +104,9 @@ def _with_header(path, columns, records):
             raise ValueError(
                 f"{path}, row {number} (line {line}): must have the "
                 f"{len(header)} fields of the header {header}. Received: "
-                f"{len(fields)} fields, {_shown(fields)}"
+                f"{len(fields)} fields, {fields[:5]!r:.200}"
             )
         yield f"row {number} (line {line})", dict(zip(header, fields))
-
-
-def _shown(fields):
-    shown = ", ".join(repr(field[:30]) for field in fields[:5])
-    return shown + ("" if len(fields) <= 5 else ", ...")
 
 
 def check_columns(

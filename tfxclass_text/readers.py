@@ -130,12 +130,11 @@ class TextFile:
         rows = _rows(self.path, self.columns, self.tags, self.encoding)
         row, has_tags, fields = dict[str, Any](), self.tags is None, list[Any]()
         while batch := list(itertools.islice(rows, self.batch_size)):
-            row = batch[-1][1]
+            row, names = batch[-1][1], None
             texts = {
                 column: [_text(self.path, at, x, column) for at, x in batch]
                 for column in self.columns
             }
-            names = None
             if self.tags is not None:
                 names = [
                     _names(self.path, at, x, self.tags, self.separator)
@@ -144,16 +143,15 @@ class TextFile:
                 has_tags = has_tags or any(self.tags in x for _, x in batch)
                 if len(fields) < _CHECKED_ROWS:
                     fields += [x.get(self.tags) for _, x in batch]
-            is_last = len(batch) < self.batch_size
-            if is_last or len(fields) >= _CHECKED_ROWS:
-                self._check_separator(fields[:_CHECKED_ROWS])
+            if len(fields) >= _CHECKED_ROWS or len(batch) < self.batch_size:
+                self._check_separator(fields)
             yield texts, names
         if row and not has_tags:
             raise ValueError(
                 f"{self.path}: no row has the column {self.tags!r} of the "
                 f"tags. Received: {sorted(row)}"
             )
-        self._check_separator(fields[:_CHECKED_ROWS])
+        self._check_separator(fields)
 
     def _check_separator(self, fields):
         """Refuses a separator that no tags have, if many have another one.
@@ -162,7 +160,9 @@ class TextFile:
         """
         if self._is_checked or not _has_separators(self.path):
             return
-        found = separators.other_separator(fields, self.separator)
+        found = separators.other_separator(
+            fields[:_CHECKED_ROWS], self.separator
+        )
         if found is not None and not found.is_mixed:
             raise ValueError(self._separator_message(found))
         self._is_checked = True
@@ -269,7 +269,13 @@ def _is_none(name):
 def _str(path, place, column, value, what):
     if isinstance(value, bytes):
         # Parquet files of older writers do not say what is text.
-        value = _decoded(path, place, column, value)
+        try:
+            return value.decode()
+        except UnicodeDecodeError as e:
+            raise ValueError(
+                f"{path}, {place}, column {column!r}: bytes must be UTF-8. "
+                f"Received: {value[:40]!r}"
+            ) from e
     if isinstance(value, str):
         return value
     received = "null" if value is None else repr(value)[:60]
@@ -277,13 +283,3 @@ def _str(path, place, column, value, what):
         f"{path}, {place}, column {column!r}: {what} must be a str. Received: "
         f"{received} ({type(value).__name__})"
     )
-
-
-def _decoded(path, place, column, value):
-    try:
-        return value.decode()
-    except UnicodeDecodeError as e:
-        raise ValueError(
-            f"{path}, {place}, column {column!r}: bytes must be UTF-8. "
-            f"Received: {value[:40]!r}"
-        ) from e

@@ -101,11 +101,10 @@ def run_names(
 def count(
     rows: tf.Tensor, terms: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """How often each term is in each row, `[terms]` both.
+    """`(rows, terms, counts)`: how often each term is in each row.
 
-    Returns:
-        `(rows, terms, counts)`: int64, int64 and float32 `[pairs]`; each pair
-        of row and term once, in the order of the rows if `rows` ascend.
+    Each pair of row and term is there once, in the order of the rows if `rows`
+    ascend.
     """
     rows, terms, _, counts = _pairs(rows, terms)
     return rows, terms, tf.cast(counts, tf.float32)
@@ -125,8 +124,8 @@ def named_values(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """`(rows, hashes, names, values)` of texts as "f0:0.5 f7:-1.25 f9".
 
-    What has no number behind its last colon is a feature of value 1. The values
-    are strings.
+    A word without a number behind its last colon has value 1. The values are
+    strings.
     """
     words = tf.strings.split(texts)
     rows, words = words.value_rowids(), words.flat_values
@@ -142,12 +141,10 @@ def named_values(
 
 
 def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Features and their values, of texts of `named_values`.
+    """`(rows, hashes, values)` of the features of `named_values`' texts.
 
-    Returns:
-        `(rows, hashes, values)`: int64, int64 and float32 `[pairs]`; each pair
-        of row and feature once, with the sum of its values, in the order of
-        the rows.
+    Each pair of row and feature is there once, with the sum of its values, in
+    the order of the rows.
     """
     rows, hashes, _, numbers = named_values(texts)
     rows, hashes, owners, counts = _pairs(rows, hashes)
@@ -166,18 +163,10 @@ def count_terms(
     parallel over the texts. Lower-cases letters of ASCII and parts words at its
     other characters; texts with others must be `plain`.
 
-    `kind` is `"words"` or `"chars"`; a run has `shortest` to `longest` of them.
-
-    Returns:
-        `(splits, hashes, counts)`: int64 `[n + 1]`, int64 and float32
-        `[terms]`; text i has `splits[i]` to `splits[i + 1]`.
-
-    Raises:
-        InvalidArgumentError: `longest` over 64, texts of another rank.
+    The result is `(splits, hashes, counts)`: text i has the terms `splits[i]`
+    to `splits[i + 1]`.
     """
     return library.ops.tfxclass_count_terms(
-        tf.convert_to_tensor(texts, tf.string),
-        kind=kind,
-        shortest=shortest,
+        tf.convert_to_tensor(texts, tf.string), kind=kind, shortest=shortest,
         longest=longest,
-    )
+    )  # fmt: skip

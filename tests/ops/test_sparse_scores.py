@@ -306,11 +306,3 @@ def test_policy_and_type_of_ids(policy, ids_type):
         keras.config.set_dtype_policy("float32")
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(by_op, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("shapes", [((2, 2), (1, 2)), ((3,), (3,))])
-def test_shapes_that_do_not_go_together(shapes):
-    layer = layer_of(make(np.random.default_rng(7), 9), 9, None, None)
-    ids, values = np.zeros(shapes[0], np.int64), np.ones(shapes[1], np.float32)
-    with pytest.raises(ValueError, match=r"must both have shape \[batch, n\]"):
-        layer(ids, values)
