@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,27 @@ class Corpus:
     """Texts to learn from, in memory, and the tags of each.
 
     It has the number of texts, columns of some of them or of all, and the
-    distinct tags, sorted: `size`, `sample` and `tags`.
+    distinct tags, sorted: `size`, `sample` and `tags`. The last `num_names`
+    texts are names of their tags.
     """
 
-    def __init__(self, columns: Columns, names: list[list[str | int]]) -> None:
+    num_names = 0
+
+    def __init__(
+        self,
+        columns: Columns,
+        names: list[list[str | int]],
+        num_names: int = 0,
+    ) -> None:
         self.sample, self._names = columns, names
+        self.num_names = num_names
         self.size = columns_lib.size(columns)
         self.tags = columns_lib.sorted_tags(itertools.chain(*names))
+
+    @property
+    def num_texts(self) -> int:
+        """Without the names."""
+        return self.size - self.num_names
 
     def labels(self) -> SparseRows:
         """The number of each tag, by text."""
@@ -147,6 +162,66 @@ def read(texts: Any, tags: Tags | None) -> Corpus:
     columns = columns_lib.read(texts)
     names = columns_lib.read_tags(tags, columns_lib.size(columns))
     return Corpus(columns, names)
+
+
+def read_with_names(texts: Any, tags: Tags | None, class_names: Any) -> Corpus:
+    """The corpus of the texts, and of the names of tags as more texts.
+
+    Raises:
+        ValueError: the texts are not in memory or have several columns or
+            tags, or `class_names` is no dict of tags to their names.
+    """
+    if tags is None:
+        raise ValueError(
+            "`class_names` needs texts that are all in memory, and their tags. "
+            f"Received: {type(texts).__name__} without tags"
+        )
+    columns = columns_lib.read(texts)
+    of_texts = columns_lib.read_tags(tags, columns_lib.size(columns))
+    if len(columns) > 1:
+        raise ValueError(
+            "`class_names` needs texts of one column. Received: "
+            f"{list(columns)}. Fix: join the columns of each text"
+        )
+    several = next((x for x in of_texts if len(x) != 1), None)
+    if several is not None:
+        raise ValueError(
+            "`class_names` needs texts of one tag each. Received: a text with "
+            f"the tags {several!r:.60}"
+        )
+    pairs = _pairs_of(class_names)
+    ((column, every),) = columns.items()
+    ((_, names),) = columns_lib.read([name for _, name in pairs]).items()
+    return Corpus(
+        {column: [*every, *names]},
+        [
+            *of_texts,
+            *columns_lib.read_tags([tag for tag, _ in pairs], len(pairs)),
+        ],
+        len(pairs),
+    )
+
+
+def _pairs_of(class_names):
+    """Each tag and name of a dict of tags to their names."""
+    if not isinstance(class_names, Mapping) or not class_names:
+        raise ValueError(
+            "`class_names` must be a dict of tags to their names. Received: "
+            f"{class_names!r:.60}"
+        )
+    pairs = []
+    for tag, names in class_names.items():
+        names = [names] if isinstance(names, str) else names
+        is_list = isinstance(names, (list, tuple)) and len(names) > 0
+        for name in names if is_list else [names]:
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError(
+                    "A name in `class_names` must be a str, not empty, or a "
+                    f"list of these. Received: {name!r:.60} for the tag "
+                    f"{tag!r}. Fix: leave out tags without a name"
+                )
+            pairs.append((tag, name))
+    return pairs
 
 
 def ids_of(names: list[list[str | int]], tags: list[str | int]) -> SparseRows:

@@ -70,6 +70,11 @@ class TextEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        sums = self.sums(ids, values)
+        return log_cosines(sums, tf.convert_to_tensor(self.tags))
+
+    def sums(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """The sum of the vectors of a text's terms, `[batch, units]`."""
         places = tf.cast(ids, tf.int64) - self.first
         is_own = (values != 0) & (places >= 0) & (places < self.num_terms)
         where = tf.where(is_own)
@@ -82,7 +87,7 @@ class TextEmbedding(keras.layers.Layer):
             tf.maximum(size, 1),
             tf.gather(tf.convert_to_tensor(self.terms), terms),
         )
-        return log_cosines(sums[:size], tf.convert_to_tensor(self.tags))
+        return sums[:size]
 
     def contributions(
         self, ids: tf.Tensor, values: tf.Tensor, tags: tf.Tensor
@@ -193,6 +198,7 @@ def train(
     among: np.ndarray | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
     scale: float | None = None,
+    by_names: np.ndarray | None = None,
 ) -> TextEmbedding:
     """A trained `TextEmbedding`, by a softmax of cosines.
 
@@ -204,7 +210,10 @@ def train(
     `among` are the texts that are learned from, by default all. `say` is told
     how far it is, and `first` is of the layer. `start` are vectors of terms and
     tags to begin with, by default random. `scale` multiplies the cosines, by
-    default 12 if texts have one label each, and 8 if not.
+    default 12 if texts have one label each, and 8 if not. Labels where
+    `by_names`, bool `[num_labels]`, is true have no other texts than their
+    names. They get the direction of these instead of a trained one, which the
+    texts of all other labels would have pushed away.
 
     References:
         Joulin et al., Bag of Tricks for Efficient Text Classification, EACL
@@ -251,8 +260,28 @@ def train(
         data.num_features, data.num_labels, units, first, name="embeddings"
     )
     layer.terms.assign(terms)
-    layer.tags.assign(scale * tf.math.l2_normalize(tags, axis=1))
+    directions = tf.math.l2_normalize(tags, axis=1)
+    if by_names is not None:
+        of_names = data.labels.row_ids()[by_names[data.labels.ids]]
+        names = data.take(np.intersect1d(of_names, labeled))
+        found = _directions(layer, names)
+        is_there = by_names & np.any(found, axis=1)
+        directions = tf.where(is_there[:, np.newaxis], found, directions)
+    layer.tags.assign(scale * directions)
     return layer
+
+
+def _directions(layer, data):
+    """The mean direction of the texts of each label, `[num_labels, units]`."""
+    found = np.zeros((data.num_labels, layer.units), np.float32)
+    for begin in range(0, len(data.rows), _BATCH):
+        end = min(begin + _BATCH, len(data.rows))
+        part = data.take(np.arange(begin, end))
+        ids, values = part.rows.padded()
+        sums = layer.sums(ids + layer.first, values)
+        units = tf.math.l2_normalize(sums, axis=1).numpy()
+        np.add.at(found, part.labels.ids, units[part.labels.row_ids()])
+    return tf.math.l2_normalize(found, axis=1).numpy()
 
 
 def random_vectors(

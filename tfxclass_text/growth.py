@@ -124,8 +124,9 @@ def grow(tagger: Any, corpus: Corpus) -> Learned:
     )
     if alone:
         layers = _grown_embeddings(
-            before, features, data, feature_place, place, tagger.seed + size
-        )
+            before, features, data, feature_place, place, tagger.seed + size,
+            counts,
+        )  # fmt: skip
     else:
         linear = _grown_linear(
             tagger, data, (feature_place, place), single_label, size
@@ -147,10 +148,13 @@ def grow(tagger: Any, corpus: Corpus) -> Learned:
     )  # fmt: skip
 
 
-def _grown_embeddings(before, features, data, feature_place, place, seed):
+def _grown_embeddings(
+    before, features, data, feature_place, place, seed, counts
+):
     """Layers whose embeddings go on from where they were.
 
-    New terms and tags begin at random, as all did.
+    New terms and tags begin at random, as all did. `counts` are the texts of
+    each tag so far; a tag without any is known by its names.
     """
     old, random = before.embedding, np.random.default_rng(seed)
     tags = old.tags.numpy()
@@ -164,8 +168,9 @@ def _grown_embeddings(before, features, data, feature_place, place, seed):
         vectors[own] = known
         start.append(vectors)
     layer = embeddings.train(
-        data, old.units, _PASSES, seed, start=tuple(start), scale=scale
-    )
+        data, old.units, _PASSES, seed, start=tuple(start), scale=scale,
+        by_names=counts == 0,
+    )  # fmt: skip
     return Layers(
         features,
         sparse_linear.empty(data.num_features, data.num_labels),

@@ -163,9 +163,11 @@ def learn(
     held-out texts; by default these are some of the corpus. With `linear_only`,
     nothing is mixed in.
     """
-    tagger.say(f"reading {corpus.size:,} texts with {len(tagger.tags):,} tags")
+    names = f" and {corpus.num_names:,} names" * bool(corpus.num_names)
+    count = f"{corpus.num_texts:,} texts{names}"
+    tagger.say(f"reading {count} with {len(tagger.tags):,} tags")
     labels = corpus.labels()
-    alone = _embeds_alone(tagger, labels, held)
+    alone = bool(corpus.num_names) or _embeds_alone(tagger, labels, held)
     wanted = tagger.embedding_dim
     if wanted is None:
         wanted = tagger.effort != "fast"
@@ -176,14 +178,13 @@ def learn(
     if not task.table.size_of(sets[0]):
         task = dataclasses.replace(task, own_fields=[])
     plan = None
-    if has_embeddings and len(task.truth):
+    if has_embeddings and (len(task.truth) or alone):
         plan = _embedding_plan(task, recipe, alone)
     _say_cost(task, recipe, 1 + len(changes), plan)
     if not len(task.truth):
-        return _unjudged(task, recipe)
+        return _unjudged(task, recipe, plan)
     if alone:
-        data = task.linear_data(recipe)
-        linear = sparse_linear.empty(data.num_features, data.num_labels)
+        linear = _no_classifiers(task, recipe)
         # The answer of no classifier.
         answers = np.full(task.truth.shape, 1 / task.num_labels, np.float32)
     else:
@@ -249,8 +250,11 @@ def _best_trial(task, recipe, changes):
     return _calibrated(task, best)
 
 
-def _unjudged(task, recipe):
-    """What is learned from too few texts to hold some out."""
+def _unjudged(task, recipe, plan):
+    """What is learned from too few texts to hold some out.
+
+    There is a plan for embeddings alone.
+    """
     tagger, size = task.tagger, task.corpus.size
     for name in ("encoder", "embedding_dim"):
         if getattr(tagger, name):
@@ -260,6 +264,12 @@ def _unjudged(task, recipe):
                 f"Received: {size} texts"
             )
     tagger.say("too few texts to hold some out for a test")
+    if plan is not None:
+        layer = _trained_embeddings(task, recipe, plan, None)
+        mix = tagger_model.MixedScores("softmax", name=tagger_model.EMBEDDED)
+        mix.factors.assign([0.0, 1.0, 0.0])
+        _take_embeddings(task, plan, layer, mix)
+        return _learned(task, recipe, _no_classifiers(task, recipe), None)
     linear = _linear(task, recipe)
     if tagger.neighbors and not task.linear_only:
         task.mixed["votes"] = neighbors.build_neighbor_votes(
@@ -275,11 +285,15 @@ def _fields(tagger, corpus, alone, has_embeddings):
     own = None
     if has_embeddings:
         own = recipes.embedding_fields(corpus.sample)
-    if alone and own is not None:
-        return [own], []
     # Embeddings know the characters of short columns.
     sets = recipes.candidates(corpus.sample, corpus.size, has_embeddings)
-    return (sets[:1], []) if alone else (sets, own or [])
+    if not alone:
+        return sets, own or []
+    fields = own or sets[0]
+    if corpus.num_names:
+        # A term that one name has tells it from all others.
+        fields = [dataclasses.replace(x, min_count=1) for x in fields]
+    return [fields], []
 
 
 def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
@@ -294,10 +308,12 @@ def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
         columns, held_labels = take(given[0], some), given[1].take(some)
         train, held = np.arange(size), table.read(columns)
     else:
-        order = np.random.default_rng(tagger.seed).permutation(size)
-        count = min(int(size * _HELD_SHARE), most)
+        # Names are learned from: nobody asks for them.
+        order = np.random.default_rng(tagger.seed).permutation(corpus.num_texts)
+        count = min(int(len(order) * _HELD_SHARE), most)
         count = 0 if count < _MIN_HELD else count
         train, some = np.sort(order[count:]), np.sort(order[:count])
+        train = np.append(train, np.arange(len(order), size))
         held_labels, held = labels.take(some), table.take(some)
         columns = {}
         if tagger.encoder is not None:
@@ -308,6 +324,11 @@ def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
         tagger, corpus, labels, table, own_fields, train, held, held_labels,
         columns, truth, linear_only,
     )  # fmt: skip
+
+
+def _no_classifiers(task, recipe):
+    data = task.linear_data(recipe)
+    return sparse_linear.empty(data.num_features, data.num_labels)
 
 
 def _linear(task, recipe, among=None):
@@ -414,17 +435,33 @@ def _embeddings(task, recipe, plan, answers, alone):
         return answers
     if not task.is_final:
         layer = _trained_embeddings(task, recipe, plan, None)
+    _take_embeddings(task, plan, layer, mix)
+    return after
+
+
+def _take_embeddings(task, plan, layer, mix):
     task.mixed.update(
         embedding=layer, mixed_embedding=mix, embedding_passes=plan.passes
     )
-    return after
 
 
 def _trained_embeddings(task, recipe, plan, among):
     tagger, (data, first) = task.tagger, task.embedding_data(recipe)
     return embeddings.train(
-        data, plan.units, plan.passes, tagger.seed, tagger.detail, first, among
-    )
+        data, plan.units, plan.passes, tagger.seed, tagger.detail, first, among,
+        by_names=_known_by_names(task, among),
+    )  # fmt: skip
+
+
+def _known_by_names(task, among):
+    """Labels without a text among `among`, bool `[labels]`; None without names."""
+    if not task.corpus.num_names:
+        return None
+    texts = np.arange(task.corpus.num_texts)
+    if among is not None:
+        texts = np.intersect1d(texts, among)
+    labels = task.labels.take(texts)
+    return np.bincount(labels.ids, minlength=task.num_labels) == 0
 
 
 def _encoder(task, answers):
@@ -502,11 +539,13 @@ def _learned(task, recipe, linear, answers):
         fields, vocabularies, name="text_features"
     )
     none = np.zeros(0, np.int64)
+    of_texts = task.labels.take(np.arange(task.corpus.num_texts))
+    counts = np.bincount(of_texts.ids, minlength=task.num_labels)
     return Learned(
         task.tagger.tags,
         Layers(features, linear, **mixed),
         thresholds,
-        np.bincount(task.labels.ids, minlength=task.num_labels),
+        counts,
         growth.remember(
             None, data, task.tagger.seed, 0, [(none, none)] * len(fields)
         ),

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -175,6 +176,7 @@ class Tagger(Estimator):
         texts: Texts | Batches,
         tags: Tags | None = None,
         validation_data: tuple[Texts, Tags] | None = None,
+        class_names: Mapping[Any, str | Sequence[str]] | None = None,
     ) -> "Tagger":
         """Learns from texts and their tags.
 
@@ -195,19 +197,38 @@ class Tagger(Estimator):
                 byte order mark. None for batches.
             validation_data: `(texts, tags)` that the choices are made on; by
                 default a tenth of the texts, which are learned from, too.
+            class_names: dict of tags to a name or a list of names, for texts
+                of one column with one tag each. Tags that no text has are
+                answered, too: their names are compared with texts by the
+                embeddings that the texts of other tags have trained. Names of
+                tags with texts are more texts of them. Tags may be left out.
 
         Returns:
             The tagger.
 
         Raises:
             ValueError: no texts, no tags, columns of different lengths, a tag
-                that is no int and not one line of text.
-        """
-        return self._fit(texts, tags, validation_data)
+                that is no int and not one line of text; or texts and tagger do
+                not go with `class_names`.
 
-    def _fit(self, texts, tags, validation_data, linear_only=False):
+        Example:
+
+        >>> names = {"food": "things to eat", "tool": ["tools", "hand tools"]}
+        >>> tagger = tfxclass.text.Tagger()
+        >>> tagger.fit(["milk", "eggs"], ["food", "food"], class_names=names)
+        >>> tagger.predict(["a small hand tool"], k=1)
+        """
+        return self._fit(texts, tags, validation_data, class_names=class_names)
+
+    def _fit(
+        self, texts, tags, validation_data, linear_only=False, class_names=None
+    ):
         began = time.process_time()
-        corpus = corpus_lib.read(texts, tags)
+        if class_names is None:
+            corpus = corpus_lib.read(texts, tags)
+        else:
+            self._check_embeds()
+            corpus = corpus_lib.read_with_names(texts, tags, class_names)
         names = list(corpus.sample)
         if self.encoder is not None:
             encoder_lib.check(self.encoder, names)
@@ -544,6 +565,15 @@ class Tagger(Estimator):
                 for name, texts in columns.items()
             }
             yield self._answer(batch, k)
+
+    def _check_embeds(self):
+        """Raises ValueError if settings exclude embeddings alone."""
+        if self.c is not None or self.neighbors or self.embedding_dim == 0:
+            raise ValueError(
+                "`class_names` needs embeddings alone. Received: a Tagger with "
+                f"c={self.c}, neighbors={self.neighbors}, "
+                f"embedding_dim={self.embedding_dim}. Fix: leave these out"
+            )
 
     def _check_fitted(self):
         if self.model is None:
