@@ -15,8 +15,6 @@ from tfxclass_text.fields import Field
 
 #: Name of the column where the texts are a plain list.
 TEXT = "text"
-# Characters of a wrong value that a message shows.
-_SHOWN = 60
 
 
 def read(texts: Texts) -> Columns:
@@ -76,16 +74,11 @@ def _text(name, number, text):
         return text
     if not isinstance(text, str):
         raise ValueError(
-            f"Texts must be str. Received: {_short_repr(text)} "
+            f"Texts must be str. Received: {text!r:.60} "
             f"({type(text).__name__}) as text {number} of column {name!r}"
         )
     # Halves of surrogate pairs are str, but not UTF-8.
     return text.encode("utf-8", "replace")
-
-
-def _short_repr(value):
-    shown = repr(value)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
 def size(columns: Columns) -> int:
@@ -165,7 +158,7 @@ def _tag(number, tag):
     if not isinstance(tag, str) or not tag:
         raise ValueError(
             "A tag must be a str, not empty, or an int. Received: "
-            f"{_short_repr(tag)} ({type(tag).__name__}) for text {number}. "
+            f"{tag!r:.60} ({type(tag).__name__}) for text {number}. "
             "Fix: str(tag) or int(tag), or leave out texts without a tag"
         )
     raise ValueError(
@@ -212,7 +205,7 @@ def check_fields(fields: list[Field], columns: Columns) -> None:
         if not isinstance(field, Field):
             raise ValueError(
                 "`fields` must be a list of `tfxclass.text.Field`. Received: "
-                f"{_short_repr(field)} in it"
+                f"{field!r:.60} in it"
             )
         unknown = [name for name in field.columns if name not in columns]
         if unknown:

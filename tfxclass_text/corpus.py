@@ -33,10 +33,7 @@ class Corpus:
     num_names = 0
 
     def __init__(
-        self,
-        columns: Columns,
-        names: list[list[str | int]],
-        num_names: int = 0,
+        self, columns: Columns, names: list[list[str | int]], num_names: int = 0
     ) -> None:
         self.sample, self._names = columns, names
         self.num_names = num_names
@@ -191,14 +188,10 @@ def read_with_names(texts: Any, tags: Tags | None, class_names: Any) -> Corpus:
         )
     pairs = _pairs_of(class_names)
     ((column, every),) = columns.items()
-    ((_, names),) = columns_lib.read([name for _, name in pairs]).items()
+    names = columns_lib.read({column: [name for _, name in pairs]})[column]
+    of_names = columns_lib.read_tags([tag for tag, _ in pairs], len(pairs))
     return Corpus(
-        {column: [*every, *names]},
-        [
-            *of_texts,
-            *columns_lib.read_tags([tag for tag, _ in pairs], len(pairs)),
-        ],
-        len(pairs),
+        {column: [*every, *names]}, [*of_texts, *of_names], len(pairs)
     )
 
 
@@ -211,7 +204,7 @@ def _pairs_of(class_names):
         )
     pairs = []
     for tag, names in class_names.items():
-        names = [names] if isinstance(names, str) else names
+        # An empty list is refused as a name.
         is_list = isinstance(names, (list, tuple)) and len(names) > 0
         for name in names if is_list else [names]:
             if not isinstance(name, str) or not name.strip():
@@ -236,10 +229,8 @@ def ids_of(names: list[list[str | int]], tags: list[str | int]) -> SparseRows:
     return SparseRows(splits, ids, np.ones(len(ids), np.float32))
 
 
-def slices(columns: Columns) -> Iterator[Columns]:
-    """Yields columns of the next texts, a few thousand each."""
-    for begin in range(0, columns_lib.size(columns), _BATCH):
-        yield {
-            name: texts[begin : begin + _BATCH]
-            for name, texts in columns.items()
-        }
+def slices(columns: Columns, batch: int = _BATCH) -> Iterator[Columns]:
+    """Yields columns of the next texts, `batch` at a time."""
+    for begin in range(0, columns_lib.size(columns), batch):
+        end = begin + batch
+        yield {name: texts[begin:end] for name, texts in columns.items()}

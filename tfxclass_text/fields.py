@@ -13,11 +13,14 @@ from tfxclass.checks import as_list
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
+from tfxclass.ops import library
 from tfxclass.types import Columns
 from tfxclass_text import terms
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import from_pairs
 from tfxclass_text.terms import MOST_TERMS
+
+tf.no_gradient("Tfxclass>CountTerms")
 
 #: `(rows, hashes, counts or values)`: int64, int64 and float32 `[pairs]`, an
 #: entry a pair of text and term, ascending by text.
@@ -109,8 +112,10 @@ class Field:
         """`(rows, hashes, counts or values)` of texts of `texts_of`."""
         if self.kind == "values":
             return terms.values_of(texts)
-        splits, hashes, counts = terms.count_terms(
-            texts, self.kind, self.shortest, self.longest
+        # A tenth of the time of `terms_of`, in parallel over the texts. The op
+        # lower-cases and parts ASCII alone, so other texts must be plain.
+        splits, hashes, counts = library.ops.tfxclass_count_terms(
+            texts, kind=self.kind, shortest=self.shortest, longest=self.longest
         )
         ragged = tf.RaggedTensor.from_row_splits(hashes, splits, validate=False)
         return ragged.value_rowids(), hashes, counts
@@ -132,7 +137,7 @@ def read_terms(columns: Columns, fields: Sequence[Field]) -> list[Terms]:
 
 
 def texts_of(columns: Columns, fields: Sequence[Field]) -> list[list[bytes]]:
-    """The texts of each field, as `count_terms` or `values_of` read them."""
+    """The texts of each field, as `Field.count` reads them."""
     ready = columns
     if any(field.kind != "values" for field in fields):
         ready = {name: _ready(texts) for name, texts in columns.items()}
@@ -147,7 +152,7 @@ def _joined(columns, field):
 
 
 def _ready(texts):
-    """Texts as `count_terms` reads them: `plain` where not all is ASCII."""
+    """The texts, `plain` where not all is ASCII."""
     others = [i for i, text in enumerate(texts) if not text.isascii()]
     if others:
         texts = list(texts)
@@ -180,7 +185,6 @@ def learn(
     if known is not None:
         kept |= np.isin(distinct, known.hashes)
     if field.kind == "values":
-        # The root of the mean squared norm of the rows becomes 1.
         scale = 1 / np.sqrt(squares / size) if squares else 1.0
         if known is not None and len(known.idf):
             scale = known.idf[0]

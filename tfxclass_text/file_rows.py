@@ -25,21 +25,18 @@ def json_lines(path: str, encoding: str) -> Iterator[Row]:
     """Rows of a file with one JSON object a line; empty lines are skipped."""
     lines = text_files.read_lines(path, encoding)
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"line {number}", _json_object(path, number, line)
-
-
-def _json_object(path, number, line):
-    try:
-        row = json.loads(line, object_pairs_hook=_without_duplicates)
-    except (ValueError, RecursionError) as e:
-        raise ValueError(f"{path}, line {number}: no JSON: {e}") from e
-    if not isinstance(row, dict):
-        raise ValueError(
-            f"{path}, line {number}: must be an object, as "
-            f'{{"text": "...", "tags": ["..."]}}. Received: {line[:60]!r}'
-        )
-    return row
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line, object_pairs_hook=_without_duplicates)
+        except (ValueError, RecursionError) as e:
+            raise ValueError(f"{path}, line {number}: no JSON: {e}") from e
+        if not isinstance(row, dict):
+            raise ValueError(
+                f"{path}, line {number}: must be an object, as "
+                f'{{"text": "...", "tags": ["..."]}}. Received: {line[:60]!r}'
+            )
+        yield f"line {number}", row
 
 
 def _without_duplicates(pairs):
@@ -51,28 +48,16 @@ def _without_duplicates(pairs):
     return found
 
 
-def tab_separated(
-    path: str, columns: Sequence[str], encoding: str
-) -> Iterator[Row]:
-    """Rows of a TSV file with a header; a quote is text like any other."""
+def _tsv_records(path, encoding):
+    """Yields `(line, fields)`; a quote is text like any other."""
     lines = text_files.read_lines(path, encoding)
-    records = (
-        (number, text.split("\t"))
-        for number, line in enumerate(lines, 1)
-        if (text := line.rstrip("\r\n"))
-    )
-    return _with_header(path, columns, records)
-
-
-def comma_separated(
-    path: str, columns: Sequence[str], encoding: str
-) -> Iterator[Row]:
-    """Rows of a CSV file with a header; quoted fields may have line ends."""
-    return _with_header(path, columns, _csv_records(path, encoding))
+    for number, line in enumerate(lines, 1):
+        if text := line.rstrip("\r\n"):
+            yield number, text.split("\t")
 
 
 def _csv_records(path, encoding):
-    """Yields `(number of the first line, fields)`."""
+    """Yields `(first line, fields)`; quoted fields may have line ends."""
     # A text may be longer than the module's 128 KiB.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     reader = csv.reader(text_files.read_lines(path, encoding), strict=True)
@@ -91,7 +76,13 @@ def _csv_records(path, encoding):
         ) from e
 
 
-def _with_header(path, columns, records):
+def with_header(
+    path: str, columns: Sequence[str], encoding: str
+) -> Iterator[Row]:
+    """Rows of a CSV or TSV file with a header."""
+    is_csv = text_files.endings(path)[0] == ".csv"
+    read = _csv_records if is_csv else _tsv_records
+    records = read(path, encoding)
     line, header = next(records, (1, None))
     if header is None:
         raise ValueError(
@@ -117,15 +108,13 @@ def check_columns(
         count = list(header).count(column)
         if count == 1:
             continue
-        problem = f"has {count} columns {column!r}" if count else (
-            f"has no column {column!r}"
-        )  # fmt: skip
+        found = f"{count} columns" if count else "no column"
         hint = ""
         if any("\0" in name for name in header):
             hint = '. Its names have NULs: try encoding="utf-16"'
         raise ValueError(
-            f"{path}: {problem}. The first line of a CSV or TSV file names its "
-            f"columns. Received: {sorted(header)[:20]}{hint}"
+            f"{path}: has {found} {column!r}. The first line of a CSV or TSV "
+            f"file names its columns. Received: {sorted(header)[:20]}{hint}"
         )
 
 

@@ -173,7 +173,7 @@ def _grown_embeddings(
     )  # fmt: skip
     return Layers(
         features,
-        sparse_linear.empty(data.num_features, data.num_labels),
+        sparse_linear.empty(data),
         embedding=layer,
         mixed_embedding=before.mixed_embedding,
     )

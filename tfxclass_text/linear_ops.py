@@ -14,7 +14,6 @@ from tfxclass_text.sparse_rows import side_by_side
 from tfxclass_text.sparse_rows import stack
 
 tf.no_gradient("Tfxclass>LinearOneVsRest")
-tf.no_gradient("Tfxclass>SparseScores")
 
 
 class SparseWeights(NamedTuple):
@@ -83,51 +82,6 @@ def linear_one_vs_rest(
         seed=seed,
     )  # fmt: skip
     return SparseWeights(*found)
-
-
-class ScoreWeights(NamedTuple):
-    """The weights of a `SparseLinear`; columns are labels, then groups."""
-
-    #: int32 `[num_features]`, the dense row of each feature; -1 for a list.
-    places: Array
-    #: float32 `[rows, num_columns]`.
-    dense: Array
-    #: int64 `[num_features + 1]`: where the list of each feature begins.
-    splits: Array
-    #: int32 `[entries]`, in any order, and float32 `[entries]`.
-    columns: Array
-    entries: Array
-    #: float32 `[num_columns]`.
-    biases: Array
-
-
-def sparse_scores(
-    ids: Array,
-    values: Array,
-    weights: ScoreWeights,
-    num_labels: int,
-    activation: str | None = None,
-    groups: Array | None = None,
-    slope: Array = 1.0,
-    intercept: Array = 0.0,
-    group_slope: float = 1.0,
-) -> tf.Tensor:
-    """What a `SparseLinear` with these arguments computes, by one op.
-
-    It passes over blocks of labels, which threads share; the result does not
-    depend on their number. It runs on a CPU, and has no gradient.
-    """
-    return library.ops.tfxclass_sparse_scores(
-        ids,
-        values,
-        *weights,
-        groups=np.zeros(0, np.int32) if groups is None else groups,
-        slope=slope,
-        intercept=intercept,
-        num_labels=num_labels,
-        activation=activation or "none",
-        group_slope=group_slope,
-    )
 
 
 def sum_weights(one: SparseWeights, other: SparseWeights) -> SparseWeights:

@@ -144,10 +144,8 @@ def _train(data, groups, group_rows, threshold, options, start):
     if start is not None:
         used = np.zeros(data.num_features, bool)
         used[data.rows.ids] = True
-        least, begin = (
-            _LEAST_CHANGE * threshold,
-            take_columns(start, order, used),
-        )
+        least = _LEAST_CHANGE * threshold
+        begin = take_columns(start, order, used)
     found = linear_one_vs_rest(
         data.rows, data.labels[:2], members[:2], group_rows[:2],
         data.num_features, data.num_labels, threshold=least, start=begin,

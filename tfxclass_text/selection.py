@@ -184,7 +184,7 @@ def learn(
     if not len(task.truth):
         return _unjudged(task, recipe, plan)
     if alone:
-        linear = _no_classifiers(task, recipe)
+        linear = sparse_linear.empty(task.linear_data(recipe))
         # The answer of no classifier.
         answers = np.full(task.truth.shape, 1 / task.num_labels, np.float32)
     else:
@@ -269,7 +269,8 @@ def _unjudged(task, recipe, plan):
         mix = tagger_model.MixedScores("softmax", name=tagger_model.EMBEDDED)
         mix.factors.assign([0.0, 1.0, 0.0])
         _take_embeddings(task, plan, layer, mix)
-        return _learned(task, recipe, _no_classifiers(task, recipe), None)
+        linear = sparse_linear.empty(task.linear_data(recipe))
+        return _learned(task, recipe, linear, None)
     linear = _linear(task, recipe)
     if tagger.neighbors and not task.linear_only:
         task.mixed["votes"] = neighbors.build_neighbor_votes(
@@ -324,11 +325,6 @@ def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
         tagger, corpus, labels, table, own_fields, train, held, held_labels,
         columns, truth, linear_only,
     )  # fmt: skip
-
-
-def _no_classifiers(task, recipe):
-    data = task.linear_data(recipe)
-    return sparse_linear.empty(data.num_features, data.num_labels)
 
 
 def _linear(task, recipe, among=None):
@@ -454,7 +450,7 @@ def _trained_embeddings(task, recipe, plan, among):
 
 
 def _known_by_names(task, among):
-    """Labels without a text among `among`, bool `[labels]`; None without names."""
+    """Labels whose texts among `among` are names, bool; None without names."""
     if not task.corpus.num_names:
         return None
     texts = np.arange(task.corpus.num_texts)

@@ -11,10 +11,11 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.types import Config
 from tfxclass.types import Shape
-from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import SparseWeights
-from tfxclass_text.linear_ops import sparse_scores
+from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.text_features import add_weight
+
+tf.no_gradient("Tfxclass>SparseScores")
 
 # An entry of a list costs as much as 40 columns of a dense row (measured), so
 # longer lists are dense rows, the longest first, while these take little.
@@ -102,11 +103,18 @@ class SparseLinear(keras.layers.Layer):
         on_gpu = placement.on_gpu(placement.device_of(self.entries))
         if not compiled or on_gpu or not library.has_op("sparse_scores"):
             return self.activated(self.margins(ids, values))
-        weights = (getattr(self, name).value for name in ScoreWeights._fields)
-        return sparse_scores(
-            ids, values, ScoreWeights(*weights), self.num_labels,
-            self.activation, None if self.groups is None else self.groups.value,
-            self.slope.value, self.intercept.value, self.group_slope,
+        weights = (
+            self.places, self.dense, self.splits, self.columns, self.entries,
+            self.biases,
+        )  # fmt: skip
+        groups = np.zeros(0, np.int32)
+        if self.groups is not None:
+            groups = self.groups.value
+        # Threads share blocks of labels; the result is the same for any number.
+        return library.ops.tfxclass_sparse_scores(
+            ids, values, *(x.value for x in weights), groups, self.slope.value,
+            self.intercept.value, num_labels=self.num_labels,
+            activation=self.activation or "none", group_slope=self.group_slope,
         )  # fmt: skip
 
     def activated(self, margins: tf.Tensor) -> tf.Tensor:
@@ -227,12 +235,12 @@ class SparseLinear(keras.layers.Layer):
         }
 
 
-def empty(num_features: int, num_labels: int) -> SparseLinear:
+def empty(data: LabeledRows) -> SparseLinear:
     """A `SparseLinear` that says the same of every text and label."""
-    splits, biases = np.zeros(num_features + 1, np.int64), np.zeros(num_labels)
+    splits = np.zeros(data.num_features + 1, np.int64)
     none = np.zeros(0, np.int32), np.zeros(0, np.float32)
-    weights = SparseWeights(splits, *none, biases)
-    return from_weights(weights, num_labels, "softmax", name="tags")
+    weights = SparseWeights(splits, *none, np.zeros(data.num_labels))
+    return from_weights(weights, data.num_labels, "softmax", name="tags")
 
 
 def from_weights(

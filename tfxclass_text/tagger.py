@@ -50,54 +50,42 @@ class Tagger(Estimator):
 
     A text has one tag or several, out of a few or of hundreds of thousands. If
     each text has one of over 100 tags, embeddings of terms and tags are
-    compared by cosine. Otherwise classifiers are linear and one-vs-rest. They
-    learn from all texts if that is affordable, and along a label tree if not.
-    `model` is a plain Keras model from strings to probabilities, in stock
-    TensorFlow ops.
+    compared by cosine, unless `c` or `neighbors` is given. Otherwise
+    classifiers are linear and one-vs-rest, along a label tree if all texts
+    would take too long.
 
     Args:
-        fields: list of `Field`, what is read and how. By default they are
-            chosen. Words of all columns are read, and pairs of words of each
-            short column (40 words on average). Columns whose words are not
-            parted by spaces (Chinese, Japanese, Thai, Korean, words of over 15
-            letters on average) are read as runs of 1 to 3 characters instead.
-            If held-out texts gain by them, characters are also read of columns
-            of up to 3 words, and of all columns where all are short.
+        fields: list of `Field`, what is read and how. By default words are
+            read, pairs of words of short columns, and runs of characters
+            where spaces do not part words or where held-out texts gain by it.
         effort: `"best"` or `"fast"`.
         c: float, weight of the losses of linear classifiers; chosen on
             held-out texts by default.
         neighbors: int, texts nearest to a text by cosine that vote for their
-            tags; 0 for none. They keep the texts' terms in the model and make
-            answers slower. By default 30 if held-out texts gain 0.002 of their
-            score by them, with `effort="best"`.
+            tags; 0 for none. They make answers slower. By default 30 with
+            `effort="best"`, if held-out texts gain 0.002 of their score.
         embedding_dim: int, length of embeddings of terms and tags; 0 for none.
-            A text is the sum of the embeddings of its terms, and is compared
-            with tags by cosine. By default they are 256 long with
-            `effort="best"` and 128 with `"fast"`, or shorter for more than
-            200,000 terms. They are all that is learned of texts with one of
-            over 100 tags each, unless `c` or `neighbors` is given. Otherwise
-            they are mixed into the linear scores, by default with
-            `effort="best"`, if held-out texts gain 0.002 of their score, and if
-            two minutes of a core are enough for two passes.
+            By default 256 with `effort="best"` and 128 with `"fast"`, or less
+            for more than 200,000 terms. With linear classifiers, they are by
+            default used with `effort="best"`, if held-out texts gain 0.002 of
+            their score and two minutes of a core are enough for two passes.
         encoder: Keras model or layer of texts to features `[batch, dim]` (or a
             dict with `"pooled_output"`, a backbone of KerasHub behind its
             preprocessor), or None. It is trained in place, and its logits are
-            added to the linear ones if held-out texts gain 0.002 of their score
-            by it. An input of the model gets the column of its name. A single
-            input without such a column gets all columns joined.
+            added if held-out texts gain 0.002 of their score. An input gets the
+            column of its name; a single other input gets all columns joined.
         learning_rate: float, the encoder's own, of Adam.
         seed: int.
-        verbose: 0 prints nothing; 1 prints the number of texts, the time that
-            training will take and the result on held-out texts; 2 prints all
-            that is tried and chosen.
+        verbose: 0 prints nothing; 1 the number of texts, the time that
+            training will take and the result; 2 all that is tried and chosen.
 
     Attributes:
         tags: list of str or ints, the name of each class, sorted; a refit
             replaces it.
-        model: `keras.Model`, columns to probabilities `[batch, tags]`.
+        model: `keras.Model` of stock TensorFlow ops, columns of strings to
+            probabilities `[batch, tags]`.
         thresholds: float32 `[tags]`, the least probability of each tag, for
-            `threshold="calibrated"`. They are chosen on held-out texts for the
-            greatest micro-F1. Rare tags have nearly the same threshold.
+            `threshold="calibrated"`.
         summary: dict of what was chosen and how long it took.
 
     Example:
@@ -182,10 +170,9 @@ class Tagger(Estimator):
 
         Texts that are larger than memory are read in passes: give a
         `TextFile`, or an object that yields batches `(texts, tags)` anew each
-        time it is iterated, and no `tags`. Only their terms are kept.
+        time it is iterated, and no `tags`.
 
-        A refit begins anew: earlier tags are forgotten, unless the texts have
-        them. Only the weights of an `encoder` are trained further. If training
+        A refit begins anew, but for the weights of an `encoder`. If training
         fails, the tagger is not fitted.
 
         Args:
@@ -198,10 +185,9 @@ class Tagger(Estimator):
             validation_data: `(texts, tags)` that the choices are made on; by
                 default a tenth of the texts, which are learned from, too.
             class_names: dict of tags to a name or a list of names, for texts
-                of one column with one tag each. Tags that no text has are
-                answered, too: their names are compared with texts by the
-                embeddings that the texts of other tags have trained. Names of
-                tags with texts are more texts of them. Tags may be left out.
+                of one column with one tag each. Names are more texts of their
+                tags. Tags that no text has are answered, too, by embeddings.
+                Tags may be left out.
 
         Returns:
             The tagger.
@@ -266,14 +252,9 @@ class Tagger(Estimator):
         Use it for archives that grow. A tagger that is not fitted is fitted to
         the texts. Otherwise its weights are trained further: on the new texts,
         and on a sample of up to 20,000 earlier ones, which the tagger keeps and
-        saves. Terms and tags that are new are added. After `save` and
-        `load`, it goes on exactly as it would have without.
-
-        The fields, `c` and the probabilities' scale stay as the first `fit`
-        chose them. Nearest texts, and embeddings that are mixed into linear
-        scores, know the first texts only: they are left out from then on, with
-        a warning. A tagger that consists of embeddings stays one of texts with
-        one tag. Use `fit` on all texts once in a while: it is more accurate.
+        saves. What the first `fit` chose stays. Nearest texts, and embeddings
+        that are mixed into linear scores, are left out from then on, with a
+        warning. Use `fit` on all texts once in a while: it is more accurate.
 
         Args:
             texts: as in `fit`, with the same columns.
@@ -363,17 +344,10 @@ class Tagger(Estimator):
         """Why a text has a tag: what each of its terms adds to the logit.
 
         The logit is the number that the model's last sigmoid, or softmax, is
-        applied to. It is a sum: `bias` and the `contribution` of each term, for
-        the linear classifiers and embeddings together.
-
-        Without a term, the tagger gives the others more weight: the terms of
-        each field have the same norm in all texts. So the logit falls by
-        `effect`, which may differ from the contribution: it is the logit of the
-        text minus the logit of a tagger that does not know the term.
-
-        The bias has what belongs to no single term: the group of the tag in a
-        label tree, the votes of nearest texts, the scores of the other tags,
-        and the encoder's logit. The effect has these, too, but for the encoder,
+        applied to. It is the sum of `bias` and the `contribution` of each term.
+        The `effect` of a term is how far the logit falls if the tagger does not
+        know it: the other terms of its field then weigh more. The bias has what
+        belongs to no single term. The effect has this, too, but for an encoder,
         which reads the whole text.
 
         Args:
@@ -392,10 +366,8 @@ class Tagger(Estimator):
 
         >>> print(tagger.explain("eggs, red", "food"))
         """
-        self._check_fitted()
         given = text if isinstance(text, dict) else {columns_lib.TEXT: text}
-        columns = columns_lib.read({name: [x] for name, x in given.items()})
-        columns_lib.check_same(columns, self.model.input)
+        columns = self._columns({name: [x] for name, x in given.items()})
         return explain_lib.explain(self, columns, tag)
 
     def evaluate(
@@ -479,13 +451,9 @@ class Tagger(Estimator):
     def export_onnx(self, path: Path, k: int = 10, verify: bool = True) -> str:
         """Writes an ONNX model of the features of texts, see `features`.
 
-        The folder `path` gets two files:
-
-        - `model.onnx`, from `feature_ids` (int64) and `feature_values`
-          (float32), `[batch, n]`, to `ids` (int64) and `scores` (float32),
-          `[batch, k]`, best first.
-        - `labels.txt`, with the name of tag i in line i.
-
+        `model.onnx` reads `feature_ids` (int64) and `feature_values` (float32),
+        `[batch, n]`. It gives `ids` (int64) and `scores` (float32),
+        `[batch, k]`, best first. Line i of `labels.txt` is the name of tag i.
         It needs `pip install tf2onnx onnx onnxruntime`.
 
         Args:
@@ -514,9 +482,7 @@ class Tagger(Estimator):
             `(ids, values)`, int64 and float32 `[texts, n]`, padded with value
             0.
         """
-        self._check_fitted()
-        columns = columns_lib.read(texts)
-        columns_lib.check_same(columns, self.model.input)
+        columns = self._columns(texts)
         given = {name: tf.constant(x) for name, x in columns.items()}
         found = self.model.get_layer("text_features")(given)
         return tuple(x.numpy() for x in found)
@@ -554,17 +520,19 @@ class Tagger(Estimator):
 
     def _answers(self, texts, k):
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
-        columns = columns_lib.read(texts)
-        columns_lib.check_same(columns, self.model.input)
+        columns = self._columns(texts)
         if self._answer is None:
             self._answer = tagger_model.build_predictor(self.model)
         size = min(max(_MAX_SCORES // len(self.tags), 1), _BATCH)
-        for begin in range(0, columns_lib.size(columns), size):
-            batch = {
-                name: texts[begin : begin + size]
-                for name, texts in columns.items()
-            }
+        for batch in corpus_lib.slices(columns, size):
             yield self._answer(batch, k)
+
+    def _columns(self, texts):
+        """The columns of texts for a fitted tagger."""
+        self._check_fitted()
+        columns = columns_lib.read(texts)
+        columns_lib.check_same(columns, self.model.input)
+        return columns
 
     def _check_embeds(self):
         """Raises ValueError if settings exclude embeddings alone."""

@@ -64,9 +64,7 @@ def check_folder(folder: Path, name: str) -> None:
     """Raises ValueError, which names an argument, if a folder has an export."""
     folder = local_path(folder, name)
     check_kind(name, folder, NAMES)
-    found = glob.glob(os.path.join(glob.escape(folder), "*", "saved_model.pb"))
-    for path in found:
-        version = os.path.relpath(path, folder)
+    for version in glob.glob("*/saved_model.pb", root_dir=folder):
         # As servers do: other names are no versions.
         if os.path.dirname(version).isdecimal():
             raise ValueError(

@@ -1,15 +1,10 @@
 """Texts to terms, as 64-bit hashes, in stock TensorFlow ops.
 
 The model and its export read texts so. Training counts the same terms by an op
-of ours, `count_terms`.
+of ours, in `Field.count`.
 """
 
 import tensorflow as tf
-
-from tfxclass.ops import library
-from tfxclass.types import Array
-
-tf.no_gradient("Tfxclass>CountTerms")
 
 #: Words or characters of the longest run.
 MOST_TERMS = 64
@@ -152,21 +147,3 @@ def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         tf.strings.to_number(numbers), owners, tf.size(counts)
     )
     return rows, hashes, values
-
-
-def count_terms(
-    texts: Array, kind: str = "words", shortest: int = 1, longest: int = 1
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The distinct terms of each text and how often it has them.
-
-    What the functions above do in stock ops, at a tenth of their time, in
-    parallel over the texts. Lower-cases letters of ASCII and parts words at its
-    other characters; texts with others must be `plain`.
-
-    The result is `(splits, hashes, counts)`: text i has the terms `splits[i]`
-    to `splits[i + 1]`.
-    """
-    return library.ops.tfxclass_count_terms(
-        tf.convert_to_tensor(texts, tf.string), kind=kind, shortest=shortest,
-        longest=longest,
-    )  # fmt: skip

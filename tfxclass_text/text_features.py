@@ -116,10 +116,8 @@ class TextFeatures(keras.layers.Layer):
     def vocabulary(self, number: int) -> Vocabulary:
         """The `Vocabulary` of a field."""
         size = self.vocabulary_sizes[number]
-        return Vocabulary(
-            self.hashes[number].numpy()[:size],
-            self.idf[number].numpy()[:size],
-        )
+        hashes, idf = self.hashes[number], self.idf[number]
+        return Vocabulary(hashes.numpy()[:size], idf.numpy()[:size])
 
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         plain = {name: terms.plain(text) for name, text in texts.items()}
