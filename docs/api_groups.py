@@ -129,14 +129,7 @@ GROUPS = {
     },
     "text": {
         "Tagging": ["Tagger", "TaggerClassifier", "Field", "TextFile"],
-        "Parts of a tagger": [
-            "SparseLinear",
-            "MixedScores",
-            "NeighborVotes",
-            "SparseRows",
-            "TextFeatures",
-            "train_linear",
-        ],
+        "Features of texts": ["TextFeatures"],
     },
     "data": {"Files": ["XCFile"]},
     "retrieval": {

@@ -15,17 +15,10 @@ from tfxclass_text.fields import Field
 
 #: Name of the column where the texts are a plain list.
 TEXT = "text"
-# Characters of a wrong value that a message shows.
-_SHOWN = 60
 
 
 def read(texts: Texts) -> Columns:
-    """dict of lists of str or bytes, by name.
-
-    Raises:
-        ValueError: no texts, a text that is none, columns of different
-            lengths or with names that a model's input cannot have.
-    """
+    """Lists of bytes by column, checked."""
     if isinstance(texts, (str, bytes)):
         raise ValueError(
             "`texts` must be a list of texts, or a dict of such lists. "
@@ -81,16 +74,11 @@ def _text(name, number, text):
         return text
     if not isinstance(text, str):
         raise ValueError(
-            f"Texts must be str. Received: {_short_repr(text)} "
+            f"Texts must be str. Received: {text!r:.60} "
             f"({type(text).__name__}) as text {number} of column {name!r}"
         )
     # Halves of surrogate pairs are str, but not UTF-8.
     return text.encode("utf-8", "replace")
-
-
-def _short_repr(value):
-    shown = repr(value)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
 
 
 def size(columns: Columns) -> int:
@@ -114,12 +102,7 @@ def check_same(columns: Iterable[str], expected: Iterable[str]) -> None:
 
 
 def read_tags(tags: Any, size: int, some: bool = True) -> list[list[str | int]]:
-    """Lists of distinct tags, one a text, of `Tagger.fit`'s `tags`.
-
-    Raises:
-        ValueError: not one for each text, no tag at all, or a tag that is no
-            int and no str that a line of a labels file can hold.
-    """
+    """Lists of distinct tags, one a text, of `Tagger.fit`'s `tags`, checked."""
     if isinstance(tags, (str, bytes, Mapping)):
         raise ValueError(
             "`tags` must be a list with the tags of each text. Received: "
@@ -175,7 +158,7 @@ def _tag(number, tag):
     if not isinstance(tag, str) or not tag:
         raise ValueError(
             "A tag must be a str, not empty, or an int. Received: "
-            f"{_short_repr(tag)} ({type(tag).__name__}) for text {number}. "
+            f"{tag!r:.60} ({type(tag).__name__}) for text {number}. "
             "Fix: str(tag) or int(tag), or leave out texts without a tag"
         )
     raise ValueError(
@@ -186,11 +169,7 @@ def _tag(number, tag):
 
 
 def sorted_tags(tags: Iterable[str | int]) -> list[str | int]:
-    """The distinct tags in order.
-
-    Raises:
-        ValueError: some are ints and others are str.
-    """
+    """The distinct tags in order; they must be all ints or all str."""
     tags = set(tags)
     ints = [tag for tag in tags if isinstance(tag, int)]
     if 0 < len(ints) < len(tags):
@@ -226,7 +205,7 @@ def check_fields(fields: list[Field], columns: Columns) -> None:
         if not isinstance(field, Field):
             raise ValueError(
                 "`fields` must be a list of `tfxclass.text.Field`. Received: "
-                f"{_short_repr(field)} in it"
+                f"{field!r:.60} in it"
             )
         unknown = [name for name in field.columns if name not in columns]
         if unknown:

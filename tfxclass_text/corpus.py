@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,18 +25,25 @@ Batches = Iterable[tuple[Texts, Tags]]
 class Corpus:
     """Texts to learn from, in memory, and the tags of each.
 
-    Attributes:
-        size: int, number of texts.
-        sample: columns of some of the texts, or of all.
-        tags: sorted list of str or ints, the distinct tags.
+    It has the number of texts, columns of some of them or of all, and the
+    distinct tags, sorted: `size`, `sample` and `tags`. The last `num_names`
+    texts are names of their tags.
     """
 
-    is_streamed = False
+    num_names = 0
 
-    def __init__(self, columns: Columns, names: list[list[str | int]]) -> None:
+    def __init__(
+        self, columns: Columns, names: list[list[str | int]], num_names: int = 0
+    ) -> None:
         self.sample, self._names = columns, names
+        self.num_names = num_names
         self.size = columns_lib.size(columns)
         self.tags = columns_lib.sorted_tags(itertools.chain(*names))
+
+    @property
+    def num_texts(self) -> int:
+        """Without the names."""
+        return self.size - self.num_names
 
     def labels(self) -> SparseRows:
         """The number of each tag, by text."""
@@ -53,8 +61,6 @@ class Corpus:
 class StreamedCorpus(Corpus):
     """Batches that are read again in each pass, never all in memory."""
 
-    is_streamed = True
-
     def __init__(self, source: Batches) -> None:
         if iter(source) is source:
             raise ValueError(
@@ -65,13 +71,14 @@ class StreamedCorpus(Corpus):
             )
         self._source = source
         numbers, ids = dict[Any, int](), list[int]()
-        counts, kept = [], _Sample()
+        counts, step = list[int](), 1
+        self.sample = {}
         for columns, names in self._read():
-            kept.add(columns)
+            step = _add_every_nth(self.sample, columns, len(counts), step)
             for of_text in names:
                 ids += [numbers.setdefault(x, len(numbers)) for x in of_text]
                 counts.append(len(of_text))
-        self.size, self.sample = len(counts), kept.columns
+        self.size = len(counts)
         if not self.size:
             raise ValueError("`texts` must have a text. Received: none.")
         if not numbers:
@@ -123,29 +130,18 @@ class StreamedCorpus(Corpus):
             yield columns, columns_lib.read_tags(tags, size, some=False)
 
 
-class _Sample:
-    """Texts from all parts of what is added: every n-th, n a power of 2."""
+def _add_every_nth(sample, columns, count, step):
+    """Adds each `step`-th text of all to a sample; `count` texts came before.
 
-    def __init__(self):
-        self.columns, self._step, self._next = None, 1, 0
-
-    def add(self, columns):
-        if self.columns is None:
-            self.columns = {name: [] for name in columns}
-        size = columns_lib.size(columns)
-        for name, texts in columns.items():
-            self.columns[name] += texts[self._next :: self._step]
-        behind = size - self._next
-        self._next = -behind % self._step if behind > 0 else -behind
-        while columns_lib.size(self.columns) > 2 * _SAMPLE:
-            self._thin()
-
-    def _thin(self):
-        size = columns_lib.size(self.columns)
-        self.columns = {name: x[::2] for name, x in self.columns.items()}
-        # The next one of every second.
-        self._next += self._step * (size % 2)
-        self._step *= 2
+    Returns the next step, a power of 2: it doubles where the sample is large.
+    """
+    for name, texts in columns.items():
+        sample.setdefault(name, []).extend(texts[-count % step :: step])
+    while columns_lib.size(sample) > 2 * _SAMPLE:
+        for name, texts in sample.items():
+            sample[name] = texts[::2]
+        step *= 2
+    return step
 
 
 def read(texts: Any, tags: Tags | None) -> Corpus:
@@ -165,6 +161,62 @@ def read(texts: Any, tags: Tags | None) -> Corpus:
     return Corpus(columns, names)
 
 
+def read_with_names(texts: Any, tags: Tags | None, class_names: Any) -> Corpus:
+    """The corpus of the texts, and of the names of tags as more texts.
+
+    Raises:
+        ValueError: the texts are not in memory or have several columns or
+            tags, or `class_names` is no dict of tags to their names.
+    """
+    if tags is None:
+        raise ValueError(
+            "`class_names` needs texts that are all in memory, and their tags. "
+            f"Received: {type(texts).__name__} without tags"
+        )
+    columns = columns_lib.read(texts)
+    of_texts = columns_lib.read_tags(tags, columns_lib.size(columns))
+    if len(columns) > 1:
+        raise ValueError(
+            "`class_names` needs texts of one column. Received: "
+            f"{list(columns)}. Fix: join the columns of each text"
+        )
+    several = next((x for x in of_texts if len(x) != 1), None)
+    if several is not None:
+        raise ValueError(
+            "`class_names` needs texts of one tag each. Received: a text with "
+            f"the tags {several!r:.60}"
+        )
+    pairs = _pairs_of(class_names)
+    ((column, every),) = columns.items()
+    names = columns_lib.read({column: [name for _, name in pairs]})[column]
+    of_names = columns_lib.read_tags([tag for tag, _ in pairs], len(pairs))
+    return Corpus(
+        {column: [*every, *names]}, [*of_texts, *of_names], len(pairs)
+    )
+
+
+def _pairs_of(class_names):
+    """Each tag and name of a dict of tags to their names."""
+    if not isinstance(class_names, Mapping) or not class_names:
+        raise ValueError(
+            "`class_names` must be a dict of tags to their names. Received: "
+            f"{class_names!r:.60}"
+        )
+    pairs = []
+    for tag, names in class_names.items():
+        # An empty list is refused as a name.
+        is_list = isinstance(names, (list, tuple)) and len(names) > 0
+        for name in names if is_list else [names]:
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError(
+                    "A name in `class_names` must be a str, not empty, or a "
+                    f"list of these. Received: {name!r:.60} for the tag "
+                    f"{tag!r}. Fix: leave out tags without a name"
+                )
+            pairs.append((tag, name))
+    return pairs
+
+
 def ids_of(names: list[list[str | int]], tags: list[str | int]) -> SparseRows:
     """The numbers of tags by text; names that are no tag are left out."""
     numbers = {name: i for i, name in enumerate(tags)}
@@ -177,16 +229,8 @@ def ids_of(names: list[list[str | int]], tags: list[str | int]) -> SparseRows:
     return SparseRows(splits, ids, np.ones(len(ids), np.float32))
 
 
-def renumber(corpus: Corpus, tags: list[str | int]) -> SparseRows:
-    """The labels of a corpus as places in `tags`, a sorted list."""
-    labels, place = corpus.labels(), np.searchsorted(tags, corpus.tags)
-    return labels.with_ids(place.astype(np.int64)[labels.ids])
-
-
-def slices(columns: Columns) -> Iterator[Columns]:
-    """Yields columns of the next texts, a few thousand each."""
-    for begin in range(0, columns_lib.size(columns), _BATCH):
-        yield {
-            name: texts[begin : begin + _BATCH]
-            for name, texts in columns.items()
-        }
+def slices(columns: Columns, batch: int = _BATCH) -> Iterator[Columns]:
+    """Yields columns of the next texts, `batch` at a time."""
+    for begin in range(0, columns_lib.size(columns), batch):
+        end = begin + batch
+        yield {name: texts[begin:end] for name, texts in columns.items()}

@@ -16,8 +16,8 @@ from tfxclass_text.linear_tree import PROCESS
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.text_features import add_weight
 
-# Length of an embedding, and the least that is worth its time.
-_UNITS, _MIN_UNITS = 256, 64
+# The shortest embedding that is worth its time.
+_MIN_UNITS = 64
 # A small scale acts like label smoothing. Where texts have one label, a greater
 # one is right more often (titles of jobs and industries, names; not verses).
 _SCALE, _SINGLE_SCALE = 8.0, 12.0
@@ -32,7 +32,7 @@ _MAX_FULL, _NUM_SAMPLED = 1024, 512
 _MAX_TERMS = 128
 # Passes over the texts; fewer than the least are not worth their time. Few
 # texts have more passes, so that there are enough steps, up to the most.
-_EPOCHS, _MIN_EPOCHS, _MAX_EPOCHS, _MIN_STEPS = 6, 2, 20, 100
+_MIN_EPOCHS, _MAX_EPOCHS, _MIN_STEPS = 2, 20, 100
 # CPU seconds of a pass for a number of an embedding: of a term of a text, and
 # of a sampled class for a text (measured). What all passes may take.
 _TERM_SECONDS, _CLASS_SECONDS = 1.3e-9, 1.5e-10
@@ -47,23 +47,10 @@ _STATES = 2
 class TextEmbedding(keras.layers.Layer):
     """Log of the softmax of a text's cosines with all tags, times a scale.
 
-    A text is the sum of the vectors of its terms. Stock TensorFlow ops;
-    `Tagger` makes it.
-
-    Args:
-        num_terms: int, terms that have vectors.
-        num_labels: int.
-        units: int, length of a vector.
-        first: int, id of the first term that has a vector. Other terms are
-            ignored.
-        **kwargs: `keras.layers.Layer`'s arguments.
-
-    Call arguments:
-        ids: int64 `[batch, n]`.
-        values: float32 `[batch, n]`; where they are 0 there is no feature.
-
-    Output shape:
-        `[batch, num_labels]`.
+    A text is the sum of the vectors of its terms. Terms with the ids `first` to
+    `first + num_terms` have vectors, of length `units`; others are ignored. It
+    is called with ids, int64 `[batch, n]`, and values, float32; where they are
+    0 there is no term. The result is float32 `[batch, num_labels]`.
     """
 
     def __init__(
@@ -75,14 +62,19 @@ class TextEmbedding(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        self.num_terms, self.num_labels = int(num_terms), int(num_labels)
-        self.units, self.first = int(units), int(first)
+        self.num_terms, self.num_labels = num_terms, num_labels
+        self.units, self.first = units, first
         self.supports_jit = False
-        self.terms = add_weight(self, "terms", (self.num_terms, self.units))
-        self.tags = add_weight(self, "tags", (self.num_labels, self.units))
+        self.terms = add_weight(self, "terms", (num_terms, units))
+        self.tags = add_weight(self, "tags", (num_labels, units))
         self.built = True
 
     def call(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        sums = self.sums(ids, values)
+        return log_cosines(sums, tf.convert_to_tensor(self.tags))
+
+    def sums(self, ids: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+        """The sum of the vectors of a text's terms, `[batch, units]`."""
         places = tf.cast(ids, tf.int64) - self.first
         is_own = (values != 0) & (places >= 0) & (places < self.num_terms)
         where = tf.where(is_own)
@@ -95,15 +87,22 @@ class TextEmbedding(keras.layers.Layer):
             tf.maximum(size, 1),
             tf.gather(tf.convert_to_tensor(self.terms), terms),
         )
-        return log_cosines(sums[:size], tf.convert_to_tensor(self.tags))
+        return sums[:size]
 
     def contributions(
         self, ids: tf.Tensor, values: tf.Tensor, tags: tf.Tensor
     ) -> tf.Tensor:
-        """What each term adds to the scaled cosine of its row's tag.
+        """What each term adds to the scaled cosine of its row's tag."""
+        weights, vectors, sums = self.dense(ids, values)
+        squares = tf.reduce_sum(sums**2, axis=1, keepdims=True)
+        of_tags = tf.gather(tf.convert_to_tensor(self.tags), tags)
+        products = tf.linalg.matvec(vectors, of_tags)
+        return weights * products / tf.sqrt(tf.maximum(squares, 1e-12))
 
-        They are `[batch, n]`; `tags` are int64 `[batch]`.
-        """
+    def dense(
+        self, ids: tf.Tensor, values: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Weights `[batch, n]`, vectors `[batch, n, units]` and their sums."""
         places = ids - self.first
         is_own = (places >= 0) & (places < self.num_terms)
         vectors = tf.gather(
@@ -111,10 +110,7 @@ class TextEmbedding(keras.layers.Layer):
         )
         weights = tf.where(is_own, values, 0.0)
         sums = tf.matmul(weights[:, tf.newaxis], vectors)
-        squares = tf.reduce_sum(sums**2, axis=2)
-        of_tags = tf.gather(tf.convert_to_tensor(self.tags), tags)
-        products = tf.linalg.matvec(vectors, of_tags)
-        return weights * products / tf.sqrt(tf.maximum(squares, 1e-12))
+        return weights, vectors, tf.squeeze(sums, 1)
 
     def compute_output_shape(
         self, ids_shape: Shape, values_shape: Shape
@@ -157,8 +153,8 @@ class Plan(NamedTuple):
 
 def plan(
     data: LabeledRows,
-    most: int = _UNITS,
-    passes: int = _EPOCHS,
+    most: int,
+    passes: int,
     units: int | None = None,
     is_needed: bool = False,
 ) -> Plan:
@@ -184,7 +180,8 @@ def plan(
     passes = int(min(_MAX_SECONDS / max(seconds, 1e-9), passes))
     passes = max(passes if passes >= _MIN_EPOCHS else 0, least)
     gigabytes = 4 * _STATES * units * data.num_features / 1e9 + PROCESS
-    return Plan(units if passes else 0, passes, passes * seconds, gigabytes)
+    units = int(units) if passes else 0
+    return Plan(units, passes, passes * seconds, gigabytes)
 
 
 def _labels_of_batch(data):
@@ -193,14 +190,15 @@ def _labels_of_batch(data):
 
 def train(
     data: LabeledRows,
-    units: int = _UNITS,
-    epochs: int = _EPOCHS,
+    units: int,
+    epochs: int,
     seed: int = 0,
     say: Callable[[str], None] | None = None,
     first: int = 0,
     among: np.ndarray | None = None,
     start: tuple[np.ndarray, np.ndarray] | None = None,
     scale: float | None = None,
+    by_names: np.ndarray | None = None,
 ) -> TextEmbedding:
     """A trained `TextEmbedding`, by a softmax of cosines.
 
@@ -212,7 +210,10 @@ def train(
     `among` are the texts that are learned from, by default all. `say` is told
     how far it is, and `first` is of the layer. `start` are vectors of terms and
     tags to begin with, by default random. `scale` multiplies the cosines, by
-    default 12 if texts have one label each, and 8 if not.
+    default 12 if texts have one label each, and 8 if not. Labels where
+    `by_names`, bool `[num_labels]`, is true have no other texts than their
+    names. They get the direction of these instead of a trained one, which the
+    texts of all other labels would have pushed away.
 
     References:
         Joulin et al., Bag of Tricks for Efficient Text Classification, EACL
@@ -224,15 +225,20 @@ def train(
     labeled = np.flatnonzero(np.diff(data.labels.splits))
     if among is not None:
         labeled = np.intersect1d(labeled, among)
-    terms, tags = start or (
-        random_vectors(n, units, random)
-        for n in (data.num_features, data.num_labels)
-    )
+    sizes = data.num_features, data.num_labels
+    begin = start or [random_vectors(n, units, random) for n in sizes]
     if scale is None:
         is_single = bool(np.all(np.diff(data.labels.splits) <= 1))
         scale = _SINGLE_SCALE if is_single else _SCALE
     with tf.device("CPU"):
-        vectors = _Vectors(terms, tags)
+        terms, tags = (tf.Variable(x, trainable=False) for x in begin)
+        # Adagrad's sums, one for each vector. Then the sum of the mean squares
+        # of all gradients and their number, of both.
+        term_sums, tag_sums, squares = (
+            tf.Variable(x, trainable=False)
+            for x in (*map(tf.zeros, sizes), tf.zeros(4, tf.float64))
+        )
+        variables = terms, term_sums, tags, tag_sums, squares
         texts = [tf.constant(x) for x in (*rows, *data.labels[:2])]
         # Of several labels, frequent ones are pushed down; the linear scores
         # know them well.
@@ -242,7 +248,8 @@ def train(
         steps = -(-len(labeled) // _BATCH)
         for epoch in range(epochs):
             loss = library.ops.tfxclass_train_text_embeddings(
-                *vectors.handles(), *texts, random.permutation(labeled),
+                *(x.handle for x in variables), *texts,
+                random.permutation(labeled),
                 first_step=epoch * steps, num_steps=max(epochs * steps, 1),
                 seed=seed, batch_size=_BATCH, num_sampled=sampled,
                 scale=scale, dropout=_DROPOUT, **_RATES, **_OFFSETS,
@@ -252,9 +259,29 @@ def train(
     layer = TextEmbedding(
         data.num_features, data.num_labels, units, first, name="embeddings"
     )
-    layer.terms.assign(vectors.terms)
-    layer.tags.assign(scale * tf.math.l2_normalize(vectors.labels, axis=1))
+    layer.terms.assign(terms)
+    directions = tf.math.l2_normalize(tags, axis=1)
+    if by_names is not None:
+        of_names = data.labels.row_ids()[by_names[data.labels.ids]]
+        names = data.take(np.intersect1d(of_names, labeled))
+        found = _directions(layer, names)
+        is_there = by_names & np.any(found, axis=1)
+        directions = tf.where(is_there[:, np.newaxis], found, directions)
+    layer.tags.assign(scale * directions)
     return layer
+
+
+def _directions(layer, data):
+    """The mean direction of the texts of each label, `[num_labels, units]`."""
+    found = np.zeros((data.num_labels, layer.units), np.float32)
+    for begin in range(0, len(data.rows), _BATCH):
+        end = min(begin + _BATCH, len(data.rows))
+        part = data.take(np.arange(begin, end))
+        ids, values = part.rows.padded()
+        sums = layer.sums(ids + layer.first, values)
+        units = tf.math.l2_normalize(sums, axis=1).numpy()
+        np.add.at(found, part.labels.ids, units[part.labels.row_ids()])
+    return tf.math.l2_normalize(found, axis=1).numpy()
 
 
 def random_vectors(
@@ -262,27 +289,3 @@ def random_vectors(
 ) -> np.ndarray:
     """What the vectors of terms and tags begin with, float32."""
     return units**-0.5 * random.standard_normal((count, units), np.float32)
-
-
-class _Vectors:
-    """Vectors of terms and labels in training."""
-
-    def __init__(self, terms, labels):
-        self.terms, self.labels = (
-            tf.Variable(x, trainable=False) for x in (terms, labels)
-        )
-        # Adagrad's sums, one for each vector.
-        self._term_sums, self._label_sums = (
-            tf.Variable(tf.zeros(x.shape[0]), trainable=False)
-            for x in (self.terms, self.labels)
-        )
-        # Sum of the mean squares of all gradients and their number, of both.
-        self._squares = tf.Variable(tf.zeros(4, tf.float64), trainable=False)
-
-    def handles(self):
-        """As the op takes them."""
-        variables = (
-            self.terms, self._term_sums, self.labels, self._label_sums,
-            self._squares,
-        )  # fmt: skip
-        return [variable.handle for variable in variables]

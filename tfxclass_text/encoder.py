@@ -31,7 +31,7 @@ def check(encoder: Any, names: list[str]) -> None:
             f"[batch, dim]. Received: {encoder!r}"
         )
     own = _input_names(encoder)
-    if own is not None and len(own) > 1 and not set(own) <= set(names):
+    if len(own) > 1 and not set(own) <= set(names):
         raise ValueError(
             "Inputs of the encoder must be columns of the texts. Received: "
             f"inputs {own} and columns {names}"
@@ -39,9 +39,8 @@ def check(encoder: Any, names: list[str]) -> None:
 
 
 def _input_names(encoder):
-    """Names of a functional model's inputs; None for other layers."""
-    inputs = getattr(encoder, "inputs", None)
-    return None if not inputs else [x.name for x in inputs]
+    """Names of a functional model's inputs; none for other layers."""
+    return [x.name for x in getattr(encoder, "inputs", None) or []]
 
 
 def features(
@@ -52,21 +51,20 @@ def features(
     An encoder with one input is given the column of its name, or else all
     columns, a space between them; a model with several the columns of their
     names; a model without fixed inputs a dict.
-
-    Raises:
-        ValueError: features of another rank.
     """
     names = _input_names(encoder)
-    if names is None and len(inputs) > 1:
-        found = encoder(inputs)
-    elif names is not None and len(names) > 1:
-        structure = encoder.input
-        if isinstance(structure, dict):
-            found = encoder({key: inputs[key] for key in structure})
-        else:
-            found = encoder([inputs[name] for name in names])
-    else:
-        found = encoder(_one_text(inputs, names))
+    given: Any = inputs
+    if len(names) > 1 and isinstance(encoder.input, dict):
+        given = {key: inputs[key] for key in encoder.input}
+    elif len(names) > 1:
+        given = [inputs[name] for name in names]
+    elif names and names[0] in inputs:
+        given = inputs[names[0]]
+    elif len(inputs) == 1:
+        (given,) = inputs.values()
+    elif names:
+        given = JoinedColumns(name="joined_columns")(list(inputs.values()))
+    found = encoder(given)
     found = found[_POOLED] if isinstance(found, dict) else found
     if len(found.shape) != 2 or found.shape[1] is None:
         raise ValueError(
@@ -74,14 +72,6 @@ def features(
             f"{tuple(found.shape)}"
         )
     return found
-
-
-def _one_text(inputs, names):
-    if names is not None and names[0] in inputs:
-        return inputs[names[0]]
-    if len(inputs) == 1:
-        return next(iter(inputs.values()))
-    return JoinedColumns(name="joined_columns")(list(inputs.values()))
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -110,11 +100,8 @@ def train(
     """Trains the encoder in place, with class rows of its own, on texts.
 
     If a text has one label, the loss is a softmax's, otherwise one vs. rest.
-    The loss of held-out texts ends the training.
-
-    Returns:
-        `(layer, epochs)`: a Dense layer of logits, and the passes over the
-        texts that were best for the held-out ones.
+    The result is a Dense layer of logits, and the passes over the texts that
+    were best for the held-out ones.
     """
     inputs = inputs_of(data[0])
     head = FullSoftmax(

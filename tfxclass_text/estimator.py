@@ -10,10 +10,7 @@ from tfxclass.types import Texts
 
 
 class Estimator:
-    """Parameters, tags and scores of a `Tagger`, as scikit-learn names them.
-
-    scikit-learn itself is only imported by `__sklearn_tags__`, which it calls.
-    """
+    """Parameters, tags and scores of a `Tagger`, as scikit-learn names them."""
 
     tags: list[Any]
     model: Any
@@ -25,26 +22,15 @@ class Estimator:
 
     @classmethod
     def _parameters(cls):
-        names = list(inspect.signature(cls.__init__).parameters)
-        return [name for name in names if name != "self"]
+        return list(inspect.signature(cls).parameters)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments of the constructor, by name.
-
-        Args:
-            deep: bool; there are no parameters within parameters.
-        """
+        """The arguments of the constructor, by name; `deep` has no effect."""
         del deep
         return {name: getattr(self, name) for name in self._parameters()}
 
     def set_params(self, **params: Any) -> Any:
-        """Changes arguments of the constructor; `fit` uses them.
-
-        Args:
-            **params: of the constructor.
-
-        Returns:
-            The tagger.
+        """Changes arguments of the constructor, and returns the tagger.
 
         Raises:
             ValueError: an unknown name, or a value out of range.
@@ -56,12 +42,10 @@ class Estimator:
                     f"A {type(self).__name__} has the parameters {names}. "
                     f"Received: {name!r}"
                 )
-        before = self.get_params()
-        try:
-            type(self).__init__(self, **{**before, **params})
-        except BaseException:
-            type(self).__init__(self, **before)
-            raise
+        params = {**self.get_params(), **params}
+        # Refuses values before anything is changed.
+        type(self)(**params)
+        type(self).__init__(self, **params)
         return self
 
     @property
@@ -76,9 +60,6 @@ class Estimator:
 
         It takes 4 bytes for each text and tag. `predict` gives the best tags
         only, in less memory.
-
-        Args:
-            texts: as in `predict`.
         """
         self._check_fitted()
         found = []
@@ -92,10 +73,6 @@ class Estimator:
         """Precision at 1: the share of texts whose best tag is right.
 
         With one tag a text, it is the accuracy. `evaluate` has more measures.
-
-        Args:
-            texts: as in `fit`.
-            tags: as in `fit`.
         """
         return self.evaluate(texts, tags, ks=(1,))["precision_at_1"]
 

@@ -65,12 +65,9 @@ def contributions(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """What terms add to the logit of a tag of each text, in stock ops.
 
-    A term that several fields read is one. `features` are of the columns, and
-    `tags` int64 `[batch]`.
-
-    Returns:
-        `(rows, names, sums, places)`: the text of each term, ascending, its
-        name and contribution, and the term of each feature that is no padding.
+    A term that several fields read is one. The result is `(rows, names, sums,
+    places)`: the text of each term, ascending, its name and contribution, and
+    the term of each feature that is no padding.
     """
     ids, values = features
     where = tf.where(values != 0)
@@ -152,9 +149,9 @@ def explain(tagger: Any, columns: Columns, tag: str | int) -> Explanation:
 
 
 def _rows_without(features, ids, values, places):
-    """A text's values, and then those without each of its terms in turn.
+    """A text's values, then without each of its terms; `[1 + terms, n]`.
 
-    They are float32 `[1 + terms, n]`. Each field keeps its norm.
+    Each field keeps its norm.
     """
     of_field = np.searchsorted(
         np.cumsum(features.vocabulary_sizes), ids, "right"

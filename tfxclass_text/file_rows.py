@@ -2,9 +2,7 @@
 
 import csv
 import io
-import itertools
 import json
-import re
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -21,29 +19,24 @@ Row = tuple[str, dict[str, Any]]
 # Words of a text of an XC file; a row with a greater sum is one of values.
 _MAX_WORDS = 10**6
 _BATCH = 256
-# A quoted field of a CSV record, closed or not.
-_QUOTED = re.compile(r'(?:\A|(?<=[,\n]))"[^"]*(?:""[^"]*)*"?')
 
 
 def json_lines(path: str, encoding: str) -> Iterator[Row]:
     """Rows of a file with one JSON object a line; empty lines are skipped."""
     lines = text_files.read_lines(path, encoding)
     for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"line {number}", _json_object(path, number, line)
-
-
-def _json_object(path, number, line):
-    try:
-        row = json.loads(line, object_pairs_hook=_without_duplicates)
-    except (ValueError, RecursionError) as e:
-        raise ValueError(f"{path}, line {number}: no JSON: {e}") from e
-    if not isinstance(row, dict):
-        raise ValueError(
-            f"{path}, line {number}: must be an object, as "
-            f'{{"text": "...", "tags": ["..."]}}. Received: {line[:60]!r}'
-        )
-    return row
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line, object_pairs_hook=_without_duplicates)
+        except (ValueError, RecursionError) as e:
+            raise ValueError(f"{path}, line {number}: no JSON: {e}") from e
+        if not isinstance(row, dict):
+            raise ValueError(
+                f"{path}, line {number}: must be an object, as "
+                f'{{"text": "...", "tags": ["..."]}}. Received: {line[:60]!r}'
+            )
+        yield f"line {number}", row
 
 
 def _without_duplicates(pairs):
@@ -55,66 +48,41 @@ def _without_duplicates(pairs):
     return found
 
 
-def tab_separated(
-    path: str, columns: Sequence[str], encoding: str
-) -> Iterator[Row]:
-    """Rows of a TSV file with a header; a quote is text like any other."""
+def _tsv_records(path, encoding):
+    """Yields `(line, fields)`; a quote is text like any other."""
     lines = text_files.read_lines(path, encoding)
-    records = (
-        (number, text.split("\t"))
-        for number, line in enumerate(lines, 1)
-        if (text := line.rstrip("\r\n"))
-    )
-    return _with_header(path, columns, records)
-
-
-def comma_separated(
-    path: str, columns: Sequence[str], encoding: str
-) -> Iterator[Row]:
-    """Rows of a CSV file with a header; quoted fields may have line ends."""
-    return _with_header(path, columns, _csv_records(path, encoding))
+    for number, line in enumerate(lines, 1):
+        if text := line.rstrip("\r\n"):
+            yield number, text.split("\t")
 
 
 def _csv_records(path, encoding):
-    """Yields `(number of the first line, fields)`."""
+    """Yields `(first line, fields)`; quoted fields may have line ends."""
     # A text may be longer than the module's 128 KiB.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    seen = []
-    lines = _remembered(text_files.read_lines(path, encoding), seen)
-    reader = csv.reader(lines, strict=True)
-    while True:
-        first = reader.line_num + 1
-        seen.clear()
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as e:
-            raise ValueError(_quoting_error(path, first, seen, e)) from e
-        if fields:
-            yield first, fields
+    reader = csv.reader(text_files.read_lines(path, encoding), strict=True)
+    first = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield first, fields
+            first = reader.line_num + 1
+    except csv.Error as e:
+        raise ValueError(
+            f"{path}, line {first}: a quote in the row that begins here is "
+            f"wrong or never closed ({e}). Write a quote within a field twice, "
+            "and the field in quotes; or write a .tsv file, where quotes are "
+            "text."
+        ) from e
 
 
-def _remembered(lines, seen):
-    for line in lines:
-        seen.append(line)
-        yield line
-
-
-def _quoting_error(path, first, lines, error):
-    ends = itertools.accumulate(map(len, lines))
-    fields = _QUOTED.finditer("".join(lines))
-    opening = max((field.start() for field in fields), default=0)
-    opened = first + sum(end <= opening for end in ends)
-    if str(error) == "unexpected end of data":
-        error = "the quote that opens a field here is never closed"
-    return (
-        f"{path}, line {opened}: {error}. Write a quote within a field twice, "
-        "and the field in quotes; or write a .tsv file, where quotes are text."
-    )
-
-
-def _with_header(path, columns, records):
+def with_header(
+    path: str, columns: Sequence[str], encoding: str
+) -> Iterator[Row]:
+    """Rows of a CSV or TSV file with a header."""
+    is_csv = text_files.endings(path)[0] == ".csv"
+    read = _csv_records if is_csv else _tsv_records
+    records = read(path, encoding)
     line, header = next(records, (1, None))
     if header is None:
         raise ValueError(
@@ -127,14 +95,9 @@ def _with_header(path, columns, records):
             raise ValueError(
                 f"{path}, row {number} (line {line}): must have the "
                 f"{len(header)} fields of the header {header}. Received: "
-                f"{len(fields)} fields, {_shown(fields)}"
+                f"{len(fields)} fields, {fields[:5]!r:.200}"
             )
         yield f"row {number} (line {line})", dict(zip(header, fields))
-
-
-def _shown(fields):
-    shown = ", ".join(repr(field[:30]) for field in fields[:5])
-    return shown + ("" if len(fields) <= 5 else ", ...")
 
 
 def check_columns(
@@ -145,15 +108,13 @@ def check_columns(
         count = list(header).count(column)
         if count == 1:
             continue
-        problem = f"has {count} columns {column!r}" if count else (
-            f"has no column {column!r}"
-        )  # fmt: skip
+        found = f"{count} columns" if count else "no column"
         hint = ""
         if any("\0" in name for name in header):
             hint = '. Its names have NULs: try encoding="utf-16"'
         raise ValueError(
-            f"{path}: {problem}. The first line of a CSV or TSV file names its "
-            f"columns. Received: {sorted(header)[:20]}{hint}"
+            f"{path}: has {found} {column!r}. The first line of a CSV or TSV "
+            f"file names its columns. Received: {sorted(header)[:20]}{hint}"
         )
 
 

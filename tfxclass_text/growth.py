@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tfxclass_text import columns as columns_lib
-from tfxclass_text import corpus as corpus_lib
 from tfxclass_text import embeddings
 from tfxclass_text import fields as fields_lib
 from tfxclass_text import linear_tree
@@ -66,17 +65,8 @@ def remember(
     return Memory(keys[order], rows.take(order), labels.take(order), pending)
 
 
-def first_memory(data: LabeledRows, num_fields: int, seed: int) -> Memory:
-    """The sample of the texts of a first `fit`."""
-    none = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    return remember(None, data, seed, 0, [none] * num_fields)
-
-
 def linear_fields(layers: Layers) -> list[Field]:
-    """The fields that the classifiers read.
-
-    Embeddings may have fields of their own, which follow.
-    """
+    """The classifiers' fields; embeddings may have own ones, which follow."""
     fields = layers.features.fields
     if layers.embedding is None or not layers.embedding.first:
         return list(fields)
@@ -84,23 +74,26 @@ def linear_fields(layers: Layers) -> list[Field]:
     return [x for x, end in zip(fields, ends) if end <= layers.embedding.first]
 
 
-class Grown(NamedTuple):
-    """What a tagger is after it has learned from more texts."""
+class Learned(NamedTuple):
+    """What a tagger is after it has learned from texts."""
 
     tags: list[str | int]
     layers: Layers
+    #: float32 `[tags]`, of `threshold="calibrated"`.
     thresholds: np.ndarray
+    #: int64 `[tags]`: how many texts have each.
     counts: np.ndarray
     memory: Memory
     summary: dict[str, Any]
 
 
-def grow(tagger: Any, corpus: Corpus) -> Grown:
+def grow(tagger: Any, corpus: Corpus) -> Learned:
     """Learns from the texts of a corpus what a fitted tagger does not know."""
     summary = dict(tagger.summary)
     tags = columns_lib.sorted_tags([*tagger.tags, *corpus.tags])
     place = np.searchsorted(tags, tagger.tags)
-    labels = corpus_lib.renumber(corpus, tags)
+    labels = corpus.labels()
+    labels = labels.with_ids(np.searchsorted(tags, corpus.tags)[labels.ids])
     before = layers_of(tagger.model)
     fields = linear_fields(before)
     size = summary["texts"] + corpus.size
@@ -111,9 +104,7 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
         fields, vocabularies, name="text_features"
     )
     num_features = features.num_features
-    parts = term_table.rows_of(
-        corpus.batches(), fields, vocabularies, corpus.is_streamed
-    )
+    parts = term_table.rows_of(corpus.batches(), fields, vocabularies)
     rows = side_by_side(parts, features.vocabulary_sizes)
     memory = tagger._memory
     memory = memory._replace(
@@ -133,8 +124,9 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
     )
     if alone:
         layers = _grown_embeddings(
-            before, features, data, feature_place, place, tagger.seed + size
-        )
+            before, features, data, feature_place, place, tagger.seed + size,
+            counts,
+        )  # fmt: skip
     else:
         linear = _grown_linear(
             tagger, data, (feature_place, place), single_label, size
@@ -149,17 +141,20 @@ def grow(tagger: Any, corpus: Corpus) -> Grown:
         "one_tag_a_text": single_label,
         "weights": layers.linear.num_entries,
     }
-    return Grown(
+    return Learned(
         tags, layers, thresholds, counts,
         remember(memory, new, tagger.seed, size - corpus.size, pending),
         summary,
     )  # fmt: skip
 
 
-def _grown_embeddings(before, features, data, feature_place, place, seed):
+def _grown_embeddings(
+    before, features, data, feature_place, place, seed, counts
+):
     """Layers whose embeddings go on from where they were.
 
-    New terms and tags begin at random, as all did.
+    New terms and tags begin at random, as all did. `counts` are the texts of
+    each tag so far; a tag without any is known by its names.
     """
     old, random = before.embedding, np.random.default_rng(seed)
     tags = old.tags.numpy()
@@ -173,11 +168,12 @@ def _grown_embeddings(before, features, data, feature_place, place, seed):
         vectors[own] = known
         start.append(vectors)
     layer = embeddings.train(
-        data, old.units, _PASSES, seed, start=tuple(start), scale=scale
-    )
+        data, old.units, _PASSES, seed, start=tuple(start), scale=scale,
+        by_names=counts == 0,
+    )  # fmt: skip
     return Layers(
         features,
-        sparse_linear.empty(data.num_features, data.num_labels),
+        sparse_linear.empty(data),
         embedding=layer,
         mixed_embedding=before.mixed_embedding,
     )
@@ -186,14 +182,11 @@ def _grown_embeddings(before, features, data, feature_place, place, seed):
 def _grown_linear(tagger, data, places, single_label, size):
     """The classifiers, trained further."""
     summary, old = tagger.summary, layers_of(tagger.model).linear
-    weights, groups = _moved_weights(
-        old, places[0], data.num_features, places[1], data.num_labels
-    )
+    weights, groups = _moved_weights(old, data, *places)
     if groups is not None:
         groups = _choose_groups(groups, weights, data)
     weights, groups = linear_tree.train_linear(
-        *data, max(old.num_groups, 1), c=summary["c"],
-        num_epochs=summary["passes"], threshold=tagger.weight_threshold,
+        data, max(old.num_groups, 1), summary["c"], summary["passes"],
         seed=tagger.seed + size, groups=groups, start=weights,
     )  # fmt: skip
     layer = sparse_linear.from_weights(
@@ -217,11 +210,13 @@ def _vocabularies(features, fields, corpus, num_before, memory):
     for number, (field, counts) in enumerate(zip(fields, counted)):
         known = features.vocabulary(number)
         waiting = memory.pending[number]
+        # How many texts had each known term: what its idf was made of.
+        before = (num_before + 1) / np.exp(known.idf.astype(np.float64) - 1) - 1
+        before = np.rint(np.clip(before, 0, num_before)).astype(np.int64)
         every, texts = term_table.sum_by_key(
             np.concatenate([known.hashes, waiting[0], counts.hashes]),
-            np.concatenate([_texts(known, num_before), waiting[1],
-                            counts.texts]),
-        )  # fmt: skip
+            np.concatenate([before, waiting[1], counts.texts]),
+        )
         new = fields_lib.learn(field, size, every, texts, counts.squares, known)
         found.append(new)
         places.append(first + np.searchsorted(new.hashes, known.hashes))
@@ -231,24 +226,17 @@ def _vocabularies(features, fields, corpus, num_before, memory):
     return found, np.concatenate(places).astype(np.int64), pending
 
 
-def _texts(vocabulary, size):
-    """How many of `size` texts have each term: what its idf was made of."""
-    texts = (size + 1) / np.exp(vocabulary.idf.astype(np.float64) - 1) - 1
-    return np.rint(np.clip(texts, 0, size)).astype(np.int64)
-
-
-def _moved_weights(layer, feature_place, num_features, label_place, num_labels):
+def _moved_weights(layer, data, feature_place, label_place):
     """`(weights, groups)` of a layer by the new numbers of features and labels.
 
-    Columns are the labels, then the groups of a label tree. The group of labels
-    that are not in the layer is -1.
+    The group of labels that are not in the layer is -1.
     """
     found = sparse_linear.weights_of(layer)
-    lengths = np.zeros(num_features, np.int64)
+    lengths = np.zeros(data.num_features, np.int64)
     # Their order is the same, and so is the order of the entries.
     lengths[feature_place] = np.diff(found.splits)[: len(feature_place)]
     splits = np.concatenate([[0], np.cumsum(lengths)])
-    added = num_labels - layer.num_labels
+    added = data.num_labels - layer.num_labels
     others = np.arange(layer.num_labels, layer.width) + added
     columns = np.concatenate([label_place, others]).astype(np.int32)
     # Of a new label the bias is -1, as if it had been trained for long.
@@ -256,7 +244,7 @@ def _moved_weights(layer, feature_place, num_features, label_place, num_labels):
     biases[columns] = found.biases
     groups = None
     if layer.groups is not None:
-        groups = np.full(num_labels, -1, np.int32)
+        groups = np.full(data.num_labels, -1, np.int32)
         groups[label_place] = layer.groups.numpy()
     weights = SparseWeights(
         splits, columns[found.columns], found.values, biases

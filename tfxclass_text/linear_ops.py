@@ -14,23 +14,17 @@ from tfxclass_text.sparse_rows import side_by_side
 from tfxclass_text.sparse_rows import stack
 
 tf.no_gradient("Tfxclass>LinearOneVsRest")
-tf.no_gradient("Tfxclass>SparseScores")
 
 
 class SparseWeights(NamedTuple):
-    """A sparse matrix `[num_features, num_columns]` and a bias a column.
+    """A sparse matrix `[num_features, num_columns]` and a bias a column."""
 
-    Attributes:
-        splits: int64 `[num_features + 1]`; feature f has the entries
-            `splits[f]` to `splits[f + 1]`.
-        columns: int32 `[entries]`, ascending within a feature.
-        values: float32 `[entries]`.
-        biases: float32 `[num_columns]`.
-    """
-
+    #: int64: feature f has the entries `splits[f]` to `splits[f + 1]`.
     splits: Any
+    #: int32 and float32 `[entries]`; columns ascend within a feature.
     columns: Any
     values: Any
+    #: float32 `[num_columns]`.
     biases: Any
 
     @property
@@ -66,109 +60,28 @@ def linear_one_vs_rest(
     the weights are. Costs 4 flops for each nonzero, label and epoch; threads
     take 64 labels at a time, and the result does not depend on their number.
 
-    Args:
-        rows: `(splits, features, values)`, as of `SparseRows`.
-        labels: `(splits, ids)`: int64 `[n + 1]` and `[m]`, labels of the rows.
-        group_labels: likewise, labels of each group; a label is in one group at
-            most.
-        group_rows: likewise, rows of each group.
-        num_features: features are below it.
-        num_labels: labels are below it.
-        c: weight of the losses, positive.
-        bias: value of a feature that all rows have.
-        num_epochs: most passes over the rows.
-        tolerance: ends the passes at a smaller mean step of a dual variable.
-        threshold: weights of less than this are dropped.
-        seed: of the order of the rows.
-        start: `SparseWeights` of `group_labels` to begin with, or None for
-            zeros. The penalty is on the distance from these weights, and the
-            result is the changes, to which `threshold` applies.
+    `rows` are `(splits, features, values)`. `labels` are the `(splits, ids)` of
+    the rows' labels, and so are the labels and rows of each group; a label is
+    in one group at most. All rows have a feature of the value `bias`. Passes
+    end when the mean step of a dual variable is below `tolerance`, and weights
+    below `threshold` are dropped.
 
-    Returns:
-        A `SparseWeights` with a column for each of `group_labels`, in order.
-
-    Raises:
-        InvalidArgumentError: shapes that do not agree, ids out of range, a
-            label in two groups, values that are not finite.
+    With `start`, weights of `group_labels`, the penalty is on the distance from
+    these. The result is the changes then, to which `threshold` applies. Its
+    columns are `group_labels`, in order.
 
     References:
         Hsieh et al., A Dual Coordinate Descent Method for Large-scale Linear
         SVM, ICML 2008.
     """
-    return SparseWeights(
-        *library.ops.tfxclass_linear_one_vs_rest(
-            *rows,
-            *labels,
-            *group_labels,
-            *group_rows,
-            *(_NO_WEIGHTS if start is None else start),
-            num_features=num_features,
-            num_labels=num_labels,
-            c=c,
-            bias=bias,
-            num_epochs=num_epochs,
-            tolerance=tolerance,
-            threshold=threshold,
-            seed=seed,
-        )
-    )
-
-
-class ScoreWeights(NamedTuple):
-    """The weights of `sparse_scores`; columns are labels, then groups.
-
-    Attributes:
-        places: int32 `[num_features]`, the dense row of each feature; below 0
-            where it has a list.
-        dense: float32 `[rows, num_columns]`.
-        splits: int64 `[num_features + 1]`; the list of feature f has the
-            entries `splits[f]` to `splits[f + 1]`.
-        columns: int32 `[entries]`, in any order.
-        entries: float32 `[entries]`.
-        biases: float32 `[num_columns]`.
-    """
-
-    places: Array
-    dense: Array
-    splits: Array
-    columns: Array
-    entries: Array
-    biases: Array
-
-
-def sparse_scores(
-    ids: Array,
-    values: Array,
-    weights: ScoreWeights,
-    num_labels: int,
-    activation: str | None = None,
-    groups: Array | None = None,
-    slope: Array = 1.0,
-    intercept: Array = 0.0,
-    group_slope: float = 1.0,
-) -> tf.Tensor:
-    """Scores of sparse features by a linear model with sparse weights.
-
-    It computes what `tfxclass.text.SparseLinear` does in stock ops, and has its
-    arguments, in one pass over blocks of labels. Threads share the blocks; the
-    result does not depend on their number. It runs on a CPU, and has no
-    gradient.
-
-    Raises:
-        InvalidArgumentError: shapes that do not agree; features, places,
-            columns or groups out of range.
-    """
-    return library.ops.tfxclass_sparse_scores(
-        ids,
-        values,
-        *weights,
-        groups=np.zeros(0, np.int32) if groups is None else groups,
-        slope=slope,
-        intercept=intercept,
-        num_labels=num_labels,
-        activation=activation or "none",
-        group_slope=group_slope,
-    )
+    found = library.ops.tfxclass_linear_one_vs_rest(
+        *rows, *labels, *group_labels, *group_rows,
+        *(_NO_WEIGHTS if start is None else start),
+        num_features=num_features, num_labels=num_labels, c=c, bias=bias,
+        num_epochs=num_epochs, tolerance=tolerance, threshold=threshold,
+        seed=seed,
+    )  # fmt: skip
+    return SparseWeights(*found)
 
 
 def sum_weights(one: SparseWeights, other: SparseWeights) -> SparseWeights:
@@ -188,22 +101,12 @@ def sum_weights(one: SparseWeights, other: SparseWeights) -> SparseWeights:
     return SparseWeights(*rows.take(order), one.biases + other.biases)
 
 
-def prune(weights: SparseWeights, threshold: float) -> SparseWeights:
-    """Without weights of less than `threshold`."""
-    kept = np.abs(weights.values) >= threshold
-    return SparseWeights(*weights.rows.where(kept), weights.biases)
-
-
 def take_columns(
     weights: SparseWeights, order: np.ndarray, used: np.ndarray | None = None
 ) -> SparseWeights:
-    """The columns `order`, numbered by their order.
+    """The columns `order`, distinct ints, numbered by their order.
 
-    Args:
-        weights: `SparseWeights` of arrays.
-        order: int array of distinct columns.
-        used: bool `[num_features]`, features whose weights are kept; by default
-            all.
+    `used` are the features whose weights are kept, bool; by default all.
     """
     place = np.full(len(weights.biases), -1, np.int32)
     place[order] = np.arange(len(order))
@@ -216,13 +119,6 @@ def take_columns(
         by_place = np.argsort(features * len(order) + columns, kind="stable")
         columns, values = columns[by_place], values[by_place]
     return SparseWeights(splits, columns, values, weights.biases[order])
-
-
-def reorder(weights: SparseWeights, order: np.ndarray) -> SparseWeights:
-    """Weights whose column i is of label `order[i]`, by label."""
-    biases = np.zeros(len(order), np.float32)
-    biases[order] = weights.biases
-    return weights._replace(columns=order[weights.columns], biases=biases)
 
 
 def join(one: SparseWeights, other: SparseWeights) -> SparseWeights:

@@ -9,8 +9,6 @@ from tfxclass.types import Array
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.linear_ops import join
 from tfxclass_text.linear_ops import linear_one_vs_rest
-from tfxclass_text.linear_ops import prune
-from tfxclass_text.linear_ops import reorder
 from tfxclass_text.linear_ops import sum_weights
 from tfxclass_text.linear_ops import take_columns
 from tfxclass_text.sparse_rows import LabeledRows
@@ -26,6 +24,8 @@ _VISIT = 20
 _ENTRY_BYTES = 230
 #: GB of a process that has imported TensorFlow.
 PROCESS = 0.7
+#: Smaller weights are dropped.
+MIN_WEIGHT = 0.05
 # Labels of a group at most. Larger groups take longer to train: more rows that
 # are easy. Smaller ones are less accurate (held-out titles of libraries).
 _MAX_GROUP = 320
@@ -45,10 +45,7 @@ _FIRST_PART = 0.25
 
 
 def seconds(num_entries: float, num_labels: float, num_epochs: int) -> float:
-    """CPU seconds that training all labels on all rows takes, roughly.
-
-    `num_entries` are the nonzeros of the rows.
-    """
+    """CPU seconds to train all labels on rows with so many nonzeros."""
     return _SECONDS * num_entries * num_labels * num_epochs
 
 
@@ -75,14 +72,11 @@ def cost(
 
 
 def train_linear(
-    rows: SparseRows,
-    labels: SparseRows,
-    num_features: int,
-    num_labels: int,
+    data: LabeledRows,
     num_groups: int = 1,
     c: float = 0.5,
     num_epochs: int = 5,
-    threshold: float = 0.05,
+    threshold: float = MIN_WEIGHT,
     seed: int = 0,
     among: np.ndarray | None = None,
     groups: np.ndarray | None = None,
@@ -90,44 +84,27 @@ def train_linear(
 ) -> tuple[SparseWeights, np.ndarray | None]:
     """Trains a linear classifier for each label.
 
-    With one group, each label is trained on all rows. With more groups, similar
-    labels are in a group. A first level learns which rows have a label of the
-    group. Each label is trained on the rows with a label of its group, and on
-    rows that the first level mistakes for them (hard negatives).
+    With one group, each label is trained on all rows. With more groups, a power
+    of 2, similar labels are in a group. A first level learns which rows have a
+    label of the group. Each label is trained on the rows with a label of its
+    group, and on rows that the first level mistakes for them (hard negatives).
 
-    Args:
-        rows: `SparseRows`.
-        labels: `SparseRows`, ids of the labels of each row; the values do not
-            count.
-        num_features: int.
-        num_labels: int.
-        num_groups: int, a power of 2.
-        c: float > 0, weight of the losses.
-        num_epochs: int, passes over the rows.
-        threshold: float, weights of less than this are dropped.
-        seed: int.
-        among: int array, ascending, the rows that are learned from; by default
-            all.
-        groups: int32 `[num_labels]`, the group of each label; by default it is
-            chosen.
-        start: `SparseWeights` to begin with, in the form of the result, or None
-            for zeros. With it, the penalty is on the distance from these
-            weights.
+    Weights below `threshold` are dropped. `among` are the rows that are learned
+    from, ascending; by default all. `groups` are the group of each label, int32
+    `[num_labels]`; by default they are chosen. `start` are weights to begin
+    with; the penalty is on the distance from them.
 
     Returns:
-        `(weights, groups)`: `SparseWeights` of arrays, whose columns are the
-        labels and then the groups; and int32 `[num_labels]`, the group of
-        each label, None without.
+        `(weights, groups)`: the weights, whose columns are the labels and then
+        the groups; and the group of each label, None with one group.
 
     References:
         Prabhu et al., Parabel, WWW 2018. Yu et al., PECOS, JMLR 2022, 4.2, of
         the negatives that the matcher finds.
     """
     options = {"c": c, "num_epochs": num_epochs, "seed": seed}
-    # The labels of a pandas.Series are no places.
-    rows, labels = (SparseRows(*map(np.asarray, x)) for x in (rows, labels))
-    data = LabeledRows(rows, labels, num_features, num_labels)
-    every = np.arange(len(rows)) if among is None else np.asarray(among)
+    rows, _, num_features, num_labels = data
+    every = np.arange(len(rows)) if among is None else among
     all_rows = from_pairs(1, np.zeros(len(every), np.int64), every)
     if num_groups == 1:
         groups = np.zeros(num_labels, np.int32)
@@ -160,30 +137,30 @@ def train_linear(
 
 
 def _train(data, groups, group_rows, threshold, options, start):
-    """Weights of all labels; each learns from the rows of its group.
-
-    `start` are weights to begin with, or None. Weights below `threshold` are
-    dropped.
-    """
+    """Weights of all labels; each learns from the rows of its group."""
     members = from_pairs(len(group_rows), groups, np.arange(len(groups)))
     order = members.ids.astype(np.int32)
     least, begin = threshold, None
     if start is not None:
         used = np.zeros(data.num_features, bool)
         used[data.rows.ids] = True
-        least, begin = (
-            _LEAST_CHANGE * threshold,
-            take_columns(start, order, used),
-        )
+        least = _LEAST_CHANGE * threshold
+        begin = take_columns(start, order, used)
     found = linear_one_vs_rest(
         data.rows, data.labels[:2], members[:2], group_rows[:2],
         data.num_features, data.num_labels, threshold=least, start=begin,
         **options,
     )  # fmt: skip
-    found = reorder(SparseWeights(*map(array_of, found)), order)
+    splits, columns, values, biases = map(array_of, found)
+    # By label again.
+    of_labels = np.empty_like(biases)
+    of_labels[order] = biases
+    found = SparseWeights(splits, order[columns], values, of_labels)
     if start is None:
         return found
-    return prune(sum_weights(start, found), threshold)
+    found = sum_weights(start, found)
+    rows = found.rows.where(np.abs(found.values) >= threshold)
+    return SparseWeights(*rows, found.biases)
 
 
 def array_of(tensor: tf.Tensor) -> np.ndarray:
@@ -192,10 +169,7 @@ def array_of(tensor: tf.Tensor) -> np.ndarray:
 
 
 def label_vectors(data: LabeledRows, among: np.ndarray) -> np.ndarray:
-    """A random projection of the sum of each label's rows, `among` some.
-
-    It is float32 `[num_labels, 64]`.
-    """
+    """A random projection of the sum of each label's rows, `[labels, 64]`."""
     rows, labels, num_features, num_labels = data
     counts = np.bincount(rows.ids, minlength=num_features)
     # A feature of one row makes no two labels alike.
@@ -221,11 +195,7 @@ def label_vectors(data: LabeledRows, among: np.ndarray) -> np.ndarray:
 def choose_groups(
     data: LabeledRows, num_groups: int, among: np.ndarray
 ) -> np.ndarray:
-    """The group of each label, int32 `[num_labels]`: like labels together.
-
-    `label_vectors` are halved by spherical 2-means
-    (`tfxclass.trees.clustered`).
-    """
+    """The group of each label, int32 `[num_labels]`: like labels together."""
     vectors = label_vectors(data, among)
     # A label without rows has no direction.
     vectors[~vectors.any(axis=1), 0] = 1.0

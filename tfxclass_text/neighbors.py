@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
 from tfxclass.types import Config
 from tfxclass.types import Shape
 from tfxclass_text.linear_ops import SparseWeights
@@ -27,28 +26,13 @@ _TERMS = 64
 class NeighborVotes(keras.layers.Layer):
     """Probabilities, mixed with the tags of the nearest texts.
 
-    The result is `(1 - share) probability + share vote`. The
-    `num_neighbors` nearest texts by cosine vote for their tags. Their weights
-    are cosine^8, and sum up to 1. The layer has stock TensorFlow ops; `Tagger`
-    makes it.
+    The result is `(1 - share) probability + share vote`, float32
+    `[batch, num_labels]`. The `num_neighbors` nearest texts by cosine vote for
+    their tags. Their weights are cosine^8, and sum up to 1.
 
-    Args:
-        similarity: `tfxclass.text.SparseLinear` whose outputs are the cosines
-            of a unit vector with each text.
-        num_labels: int.
-        num_pairs: int, labels of all texts.
-        num_neighbors: int.
-        share: float in [0, 1].
-        **kwargs: `keras.layers.Layer`'s arguments.
-
-    Call arguments:
-        ids: int64 `[batch, n]`.
-        values: float32 `[batch, n]`; where they are 0 there is no feature.
-        probabilities: float32 `[batch, num_labels]`.
-        compiled: bool, as of `tfxclass.text.SparseLinear`.
-
-    Output shape:
-        `[batch, num_labels]`.
+    The outputs of `similarity`, a `SparseLinear`, are the cosines of a unit
+    vector with each text. `num_pairs` are the labels of all texts. It is called
+    with `ids`, `values` and `compiled` of a `SparseLinear`, and probabilities.
     """
 
     def __init__(
@@ -56,18 +40,16 @@ class NeighborVotes(keras.layers.Layer):
         similarity: keras.layers.Layer | Config,
         num_labels: int,
         num_pairs: int,
-        num_neighbors: int = NEIGHBORS,
-        share: float = SHARES[1],
+        num_neighbors: int,
+        share: float,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
-        check_positive_int("num_labels", num_labels)
-        check_positive_int("num_neighbors", num_neighbors)
         if isinstance(similarity, dict):
             similarity = keras.saving.deserialize_keras_object(similarity)
         self.similarity = similarity
-        self.num_labels, self.num_pairs = int(num_labels), int(num_pairs)
-        self.num_neighbors, self.share = int(num_neighbors), share
+        self.num_labels, self.num_pairs = num_labels, num_pairs
+        self.num_neighbors, self.share = num_neighbors, share
         self.supports_jit = False
         texts = self.similarity.num_labels
         self.splits = add_weight(self, "splits", (texts + 1,), "int64")
@@ -110,9 +92,7 @@ class NeighborVotes(keras.layers.Layer):
     def nearest(self, cosines: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """`(texts, weights)` of those that vote, int64 and float32 [batch, n].
 
-        Args:
-            cosines: float32 `[batch, texts]`, or their multiples: a text's
-                length does not count.
+        The cosines, `[batch, texts]`, may all be multiplied by a number.
         """
         count = min(self.num_neighbors, self.similarity.num_labels)
         cosines, texts = tf.math.top_k(cosines, count)
@@ -139,9 +119,7 @@ class NeighborVotes(keras.layers.Layer):
 
 
 def build_neighbor_votes(
-    data: LabeledRows,
-    num_neighbors: int = NEIGHBORS,
-    share: float = SHARES[1],
+    data: LabeledRows, num_neighbors: int, share: float = SHARES[1]
 ) -> NeighborVotes:
     """A `NeighborVotes` of texts and their labels."""
     rows, labels, num_features, num_labels = data

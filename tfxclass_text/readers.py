@@ -33,26 +33,21 @@ def read(
 ) -> tuple[dict[str, list[str]], list[list[str]] | None]:
     """Columns of texts, and tags, of a file.
 
-    The end of the name says what a file is:
+    The end of the name says what a file is: `.jsonl`, `.csv`, `.tsv`,
+    `.parquet`, or the XC format (`.xc`, `.txt`). `.gz`, `.xz` and `.bz2` are
+    decompressed. Empty lines are skipped. Tags that are null, NaN or "" are
+    left out.
 
-    - `.jsonl`: a JSON object a line. A text is a str. Tags are a list of str,
-      or one str, which is one tag.
-    - `.csv`: a header, then fields between commas. A field with a comma, a
-      quote or a line end stands in quotes. Tags are one field, `separator`
-      between them.
-    - `.tsv`: the same between tabs; a quote is text like any other.
-    - `.parquet`: columns of str; tags as in JSON lines.
-    - `.xc` and `.txt`, the XC format: a feature is a word, labels are tags. A
-      row whose values are counts has each feature as often as its value says,
-      "f0 f0 f4". Another row has the values, "f0:-0.5 f4:0.3", which a
-      tagger reads with a field of the kind "values" (see `fields_of`).
-
-    `.gz`, `.xz` and `.bz2` are decompressed. A byte order mark is dropped.
-    Empty lines are skipped. Tags that are null, NaN or "" are left out.
+    - A text is a str. In JSON lines and Parquet, tags are a list of str, or one
+      str. In CSV and TSV they are one field, `separator` between them.
+    - A row of the XC format whose values are counts has each feature as often
+      as its value says, "f0 f0 f4". Another row has the values, "f0:-0.5
+      f4:0.3", which a tagger reads with a field of the kind "values" (see
+      `fields_of`). Labels are tags.
 
     Args:
         path: str or `os.PathLike`.
-        columns: names of the columns to read as texts.
+        columns: names of the columns to read as texts, or one name.
         tags: name of the column of the tags, None for none.
         encoding: str, of JSON lines, CSV and TSV; a name that Python knows,
             such as "cp1252".
@@ -65,10 +60,8 @@ def read(
 
     Raises:
         ValueError: a file of another kind; a column that is missing or there
-            twice; tags that clearly have another separator; or a row that is
-            damaged, has a wrong number of fields, a text that is null or no
-            str, or a tag that is no str. The message names the file and the
-            row.
+            twice; tags that clearly have another separator; or a damaged row.
+            The message names the file and the row.
     """
     file = TextFile(path, columns, tags, encoding, separator)
     texts, names = {column: list[str]() for column in file.columns}, []
@@ -83,16 +76,10 @@ class TextFile:
     """A file of texts and tags that `Tagger.fit` reads in passes.
 
     Use it for a file that is larger than memory. Each iteration begins at the
-    start of the file and gives batches `(texts, tags)`. It reads
-    the same files as `tfxclass.text.readers.read`.
+    start of the file and gives batches `(texts, tags)`. The other arguments are
+    as in `tfxclass.text.readers.read`, which reads the same files.
 
     Args:
-        path: str or `os.PathLike`.
-        columns: names of the columns to read as texts, or one name.
-        tags: name of the column of the tags; None gives None for the tags.
-        encoding: str, of JSON lines, CSV and TSV.
-        separator: str between the tags of a field of CSV and TSV; "" where a
-            field is one tag.
         batch_size: int, texts of a batch.
 
     Example:
@@ -130,12 +117,11 @@ class TextFile:
         rows = _rows(self.path, self.columns, self.tags, self.encoding)
         row, has_tags, fields = dict[str, Any](), self.tags is None, list[Any]()
         while batch := list(itertools.islice(rows, self.batch_size)):
-            row = batch[-1][1]
+            row, names = batch[-1][1], None
             texts = {
                 column: [_text(self.path, at, x, column) for at, x in batch]
                 for column in self.columns
             }
-            names = None
             if self.tags is not None:
                 names = [
                     _names(self.path, at, x, self.tags, self.separator)
@@ -144,16 +130,15 @@ class TextFile:
                 has_tags = has_tags or any(self.tags in x for _, x in batch)
                 if len(fields) < _CHECKED_ROWS:
                     fields += [x.get(self.tags) for _, x in batch]
-            is_last = len(batch) < self.batch_size
-            if is_last or len(fields) >= _CHECKED_ROWS:
-                self._check_separator(fields[:_CHECKED_ROWS])
+            if len(fields) >= _CHECKED_ROWS or len(batch) < self.batch_size:
+                self._check_separator(fields)
             yield texts, names
         if row and not has_tags:
             raise ValueError(
                 f"{self.path}: no row has the column {self.tags!r} of the "
                 f"tags. Received: {sorted(row)}"
             )
-        self._check_separator(fields[:_CHECKED_ROWS])
+        self._check_separator(fields)
 
     def _check_separator(self, fields):
         """Refuses a separator that no tags have, if many have another one.
@@ -162,7 +147,9 @@ class TextFile:
         """
         if self._is_checked or not _has_separators(self.path):
             return
-        found = separators.other_separator(fields, self.separator)
+        found = separators.other_separator(
+            fields[:_CHECKED_ROWS], self.separator
+        )
         if found is not None and not found.is_mixed:
             raise ValueError(self._separator_message(found))
         self._is_checked = True
@@ -190,13 +177,9 @@ class TextFile:
 def fields_of(path: Path, columns: Sequence[str]) -> list[Field] | None:
     """What a tagger reads of a file's texts; None where it chooses.
 
-    The words of an XC file have no order, and their letters mean nothing. An
-    XC file is read for its values: if all are counts, its texts are words,
-    whose weights the tagger learns; otherwise the values are the weights.
-
-    Args:
-        path: str or `os.PathLike`, the file to learn from.
-        columns: as in `read`.
+    The words of an XC file have no order, and their letters mean nothing. If
+    all values are counts, its texts are words, whose weights the tagger learns.
+    Otherwise the values are the weights. Arguments are as in `read`.
     """
     path = local_path(path)
     if not _is_xc(path):
@@ -219,10 +202,8 @@ def _rows(path, columns, tags, encoding):
     wanted = [*columns, *([] if tags is None else [tags])]
     if suffix == ".jsonl":
         return file_rows.json_lines(path, encoding)
-    if suffix == ".csv":
-        return file_rows.comma_separated(path, wanted, encoding)
-    if suffix == ".tsv":
-        return file_rows.tab_separated(path, wanted, encoding)
+    if _has_separators(path):
+        return file_rows.with_header(path, wanted, encoding)
     if suffix == ".parquet":
         return file_rows.parquet(path, wanted)
     if not _is_xc(path):
@@ -257,19 +238,21 @@ def _names(path, place, row, column, separator):
     return [
         _str(path, place, column, name, "a tag")
         for name in names
-        if not _is_none(name)
+        # NaN is not itself.
+        if name is not None and name != "" and name == name
     ]
-
-
-def _is_none(name):
-    """Whether a tag is null, NaN or empty."""
-    return name is None or name == "" or name != name
 
 
 def _str(path, place, column, value, what):
     if isinstance(value, bytes):
         # Parquet files of older writers do not say what is text.
-        value = _decoded(path, place, column, value)
+        try:
+            return value.decode()
+        except UnicodeDecodeError as e:
+            raise ValueError(
+                f"{path}, {place}, column {column!r}: bytes must be UTF-8. "
+                f"Received: {value[:40]!r}"
+            ) from e
     if isinstance(value, str):
         return value
     received = "null" if value is None else repr(value)[:60]
@@ -277,13 +260,3 @@ def _str(path, place, column, value, what):
         f"{path}, {place}, column {column!r}: {what} must be a str. Received: "
         f"{received} ({type(value).__name__})"
     )
-
-
-def _decoded(path, place, column, value):
-    try:
-        return value.decode()
-    except UnicodeDecodeError as e:
-        raise ValueError(
-            f"{path}, {place}, column {column!r}: bytes must be UTF-8. "
-            f"Received: {value[:40]!r}"
-        ) from e

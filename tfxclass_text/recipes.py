@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -77,46 +78,30 @@ EMBEDDINGS_ALONE = "softmax of cosines"
 
 
 def first(
-    preset: Preset,
-    fields: list[Field],
-    num_entries: int,
-    num_labels: int,
+    preset: Preset, fields: Sequence[Field], num_entries: int, num_labels: int
 ) -> Recipe:
-    """The recipe that others are compared with.
-
-    `num_entries` are the terms of all texts.
-    """
+    """The recipe that others are compared with, of texts with so many terms."""
     seconds = linear_tree.seconds(num_entries, num_labels, preset.passes)
     is_slow = seconds > preset.seconds
     passes, terms = preset.passes, None
     if is_slow and preset.terms is not None:
         passes, terms = min(passes, _LIGHT_PASSES), preset.terms
-    return Recipe(
-        tuple(fields),
-        preset.values_of_c[0],
-        SQUARED_HINGE,
-        passes,
-        linear_tree.num_groups(num_labels) if is_slow else 1,
-        terms,
-    )
+    groups = linear_tree.num_groups(num_labels) if is_slow else 1
+    c = preset.values_of_c[0]
+    return Recipe(tuple(fields), c, SQUARED_HINGE, passes, groups, terms)
 
 
 def candidates(
     columns: Columns, num_texts: int, quick: bool = False
 ) -> list[list[Field]]:
-    """Lists of `Field` to choose from.
+    """Lists of `Field` to choose from, of columns of all texts or of some.
 
     The first list is used if there are too few texts to choose. It has
     characters of the columns whose words are not parted by spaces, and no words
     of these. Characters are an alternative where all columns are short, or a
     column has few words. So are terms of each of several columns alone; words
-    of short columns always have them.
-
-    Args:
-        columns: of all texts, or of some.
-        num_texts: int, of all texts.
-        quick: whether more runs of characters are left out, unless a column has
-            few words.
+    of short columns always have them. With `quick`, more runs of characters are
+    left out, unless a column has few words.
     """
     short = [name for name, texts in columns.items() if _is_short(texts)]
     words = _word_fields(columns, short, num_texts)

@@ -24,14 +24,6 @@ _MAX_FITTED, _MIN_ROWS = 2_000_000, 100
 _STEPS, _RIDGE = 50, 1e-6
 
 
-def scores(
-    answers: np.ndarray, truth: np.ndarray, single_label: bool
-) -> np.ndarray:
-    """How good the answers of each judged row are; the higher the better."""
-    measure = reciprocal_ranks if single_label else row_precisions
-    return measure(answers, truth)
-
-
 def reciprocal_ranks(margins: np.ndarray, truth: np.ndarray) -> np.ndarray:
     """1 / rank of the best true label of each row, `[rows]`.
 
@@ -75,10 +67,7 @@ def clear_gain(after: np.ndarray, before: np.ndarray) -> float:
 
 
 def softmax_loss(logits: np.ndarray, truth: np.ndarray) -> float:
-    """The mean negative log-likelihood of each row's likeliest label.
-
-    Each row must have a label.
-    """
+    """The mean negative log-likelihood of the likeliest label of each row."""
     logits = logits - logits.max(axis=1, keepdims=True)
     own = np.where(truth, logits, -np.inf).max(axis=1)
     return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - own))
@@ -94,8 +83,7 @@ def labeled_rows(truth: np.ndarray) -> np.ndarray:
 def fit_slope(margins: np.ndarray, truth: np.ndarray, default: float) -> float:
     """The factor of the margins whose softmax is likeliest.
 
-    Rows without a label count for nothing. `default` is the answer where there
-    are no other rows.
+    `default` is the answer where no row has a label.
     """
     rows = labeled_rows(truth)
     if not len(rows):

@@ -12,6 +12,7 @@ import numpy as np
 from tfxclass.types import Columns
 from tfxclass_text import embeddings
 from tfxclass_text import encoder as encoder_lib
+from tfxclass_text import growth
 from tfxclass_text import linear_tree
 from tfxclass_text import neighbors
 from tfxclass_text import recipes
@@ -21,6 +22,7 @@ from tfxclass_text import tagger_model
 from tfxclass_text.columns import take
 from tfxclass_text.corpus import Corpus
 from tfxclass_text.fields import Field
+from tfxclass_text.growth import Learned
 from tfxclass_text.recipes import Preset
 from tfxclass_text.recipes import Recipe
 from tfxclass_text.sparse_linear import SparseLinear
@@ -49,18 +51,6 @@ _SCORE, _BUILD = 3e-7, 1.0
 #: group tells less of a text than a label (best of 0.1 to 1.7 on held-out
 #: titles of libraries).
 GROUP_SHARE = 0.4
-
-
-class Learned(NamedTuple):
-    """What a tagger is made of."""
-
-    layers: Layers
-    #: What the linear classifiers learned from.
-    data: LabeledRows
-    #: float32 `[tags]`, of `threshold="calibrated"`.
-    thresholds: np.ndarray
-    #: What was chosen.
-    summary: dict[str, Any]
 
 
 class _Trial(NamedTuple):
@@ -95,17 +85,13 @@ class _Task:
     #: Whether nothing is mixed in.
     linear_only: bool
     #: What was tried, and its score.
-    tried: list[Any]
+    tried: list[Any] = dataclasses.field(default_factory=list)
     #: What is mixed in: arguments of `Layers`, and passes of training.
-    mixed: dict[str, Any]
+    mixed: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def preset(self) -> Preset:
         return recipes.PRESETS[self.tagger.effort]
-
-    @property
-    def has_embeddings(self) -> bool:
-        return not self.linear_only and _wants_embeddings(self.tagger)
 
     @property
     def num_labels(self) -> int:
@@ -115,6 +101,10 @@ class _Task:
     def single_label(self) -> bool:
         """Whether each text has one label."""
         return bool(np.all(np.diff(self.labels.splits) == 1))
+
+    @property
+    def activation(self) -> str:
+        return "softmax" if self.single_label else "sigmoid"
 
     @property
     def is_final(self) -> bool:
@@ -155,7 +145,9 @@ class _Task:
 
     def scores(self, answers: np.ndarray) -> np.ndarray:
         """How good the answers for the held-out texts are."""
-        return scoring.scores(answers, self.truth, self.single_label)
+        if self.single_label:
+            return scoring.reciprocal_ranks(answers, self.truth)
+        return scoring.row_precisions(answers, self.truth)
 
 
 def learn(
@@ -171,43 +163,45 @@ def learn(
     held-out texts; by default these are some of the corpus. With `linear_only`,
     nothing is mixed in.
     """
-    tagger.say(f"reading {corpus.size:,} texts with {len(tagger.tags):,} tags")
+    names = f" and {corpus.num_names:,} names" * bool(corpus.num_names)
+    count = f"{corpus.num_texts:,} texts{names}"
+    tagger.say(f"reading {count} with {len(tagger.tags):,} tags")
     labels = corpus.labels()
-    if _embeds_alone(tagger, labels, held):
-        return _embedded_alone(tagger, corpus, labels, held)
-    sets, own_fields = _fields(tagger, corpus, linear_only)
+    alone = bool(corpus.num_names) or _embeds_alone(tagger, labels, held)
+    wanted = tagger.embedding_dim
+    if wanted is None:
+        wanted = tagger.effort != "fast"
+    has_embeddings = alone or bool(wanted and not linear_only)
+    sets, own_fields = _fields(tagger, corpus, alone, has_embeddings)
     task = _task(tagger, corpus, labels, held, sets, own_fields, linear_only)
-    first = recipes.first(
-        task.preset, sets[0], task.table.num_entries(sets[0]), task.num_labels
-    )
-    if tagger.c is not None:
-        first = first._replace(c=tagger.c)
+    recipe, changes = _first(task, sets, alone)
     if not task.table.size_of(sets[0]):
         task = dataclasses.replace(task, own_fields=[])
-    is_few = not len(task.truth)
-    changes = [] if is_few else _changes(task, first, sets)
-    _say_cost(task, first, is_few, 1 + len(changes))
-    if is_few:
-        return _unjudged(task, first)
-    best = _try(task, first)
-    for change in changes:
-        trial = _try(task, best.recipe._replace(**change))
-        if scoring.clear_gain(trial.scores, best.scores) >= scoring.MIN_GAIN:
-            best = trial
-    _warn_of_unknown(task.held_rows(best.recipe))
-    best = _calibrated(task, best)
-    answers = _votes(task, best)
-    if task.has_embeddings:
-        plan = _embedding_plan(task, best.recipe)
-        answers = _embeddings(task, best.recipe, plan, answers)
+    plan = None
+    if has_embeddings and (len(task.truth) or alone):
+        plan = _embedding_plan(task, recipe, alone)
+    _say_cost(task, recipe, 1 + len(changes), plan)
+    if not len(task.truth):
+        return _unjudged(task, recipe, plan)
+    if alone:
+        linear = sparse_linear.empty(task.linear_data(recipe))
+        # The answer of no classifier.
+        answers = np.full(task.truth.shape, 1 / task.num_labels, np.float32)
+    else:
+        best = _best_trial(task, recipe, changes)
+        recipe, linear, answers = best.recipe, best.linear, _votes(task, best)
+    _warn_of_unknown(task.held_rows(recipe))
+    if plan is not None:
+        plan = _embedding_plan(task, recipe, alone)
+        answers = _embeddings(task, recipe, plan, answers, alone)
     answers = _encoder(task, answers)
     _say_result(task, answers)
-    linear = best.linear
-    if not task.is_final:
+    if not (alone or task.is_final):
         tagger.detail(f"training {len(tagger.tags)} tags on all texts")
-        linear = _linear(task, best.recipe)
-        _set_slope(linear, float(best.linear.slope), best.linear.intercept)
-    return _learned(task, best.recipe, linear, answers)
+        slope, intercept = float(linear.slope), linear.intercept
+        linear = _linear(task, recipe)
+        _set_slope(linear, slope, intercept)
+    return _learned(task, recipe, linear, answers)
 
 
 def _embeds_alone(tagger, labels, held):
@@ -226,38 +220,41 @@ def _embeds_alone(tagger, labels, held):
     return bool(np.all(np.diff(labels.splits) == 1))
 
 
-def _embedded_alone(tagger, corpus, labels, held):
-    """What is learned by embeddings alone; the linear classifiers are empty."""
-    fields = tagger.fields
-    if fields is None:
-        fields = recipes.embedding_fields(corpus.sample)
-    if fields is None:
-        fields = recipes.candidates(corpus.sample, corpus.size)[0]
-    task = _task(tagger, corpus, labels, held, [list(fields)], [], False)
-    recipe = Recipe(tuple(fields), 0.0, recipes.EMBEDDINGS_ALONE, 0, 1, None)
-    plan = _embedding_plan(task, recipe, is_needed=True)
-    seconds = _BUILD + _embedding_seconds(task, plan)
-    _say_needs(task, seconds, plan.gigabytes)
-    _warn_of_unknown(task.held_rows(recipe))
-    layer, logits = _held_out_embeddings(task, recipe, plan)
-    mix = tagger_model.MixedScores("softmax", name=tagger_model.EMBEDDED)
-    mix.factors.assign([0.0, scoring.fit_slope(logits, task.truth, 1.0), 0.0])
-    # What the factor of 0 is of: the answer of no classifier.
-    even = np.full(task.truth.shape, 1 / task.num_labels, np.float32)
-    answers = mix(even, logits).numpy()
-    score = float(task.scores(answers).mean())
-    task.tried.append(("embeddings", round(score, 4)))
-    tagger.detail(f"embeddings: {score:.4f}")
-    _take_embeddings(task, recipe, plan, layer, mix)
-    answers = _encoder(task, answers)
-    _say_result(task, answers)
-    data, _ = task.embedding_data(recipe)
-    linear = sparse_linear.empty(data.num_features, data.num_labels)
-    return _learned(task, recipe, linear, answers)
+def _first(task, sets, alone):
+    """The first recipe, and what is tried in the best one so far."""
+    tagger, fields = task.tagger, tuple(sets[0])
+    if alone:
+        return Recipe(fields, 0.0, recipes.EMBEDDINGS_ALONE, 0, 1, None), []
+    recipe = recipes.first(
+        task.preset, sets[0], task.table.num_entries(fields), task.num_labels
+    )
+    if tagger.c is not None:
+        recipe = recipe._replace(c=tagger.c)
+    slowest = max(map(task.table.num_entries, sets))
+    seconds = linear_tree.seconds(slowest, task.num_labels, recipe.passes)
+    if not len(task.truth) or seconds > _MAX_SECONDS:
+        return recipe, []
+    changes = []
+    if tagger.c is None:
+        changes += [{"c": c} for c in task.preset.values_of_c[1:]]
+    return recipe, changes + [{"fields": tuple(x)} for x in sets[1:]]
 
 
-def _unjudged(task, recipe):
-    """What is learned from too few texts to hold some out."""
+def _best_trial(task, recipe, changes):
+    """The first recipe, with each change that held-out texts gain by."""
+    best = _try(task, recipe)
+    for change in changes:
+        trial = _try(task, best.recipe._replace(**change))
+        if scoring.clear_gain(trial.scores, best.scores) >= scoring.MIN_GAIN:
+            best = trial
+    return _calibrated(task, best)
+
+
+def _unjudged(task, recipe, plan):
+    """What is learned from too few texts to hold some out.
+
+    There is a plan for embeddings alone.
+    """
     tagger, size = task.tagger, task.corpus.size
     for name in ("encoder", "embedding_dim"):
         if getattr(tagger, name):
@@ -267,28 +264,37 @@ def _unjudged(task, recipe):
                 f"Received: {size} texts"
             )
     tagger.say("too few texts to hold some out for a test")
+    if plan is not None:
+        layer = _trained_embeddings(task, recipe, plan, None)
+        mix = tagger_model.MixedScores("softmax", name=tagger_model.EMBEDDED)
+        mix.factors.assign([0.0, 1.0, 0.0])
+        _take_embeddings(task, plan, layer, mix)
+        linear = sparse_linear.empty(task.linear_data(recipe))
+        return _learned(task, recipe, linear, None)
     linear = _linear(task, recipe)
     if tagger.neighbors and not task.linear_only:
-        data = task.linear_data(recipe)
-        votes = neighbors.build_neighbor_votes(data, tagger.neighbors)
-        task.mixed["votes"] = votes
+        task.mixed["votes"] = neighbors.build_neighbor_votes(
+            task.linear_data(recipe), int(tagger.neighbors)
+        )
     return _learned(task, recipe, linear, None)
 
 
-def _fields(tagger, corpus, linear_only):
+def _fields(tagger, corpus, alone, has_embeddings):
     """Lists of fields to choose from, and the embeddings' own fields."""
-    has_embeddings = not linear_only and _wants_embeddings(tagger)
     if tagger.fields is not None:
         return [list(tagger.fields)], []
+    own = None
+    if has_embeddings:
+        own = recipes.embedding_fields(corpus.sample)
     # Embeddings know the characters of short columns.
     sets = recipes.candidates(corpus.sample, corpus.size, has_embeddings)
-    own = recipes.embedding_fields(corpus.sample) if has_embeddings else None
-    return sets, own or []
-
-
-def _wants_embeddings(tagger):
-    given = tagger.embedding_dim
-    return tagger.effort != "fast" if given is None else bool(given)
+    if not alone:
+        return sets, own or []
+    fields = own or sets[0]
+    if corpus.num_names:
+        # A term that one name has tells it from all others.
+        fields = [dataclasses.replace(x, min_count=1) for x in fields]
+    return [fields], []
 
 
 def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
@@ -303,10 +309,12 @@ def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
         columns, held_labels = take(given[0], some), given[1].take(some)
         train, held = np.arange(size), table.read(columns)
     else:
-        order = np.random.default_rng(tagger.seed).permutation(size)
-        count = min(int(size * _HELD_SHARE), most)
+        # Names are learned from: nobody asks for them.
+        order = np.random.default_rng(tagger.seed).permutation(corpus.num_texts)
+        count = min(int(len(order) * _HELD_SHARE), most)
         count = 0 if count < _MIN_HELD else count
         train, some = np.sort(order[count:]), np.sort(order[:count])
+        train = np.append(train, np.arange(len(order), size))
         held_labels, held = labels.take(some), table.take(some)
         columns = {}
         if tagger.encoder is not None:
@@ -315,35 +323,19 @@ def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
     truth[held_labels.row_ids(), held_labels.ids] = True
     return _Task(
         tagger, corpus, labels, table, own_fields, train, held, held_labels,
-        columns, truth, linear_only, [], {},
+        columns, truth, linear_only,
     )  # fmt: skip
-
-
-def _changes(task, first, sets):
-    """What is tried in the best recipe so far, if there is time for it."""
-    slowest = max(map(task.table.num_entries, sets))
-    seconds = linear_tree.seconds(slowest, task.num_labels, first.passes)
-    if seconds > _MAX_SECONDS:
-        return []
-    changes = []
-    if task.tagger.c is None:
-        changes += [{"c": c} for c in task.preset.values_of_c[1:]]
-    return changes + [{"fields": tuple(fields)} for fields in sets[1:]]
 
 
 def _linear(task, recipe, among=None):
-    """A `SparseLinear` that learned from all texts, or from `among`.
-
-    It has the slope where nothing is known.
-    """
+    """A `SparseLinear` that learned from all texts, or from `among`."""
     tagger, data = task.tagger, task.linear_data(recipe)
     weights, group_of = linear_tree.train_linear(
-        *data, recipe.groups, c=recipe.c, num_epochs=recipe.passes,
-        threshold=tagger.weight_threshold, seed=tagger.seed, among=among,
+        data, recipe.groups, recipe.c, recipe.passes, seed=tagger.seed,
+        among=among,
     )  # fmt: skip
-    activation = "softmax" if task.single_label else "sigmoid"
     layer = sparse_linear.from_weights(
-        weights, data.num_labels, activation, group_of, name="tags"
+        weights, data.num_labels, task.activation, group_of, name="tags"
     )
     _set_slope(layer, scoring.SLOPE, 0.0)
     return layer
@@ -402,6 +394,7 @@ def _votes(task, trial):
     count = neighbors.NEIGHBORS if is_tried else wanted
     if not count or task.linear_only:
         return trial.answers
+    count = int(count)
     layer = neighbors.build_neighbor_votes(data.take(task.train), count)
     parts = task.held_parts(trial.recipe)
     votes = np.concatenate([layer.votes(*part) for part in parts])
@@ -415,47 +408,56 @@ def _votes(task, trial):
     return mixes[best]
 
 
-def _embedding_plan(task, recipe, is_needed=False):
+def _embedding_plan(task, recipe, alone):
     data, _ = task.embedding_data(recipe)
     preset, wanted = task.preset, task.tagger.embedding_dim
     return embeddings.plan(
-        data, preset.units, preset.embedding_passes, wanted, is_needed
+        data, preset.units, preset.embedding_passes, wanted, is_needed=alone
     )
 
 
-def _embeddings(task, recipe, plan, answers):
+def _embeddings(task, recipe, plan, answers, alone):
     if not plan.units:
         return answers
-    layer, logits = _held_out_embeddings(task, recipe, plan)
-    mix, after = _mix(task, answers, logits, tagger_model.EMBEDDED)
-    wanted = task.tagger.embedding_dim
+    layer = _trained_embeddings(task, recipe, plan, task.train)
+    parts = task.held_parts(recipe)
+    logits = np.concatenate([layer(*part) for part in parts])
+    factors = None
+    if alone:
+        factors = [0.0, scoring.fit_slope(logits, task.truth, 1.0), 0.0]
+    mix, after = _mix(task, answers, logits, tagger_model.EMBEDDED, factors)
+    wanted = alone or task.tagger.embedding_dim
     if not _gains(task, answers, after, "embeddings", wanted):
         return answers
-    _take_embeddings(task, recipe, plan, layer, mix)
+    if not task.is_final:
+        layer = _trained_embeddings(task, recipe, plan, None)
+    _take_embeddings(task, plan, layer, mix)
     return after
 
 
-def _held_out_embeddings(task, recipe, plan):
-    """The layer without the held-out texts, and its logits of these."""
-    layer = _trained_embeddings(task, recipe, plan, task.train)
-    parts = task.held_parts(recipe)
-    return layer, np.concatenate([layer(*part) for part in parts])
+def _take_embeddings(task, plan, layer, mix):
+    task.mixed.update(
+        embedding=layer, mixed_embedding=mix, embedding_passes=plan.passes
+    )
 
 
 def _trained_embeddings(task, recipe, plan, among):
     tagger, (data, first) = task.tagger, task.embedding_data(recipe)
     return embeddings.train(
-        data, plan.units, plan.passes, tagger.seed, tagger.detail, first, among
-    )
+        data, plan.units, plan.passes, tagger.seed, tagger.detail, first, among,
+        by_names=_known_by_names(task, among),
+    )  # fmt: skip
 
 
-def _take_embeddings(task, recipe, plan, layer, mix):
-    """Mixes embeddings in, which learn from all texts first."""
-    if not task.is_final:
-        layer = _trained_embeddings(task, recipe, plan, None)
-    task.mixed.update(
-        embedding=layer, mixed_embedding=mix, embedding_passes=plan.passes
-    )
+def _known_by_names(task, among):
+    """Labels whose texts among `among` are names, bool; None without names."""
+    if not task.corpus.num_names:
+        return None
+    texts = np.arange(task.corpus.num_texts)
+    if among is not None:
+        texts = np.intersect1d(texts, among)
+    labels = task.labels.take(texts)
+    return np.bincount(labels.ids, minlength=task.num_labels) == 0
 
 
 def _encoder(task, answers):
@@ -481,13 +483,14 @@ def _encoder(task, answers):
     return after
 
 
-def _mix(task, answers, logits, name):
+def _mix(task, answers, logits, name, factors=None):
     """A `MixedScores` of answers and logits, and what it gives."""
-    activation = "softmax" if task.single_label else "sigmoid"
-    layer = tagger_model.MixedScores(activation, name=name)
-    layer.factors.assign(
-        tagger_model.fit_factors(answers, logits, task.truth, task.single_label)
-    )
+    if factors is None:
+        factors = tagger_model.fit_factors(
+            answers, logits, task.truth, task.single_label
+        )
+    layer = tagger_model.MixedScores(task.activation, name=name)
+    layer.factors.assign(factors)
     return layer, layer(answers, logits).numpy()
 
 
@@ -502,15 +505,13 @@ def _gains(task, before, after, name, wanted):
 
 def _learned(task, recipe, linear, answers):
     mixed = task.mixed
-    passes = [
-        mixed.pop(f"{name}_passes", 0) for name in ("embedding", "encoder")
-    ]
     votes, embedding = mixed.get("votes"), mixed.get("embedding")
     fields = task.fields_of(recipe) if embedding else list(recipe.fields)
     threshold, thresholds = 0.5, np.full(task.num_labels, 0.5, np.float32)
     if answers is not None:
         threshold = scoring.best_threshold(answers, task.truth)
         thresholds = scoring.tag_thresholds(answers, task.truth)
+    data = task.linear_data(recipe)
     summary = {
         "loss": recipe.loss,
         "c": recipe.c,
@@ -518,45 +519,48 @@ def _learned(task, recipe, linear, answers):
         "neighbors": votes.num_neighbors if votes else 0,
         "vote_share": round(votes.share, 3) if votes else 0.0,
         "embedding_dim": embedding.units if embedding else 0,
-        "embedding_passes": passes[0],
-        "encoder_passes": passes[1],
+        "embedding_passes": mixed.pop("embedding_passes", 0),
+        "encoder_passes": mixed.pop("encoder_passes", 0),
         "groups": recipe.groups,
         "threshold": threshold,
         "tried": task.tried,
         "one_tag_a_text": task.single_label,
         "weights": linear.num_entries + int(np.count_nonzero(linear.dense)),
+        "texts": task.corpus.size,
+        "fields": [str(field) for field in fields],
+        "terms_a_text": round(len(data.rows.ids) / task.corpus.size, 1),
     }
     vocabularies = [task.table.vocabularies[field] for field in fields]
     features = TextFeatures.from_vocabularies(
         fields, vocabularies, name="text_features"
     )
-    layers = tagger_model.Layers(features, linear, **mixed)
-    return Learned(layers, task.linear_data(recipe), thresholds, summary)
-
-
-def _say_cost(task, recipe, is_few, num_trials):
-    """Tells what all phases take, before the first of them."""
-    seconds, gigabytes = linear_tree.cost(
-        task.linear_data(recipe), recipe.groups, recipe.passes
+    none = np.zeros(0, np.int64)
+    of_texts = task.labels.take(np.arange(task.corpus.num_texts))
+    counts = np.bincount(of_texts.ids, minlength=task.num_labels)
+    return Learned(
+        task.tagger.tags,
+        Layers(features, linear, **mixed),
+        thresholds,
+        counts,
+        growth.remember(
+            None, data, task.tagger.seed, 0, [(none, none)] * len(fields)
+        ),
+        summary,
     )
-    trainings, scored = 1, 0
-    if not is_few:
-        trainings = num_trials + (not task.is_final)
-        scored = task.truth.size * (num_trials + 1)
-    seconds = trainings * seconds + _SCORE * scored
-    if task.has_embeddings and not is_few:
-        plan = _embedding_plan(task, recipe)
-        seconds += _embedding_seconds(task, plan)
+
+
+def _say_cost(task, recipe, num_trials, plan):
+    """Tells what all phases take, before the first of them."""
+    seconds, gigabytes = _BUILD, 0.0
+    if recipe.passes:
+        of_one, gigabytes = linear_tree.cost(
+            task.linear_data(recipe), recipe.groups, recipe.passes
+        )
+        seconds += (num_trials + (not task.is_final)) * of_one
+        seconds += _SCORE * task.truth.size * (num_trials + 1)
+    if plan is not None:
+        seconds += (1 if task.is_final else 2) * plan.seconds
         gigabytes = max(gigabytes, plan.gigabytes)
-    _say_needs(task, _BUILD + seconds, gigabytes)
-
-
-def _embedding_seconds(task, plan):
-    """CPU seconds of all trainings of embeddings."""
-    return (1 if task.is_final else 2) * plan.seconds
-
-
-def _say_needs(task, seconds, gigabytes):
     without = "" if task.tagger.encoder is None else ", without the encoder"
     task.tagger.say(
         f"this takes about {seconds:.0f} CPU seconds and {gigabytes:.1f} GB"

@@ -46,10 +46,6 @@ def other_separator(fields: Sequence[str], separator: str) -> Finding | None:
     one field, and last in another. If some fields have the given separator,
     their tags are known: "food,cake" is two tags if "food" and "cake" are
     tags of other fields. A comma without a space is not of a name, either.
-
-    Args:
-        fields: the tags of some rows.
-        separator: the separator that was given.
     """
     if not separator:
         return None

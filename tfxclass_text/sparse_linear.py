@@ -6,17 +6,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.checks import check_choice
-from tfxclass.checks import check_positive_int
 from tfxclass.layers.sparse_dense import sparse_product
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.types import Config
 from tfxclass.types import Shape
-from tfxclass_text.linear_ops import ScoreWeights
 from tfxclass_text.linear_ops import SparseWeights
-from tfxclass_text.linear_ops import sparse_scores
+from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.text_features import add_weight
+
+tf.no_gradient("Tfxclass>SparseScores")
 
 # An entry of a list costs as much as 40 columns of a dense row (measured), so
 # longer lists are dense rows, the longest first, while these take little.
@@ -32,34 +31,20 @@ class SparseLinear(keras.layers.Layer):
     """One-vs-rest scores of sparse features by sparse weights.
 
     Weights are kept by feature, so that a row reads only the weights of its own
-    features. Features with many weights are dense rows, the others lists. It is
-    trained by `tfxclass.text.train_linear`, not by gradients.
+    features. Features with many weights are dense rows, `num_dense` of them,
+    and the others lists with `num_entries` weights. It is trained by
+    `train_linear`, not by gradients.
 
-    Args:
-        num_features: int, ids are below it.
-        num_labels: int, width of the output.
-        num_dense: int, features with a dense row.
-        num_entries: int, weights of the other features.
-        activation: `None` for margins, `"sigmoid"` for each label's own
-            probability, `"softmax"` where a row has one label.
-        num_groups: int, columns that tell the group of the labels, the first
-            level of a label tree; a label's probability is multiplied by its
-            group's. 0 without.
-        group_slope: float, factor of a group's margin in the logit of its
-            probability.
-        initial: dict of arrays by name of the weight, which is emptied, or
-            None; the other weights are zeros. It is not part of the config.
-        **kwargs: `keras.layers.Layer`'s arguments.
+    The activation is None for margins, `"sigmoid"` for each label's own
+    probability, and `"softmax"` where a row has one label. With a label tree,
+    `num_groups` columns tell the group of the labels. A label's probability is
+    multiplied by its group's, whose logit is `group_slope` times the margin.
+    `initial` has weights by name, and is emptied; other weights are zeros.
 
-    Call arguments:
-        ids: int64 `[batch, n]`.
-        values: float32 `[batch, n]`; where they are 0 there is no feature.
-        compiled: bool, whether a compiled op may compute the scores: quicker,
-            and equal but for rounding. By default stock ops do, as exports
-            need.
-
-    Output shape:
-        `[batch, num_labels]`.
+    The layer is called with ids of features, int64 `[batch, n]`, and values,
+    float32; where they are 0 there is no feature. The result is float32
+    `[batch, num_labels]`. With `compiled`, an op of ours may compute it:
+    quicker, and equal but for rounding. Exports need stock ops.
     """
 
     def __init__(
@@ -79,19 +64,12 @@ class SparseLinear(keras.layers.Layer):
         # Weights that are made with their values: zeros that are replaced
         # would take the memory twice.
         initial = {} if initial is None else initial
-        num_features = check_positive_int("num_features", num_features)
-        num_labels = check_positive_int("num_labels", num_labels)
-        check_choice("activation", activation, (None, "sigmoid", "softmax"))
-        self.num_features = int(num_features)
-        self.num_labels = int(num_labels)
-        self.num_dense = int(num_dense)
-        self.num_entries = int(num_entries)
+        self.num_features, self.num_labels = num_features, num_labels
+        self.num_dense, self.num_entries = num_dense, num_entries
         self.activation = activation
-        self.num_groups = int(num_groups)
-        self.group_slope = float(group_slope)
+        self.num_groups, self.group_slope = num_groups, group_slope
         self.supports_jit = False
-        width = self.width = self.num_labels + self.num_groups
-        entries = (self.num_entries,)
+        width = self.width = num_labels + num_groups
 
         def add(name, shape, dtype="float32", initializer="zeros"):
             if name in initial:
@@ -102,15 +80,15 @@ class SparseLinear(keras.layers.Layer):
                 )
             return add_weight(self, name, shape, dtype, initializer)
 
-        self.places = add("places", (self.num_features,), "int32")
-        self.dense = add("dense", (max(self.num_dense, 1), width))
-        self.splits = add("splits", (self.num_features + 1,), "int64")
-        self.columns = add("columns", entries, "int32")
-        self.entries = add("entries", entries)
+        self.places = add("places", (num_features,), "int32")
+        self.dense = add("dense", (max(num_dense, 1), width))
+        self.splits = add("splits", (num_features + 1,), "int64")
+        self.columns = add("columns", (num_entries,), "int32")
+        self.entries = add("entries", (num_entries,))
         self.biases = add("biases", (width,))
         self.groups: Any = None
-        if self.num_groups:
-            self.groups = add("groups", (self.num_labels,), "int32")
+        if num_groups:
+            self.groups = add("groups", (num_labels,), "int32")
         # Probability is sigmoid(slope * margin + intercept), or the softmax.
         self.slope = add("slope", (), initializer="ones")
         self.intercept = add("intercept", ())
@@ -121,23 +99,23 @@ class SparseLinear(keras.layers.Layer):
     ) -> tf.Tensor:
         ids = tf.cast(ids, tf.int64)
         values = tf.cast(values, tf.float32)
-        _check_features(ids, values)
         # It has no GPU kernel: the weights would be copied at each call.
         on_gpu = placement.on_gpu(placement.device_of(self.entries))
         if not compiled or on_gpu or not library.has_op("sparse_scores"):
             return self.activated(self.margins(ids, values))
-        weights = (getattr(self, name).value for name in ScoreWeights._fields)
-        return sparse_scores(
-            ids,
-            values,
-            ScoreWeights(*weights),
-            self.num_labels,
-            self.activation,
-            None if self.groups is None else self.groups.value,
-            self.slope.value,
-            self.intercept.value,
-            self.group_slope,
-        )
+        weights = (
+            self.places, self.dense, self.splits, self.columns, self.entries,
+            self.biases,
+        )  # fmt: skip
+        groups = np.zeros(0, np.int32)
+        if self.groups is not None:
+            groups = self.groups.value
+        # Threads share blocks of labels; the result is the same for any number.
+        return library.ops.tfxclass_sparse_scores(
+            ids, values, *(x.value for x in weights), groups, self.slope.value,
+            self.intercept.value, num_labels=self.num_labels,
+            activation=self.activation or "none", group_slope=self.group_slope,
+        )  # fmt: skip
 
     def activated(self, margins: tf.Tensor) -> tf.Tensor:
         """The output, of `margins`."""
@@ -173,10 +151,7 @@ class SparseLinear(keras.layers.Layer):
         return scaled, self.group_slope * of_groups
 
     def weights_at(self, ids: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
-        """Each feature's weight in the column of its row, `[batch, n]`.
-
-        `columns` are int64 `[batch]`.
-        """
+        """Each feature's weight in the column of its row, `[batch, n]`."""
         columns = tf.broadcast_to(columns[:, tf.newaxis], tf.shape(ids))
         places = tf.cast(tf.gather(self.places.value, ids), tf.int64)
         at = tf.stack([tf.maximum(places, 0), columns], axis=-1)
@@ -260,25 +235,12 @@ class SparseLinear(keras.layers.Layer):
         }
 
 
-def _check_features(ids, values):
-    """As far as shapes are known; `sparse_scores` checks them when it runs."""
-    is_table = ids.shape.rank in (None, 2) and values.shape.rank in (None, 2)
-    if not is_table or not ids.shape.is_compatible_with(values.shape):
-        raise ValueError(
-            "`ids` and `values` must both have shape [batch, n]. Received: "
-            f"ids of shape {ids.shape} and values of shape {values.shape}"
-        )
-
-
-def empty(num_features: int, num_labels: int) -> SparseLinear:
+def empty(data: LabeledRows) -> SparseLinear:
     """A `SparseLinear` that says the same of every text and label."""
-    weights = SparseWeights(
-        np.zeros(num_features + 1, np.int64),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.float32),
-        np.zeros(num_labels, np.float32),
-    )
-    return from_weights(weights, num_labels, "softmax", name="tags")
+    splits = np.zeros(data.num_features + 1, np.int64)
+    none = np.zeros(0, np.int32), np.zeros(0, np.float32)
+    weights = SparseWeights(splits, *none, np.zeros(data.num_labels))
+    return from_weights(weights, data.num_labels, "softmax", name="tags")
 
 
 def from_weights(
@@ -289,12 +251,7 @@ def from_weights(
     name: str | None = None,
     group_slope: float = _GROUP_SLOPE,
 ) -> SparseLinear:
-    """A `SparseLinear` that holds trained weights.
-
-    Their columns are labels, then groups. `groups` is int `[num_labels]`, the
-    group of each label, or None.
-    """
-    weights = SparseWeights(*map(np.asarray, weights))
+    """A `SparseLinear` of weights, whose columns are labels, then groups."""
     rows, biases = weights.rows, weights.biases
     width, lengths = len(biases), np.diff(rows.splits)
     is_dense = np.zeros(len(lengths), bool)
@@ -310,29 +267,22 @@ def from_weights(
     if is_dense.any():
         rows = rows.where(np.repeat(~is_dense, lengths))
     initial = {
+        "places": places,
         "dense": dense,
         "splits": rows.splits,
-        "columns": np.ascontiguousarray(rows.ids),
-        "entries": np.ascontiguousarray(rows.values),
+        "columns": rows.ids,
+        "entries": rows.values,
+        "biases": biases,
     }
-    num_entries = len(rows.ids)
-    del dense, rows, weights
-    layer = SparseLinear(
-        len(lengths),
-        num_labels,
-        int(is_dense.sum()),
-        num_entries,
-        activation,
-        width - num_labels,
-        group_slope,
-        initial,
-        name=name,
-    )
-    layer.places.assign(places)
-    layer.biases.assign(biases)
     if groups is not None:
-        layer.groups.assign(groups)
-    return layer
+        initial["groups"] = groups
+    num_entries = len(rows.ids)
+    # They are freed as soon as the layer has copied them.
+    del dense, rows, weights
+    return SparseLinear(
+        len(lengths), num_labels, int(is_dense.sum()), num_entries, activation,
+        width - num_labels, group_slope, initial, name=name,
+    )  # fmt: skip
 
 
 def weights_of(layer: SparseLinear) -> SparseWeights:

@@ -13,15 +13,11 @@ _MOVED = 1 << 14
 
 
 class SparseRows(NamedTuple):
-    """Row i has the entries `splits[i]` to `splits[i + 1]`.
+    """Row i has the entries `splits[i]` to `splits[i + 1]`."""
 
-    Attributes:
-        splits: int64 `[rows + 1]`.
-        ids: int64 `[entries]`.
-        values: float32 `[entries]`.
-    """
-
+    #: int64 `[rows + 1]`.
     splits: np.ndarray
+    #: int64 and float32 `[entries]`.
     ids: np.ndarray
     values: np.ndarray
 
@@ -143,10 +139,11 @@ def side_by_side(
     return SparseRows(splits, ids, values)
 
 
-def stack(one: SparseRows, other: SparseRows) -> SparseRows:
-    """The rows of `one`, then the rows of `other`."""
+def stack(*parts: SparseRows) -> SparseRows:
+    """The rows of all parts, one part after the other."""
+    lengths = np.concatenate([np.diff(part.splits) for part in parts])
     return SparseRows(
-        np.concatenate([one.splits, one.splits[-1] + other.splits[1:]]),
-        np.concatenate([one.ids, other.ids]),
-        np.concatenate([one.values, other.values]),
+        np.append(0, np.cumsum(lengths)),
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.values for part in parts]),
     )

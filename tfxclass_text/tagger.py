@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from tfxclass.checks import as_list
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.inference.thresholds import CALIBRATED
 from tfxclass.types import Path
 from tfxclass.types import Tags
@@ -43,74 +45,47 @@ from tfxclass_text.recipes import PRESETS
 _BATCH, _MAX_SCORES = 64, 1 << 21
 
 
-def _check_number(name, value, wanted, is_right):
-    is_finite = isinstance(value, numbers.Real) and np.isfinite(value)
-    if not (is_finite and is_right(value)):
-        raise ValueError(f"`{name}` must be {wanted}. Received: {value!r}")
-
-
-def _is_count(value):
-    return value >= 0 and value == int(value)
-
-
 class Tagger(Estimator):
     """Names for texts: classifiers of TF-IDF terms, chosen for you.
 
     A text has one tag or several, out of a few or of hundreds of thousands. If
     each text has one of over 100 tags, embeddings of terms and tags are
-    compared by cosine. Otherwise classifiers are linear and one-vs-rest. They
-    learn from all texts if that is affordable, and along a label tree if not.
-    `model` is a plain Keras model from strings to probabilities, in stock
-    TensorFlow ops.
+    compared by cosine, unless `c` or `neighbors` is given. Otherwise
+    classifiers are linear and one-vs-rest, along a label tree if all texts
+    would take too long.
 
     Args:
-        fields: list of `Field`, what is read and how. By default they are
-            chosen. Words of all columns are read, and pairs of words of each
-            short column (40 words on average). Columns whose words are not
-            parted by spaces (Chinese, Japanese, Thai, Korean, words of over 15
-            letters on average) are read as runs of 1 to 3 characters instead.
-            If held-out texts gain by them, characters are also read of columns
-            of up to 3 words, and of all columns where all are short. With
-            `effort="fast"`, the latter must be quick to try.
+        fields: list of `Field`, what is read and how. By default words are
+            read, pairs of words of short columns, and runs of characters
+            where spaces do not part words or where held-out texts gain by it.
         effort: `"best"` or `"fast"`.
         c: float, weight of the losses of linear classifiers; chosen on
             held-out texts by default.
-        neighbors: int, texts nearest to a text by cosine whose tags are mixed
-            in (`NeighborVotes`), which keeps the texts' terms in the model and
-            takes longer to answer; 0 for none. By default 30 if held-out texts
-            gain 0.002 of their score by them, with `effort="best"`.
+        neighbors: int, texts nearest to a text by cosine that vote for their
+            tags; 0 for none. They make answers slower. By default 30 with
+            `effort="best"`, if held-out texts gain 0.002 of their score.
         embedding_dim: int, length of embeddings of terms and tags; 0 for none.
-            A text is the sum of the embeddings of its terms, and is compared
-            with tags by cosine. Words and runs of 3 to 5 characters of short
-            columns have embeddings. By default they are 256 long with
-            `effort="best"` and 128 with `"fast"`, or shorter for more than
-            200,000 terms. They are all that is learned of texts with one of
-            over 100 tags each, unless `c` or `neighbors` is given. Otherwise
-            they are mixed into the linear scores (`MixedScores`), by default
-            with `effort="best"`, if held-out texts gain 0.002 of their score,
-            and if two minutes of a core are enough for two passes.
-        weight_threshold: float, weights of less than this are dropped from the
-            linear classifiers.
+            By default 256 with `effort="best"` and 128 with `"fast"`, or less
+            for more than 200,000 terms. With linear classifiers, they are by
+            default used with `effort="best"`, if held-out texts gain 0.002 of
+            their score and two minutes of a core are enough for two passes.
         encoder: Keras model or layer of texts to features `[batch, dim]` (or a
             dict with `"pooled_output"`, a backbone of KerasHub behind its
-            preprocessor), or None. It is trained in place with class rows of
-            its own, and its logits are added to the linear ones (`MixedScores`)
-            if held-out texts gain 0.002 of their score by it. An
-            input of the model gets the column of its name. A single input
-            without such a column gets all columns joined.
+            preprocessor), or None. It is trained in place, and its logits are
+            added if held-out texts gain 0.002 of their score. An input gets the
+            column of its name; a single other input gets all columns joined.
         learning_rate: float, the encoder's own, of Adam.
         seed: int.
-        verbose: 0 prints nothing; 1 prints the number of texts, the time that
-            training will take and the result on held-out texts; 2 prints all
-            that is tried and chosen.
+        verbose: 0 prints nothing; 1 the number of texts, the time that
+            training will take and the result; 2 all that is tried and chosen.
 
     Attributes:
         tags: list of str or ints, the name of each class, sorted; a refit
             replaces it.
-        model: `keras.Model`, columns to probabilities `[batch, tags]`.
+        model: `keras.Model` of stock TensorFlow ops, columns of strings to
+            probabilities `[batch, tags]`.
         thresholds: float32 `[tags]`, the least probability of each tag, for
-            `threshold="calibrated"`. They are chosen on held-out texts for the
-            greatest micro-F1. Rare tags have nearly the same threshold.
+            `threshold="calibrated"`.
         summary: dict of what was chosen and how long it took.
 
     Example:
@@ -136,7 +111,6 @@ class Tagger(Estimator):
         c: float | None = None,
         neighbors: int | None = None,
         embedding_dim: int | None = None,
-        weight_threshold: float = 0.05,
         encoder: keras.layers.Layer | None = None,
         learning_rate: float = 1e-3,
         seed: int = 0,
@@ -145,30 +119,24 @@ class Tagger(Estimator):
         check_choice("effort", effort, tuple(PRESETS))
         counts = {"neighbors": neighbors, "embedding_dim": embedding_dim}
         for name, value in {**counts, "seed": seed}.items():
-            if value is not None or name == "seed":
-                _check_number(name, value, "an int of 0 or more", _is_count)
-        if c is not None:
-            _check_number("c", c, "positive", lambda x: x > 0)
-        _check_number(
-            "learning_rate", learning_rate, "positive", lambda x: x > 0
-        )
-        _check_number(
-            "weight_threshold", weight_threshold, "at least 0", lambda x: x >= 0
-        )
-        self.encoder: Any = encoder
-        self.learning_rate = learning_rate
+            is_count = isinstance(value, numbers.Integral) and value >= 0
+            is_chosen = value is None and name != "seed"
+            wanted = "an int of 0 or more"
+            check_value(name, value, is_chosen or is_count, wanted)
+        rates = {"learning_rate": learning_rate}
+        for name, rate in (rates if c is None else {**rates, "c": c}).items():
+            is_positive = isinstance(rate, numbers.Real) and 0 < rate < np.inf
+            check_value(name, rate, is_positive, "positive")
         # scikit-learn's `clone` needs the same list.
         if fields is not None and not isinstance(fields, (list, tuple)):
             fields = as_list("fields", fields, "`tfxclass.text.Field`")
-        if fields is not None and not fields:
-            raise ValueError(
-                "`fields` must have a `tfxclass.text.Field`, or be None: then "
-                f"they are chosen. Received: {fields!r}"
-            )
+        wanted = "None, or a list with a `tfxclass.text.Field`"
+        check_value("fields", fields, fields is None or bool(fields), wanted)
         self.fields: Any = fields
         self.effort, self.c = effort, c
-        self.weight_threshold = weight_threshold
         self.neighbors, self.embedding_dim = neighbors, embedding_dim
+        self.encoder: Any = encoder
+        self.learning_rate = learning_rate
         self.seed, self.verbose = seed, verbose
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,9 +145,6 @@ class Tagger(Estimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self.model is None:
-            return
-        self._take_model(self.model)
         if self.summary.get("encoder_passes"):
             # The copied model has an encoder of its own.
             self.encoder = self.model.get_layer(self.encoder.name)
@@ -199,16 +164,15 @@ class Tagger(Estimator):
         texts: Texts | Batches,
         tags: Tags | None = None,
         validation_data: tuple[Texts, Tags] | None = None,
+        class_names: Mapping[Any, str | Sequence[str]] | None = None,
     ) -> "Tagger":
         """Learns from texts and their tags.
 
         Texts that are larger than memory are read in passes: give a
         `TextFile`, or an object that yields batches `(texts, tags)` anew each
-        time it is iterated, and no `tags`. Their terms are kept in a temporary
-        file, in the folder of `tempfile` (TMPDIR).
+        time it is iterated, and no `tags`.
 
-        A refit begins anew: earlier tags are forgotten, unless the texts have
-        them. Only the weights of an `encoder` are trained further. If training
+        A refit begins anew, but for the weights of an `encoder`. If training
         fails, the tagger is not fitted.
 
         Args:
@@ -220,19 +184,37 @@ class Tagger(Estimator):
                 byte order mark. None for batches.
             validation_data: `(texts, tags)` that the choices are made on; by
                 default a tenth of the texts, which are learned from, too.
+            class_names: dict of tags to a name or a list of names, for texts
+                of one column with one tag each. Names are more texts of their
+                tags. Tags that no text has are answered, too, by embeddings.
+                Tags may be left out.
 
         Returns:
             The tagger.
 
         Raises:
             ValueError: no texts, no tags, columns of different lengths, a tag
-                that is no int and not one line of text.
-        """
-        return self._fit(texts, tags, validation_data)
+                that is no int and not one line of text; or texts and tagger do
+                not go with `class_names`.
 
-    def _fit(self, texts, tags, validation_data, linear_only=False):
+        Example:
+
+        >>> names = {"food": "things to eat", "tool": ["tools", "hand tools"]}
+        >>> tagger = tfxclass.text.Tagger()
+        >>> tagger.fit(["milk", "eggs"], ["food", "food"], class_names=names)
+        >>> tagger.predict(["a small hand tool"], k=1)
+        """
+        return self._fit(texts, tags, validation_data, class_names=class_names)
+
+    def _fit(
+        self, texts, tags, validation_data, linear_only=False, class_names=None
+    ):
         began = time.process_time()
-        corpus = corpus_lib.read(texts, tags)
+        if class_names is None:
+            corpus = corpus_lib.read(texts, tags)
+        else:
+            self._check_embeds()
+            corpus = corpus_lib.read_with_names(texts, tags, class_names)
         names = list(corpus.sample)
         if self.encoder is not None:
             encoder_lib.check(self.encoder, names)
@@ -245,8 +227,7 @@ class Tagger(Estimator):
         # What was learned is forgotten.
         self.tags, self.thresholds, self.summary = corpus.tags, None, {}
         self.model = self._answer = self._counts = self._memory = None
-        labels, size = corpus.labels(), corpus.size
-        if len(self.tags) == 1 and np.all(np.diff(labels.splits)):
+        if len(self.tags) == 1 and np.all(np.diff(corpus.labels().splits)):
             warnings.warn(
                 f"All texts have the one tag {self.tags[0]!r}, so there is "
                 "nothing to learn: it is the answer to every text.",
@@ -257,23 +238,10 @@ class Tagger(Estimator):
             held = held[0], corpus_lib.ids_of(held[1], self.tags)
             _warn_of_new_tags(held[1])
         learned = selection.learn(self, corpus, held, linear_only)
-        fields = learned.layers.features.fields
-        self.thresholds = learned.thresholds
-        self._counts = np.bincount(labels.ids, minlength=len(self.tags))
-        self._memory = growth.first_memory(learned.data, len(fields), self.seed)
-        self._take_layers(
-            names,
-            learned.layers,
-            began,
-            {
-                **learned.summary,
-                "texts": size,
-                "fields": [str(field) for field in fields],
-                "terms_a_text": round(len(learned.data.rows.ids) / size, 1),
-            },
-        )
+        self._take(learned, names, began)
         if self.verbose > 1:
-            self.say("\n".join(["chosen", *_lines(self.summary)]))
+            chosen = (f"  {key}: {x}" for key, x in self.summary.items())
+            self.say("\n".join(["chosen", *chosen]))
         return self
 
     def partial_fit(
@@ -284,15 +252,9 @@ class Tagger(Estimator):
         Use it for archives that grow. A tagger that is not fitted is fitted to
         the texts. Otherwise its weights are trained further: on the new texts,
         and on a sample of up to 20,000 earlier ones, which the tagger keeps and
-        saves. Terms and tags that are new are added. After `save` and
-        `load`, it goes on exactly as it would have without.
-
-        The fields, `c` and the probabilities' scale stay as the first `fit`
-        chose them. Nearest texts, and embeddings that are mixed into linear
-        scores, know the first texts only: they are left out from then on, with
-        a warning. A tagger that consists of embeddings stays one of texts with
-        one tag: its probabilities are a softmax. Use `fit` on all texts once in
-        a while: it is more accurate.
+        saves. What the first `fit` chose stays. Nearest texts, and embeddings
+        that are mixed into linear scores, are left out from then on, with a
+        warning. Use `fit` on all texts once in a while: it is more accurate.
 
         Args:
             texts: as in `fit`, with the same columns.
@@ -320,21 +282,15 @@ class Tagger(Estimator):
         began = time.process_time()
         corpus = corpus_lib.read(texts, tags)
         columns_lib.check_same(corpus.sample, self.model.input)
-        names = list(self.model.input)
         dropped = [x for x in ("neighbors", "embedding_dim") if self.summary[x]]
-        if self.summary["loss"] == EMBEDDINGS_ALONE:
-            dropped = []
-        if dropped:
+        if dropped and self.summary["loss"] != EMBEDDINGS_ALONE:
             warnings.warn(
                 f"`partial_fit` leaves out the scores of {dropped}, which know "
                 "the texts of the first `fit` only.",
                 stacklevel=2,
             )
         self.say(f"learning from {corpus.size} more texts")
-        grown = growth.grow(self, corpus)
-        self.tags, self.thresholds = grown.tags, grown.thresholds
-        self._counts, self._memory = grown.counts, grown.memory
-        self._take_layers(names, grown.layers, began, grown.summary)
+        self._take(growth.grow(self, corpus), list(self.model.input), began)
         return self
 
     def predict(
@@ -372,23 +328,14 @@ class Tagger(Estimator):
         ]
 
     def least(self, threshold: float | str | None) -> np.ndarray:
-        """The least probability of each tag, float32 `[tags]`.
-
-        Args:
-            threshold: of `predict`.
-        """
+        """The least probability of each tag, float32, for `predict`."""
         if isinstance(threshold, str) and threshold == CALIBRATED:
             return self.thresholds
         if threshold is None:
             return np.full(len(self.tags), -1, np.float32)
-        if isinstance(threshold, str) or not (
-            isinstance(threshold, numbers.Real) and 0 <= threshold <= 1
-        ):
-            raise ValueError(
-                '`threshold` must be a number in [0, 1], "calibrated" or '
-                "None. "
-                f"Received: {threshold!r}"
-            )
+        is_share = isinstance(threshold, numbers.Real) and 0 <= threshold <= 1
+        wanted = 'a number in [0, 1], "calibrated" or None'
+        check_value("threshold", threshold, is_share, wanted)
         return np.full(len(self.tags), threshold, np.float32)
 
     def explain(
@@ -397,21 +344,11 @@ class Tagger(Estimator):
         """Why a text has a tag: what each of its terms adds to the logit.
 
         The logit is the number that the model's last sigmoid, or softmax, is
-        applied to. It is a sum: `bias` and the `contribution` of each term, for
-        the linear classifiers and embeddings together. A term with a positive
-        contribution speaks for the tag.
-
-        Without a term, the tagger gives the others more weight: the terms of
-        each field have the same norm in all texts. So the logit falls by
-        `effect`, which may differ from the contribution: it is the logit of the
-        text minus the logit of a tagger that does not know the term. If only
-        single words are read, this is the text without the word.
-
-        The bias is the same for all texts if there are linear classifiers
-        alone, without a label tree. Otherwise it has also what belongs to no
-        single term: the group of the tag in the tree, the votes of nearest
-        texts, the scores of the other tags, and the encoder's logit. The effect
-        has these, too, but for the encoder, which reads the whole text.
+        applied to. It is the sum of `bias` and the `contribution` of each term.
+        The `effect` of a term is how far the logit falls if the tagger does not
+        know it: the other terms of its field then weigh more. The bias has what
+        belongs to no single term. The effect has this, too, but for an encoder,
+        which reads the whole text.
 
         Args:
             text: str, or a dict of one str by column.
@@ -429,10 +366,8 @@ class Tagger(Estimator):
 
         >>> print(tagger.explain("eggs, red", "food"))
         """
-        self._check_fitted()
         given = text if isinstance(text, dict) else {columns_lib.TEXT: text}
-        columns = columns_lib.read({name: [x] for name, x in given.items()})
-        columns_lib.check_same(columns, self.model.input)
+        columns = self._columns({name: [x] for name, x in given.items()})
         return explain_lib.explain(self, columns, tag)
 
     def evaluate(
@@ -455,20 +390,16 @@ class Tagger(Estimator):
         # Past so many, none reaches the threshold.
         k = min(max(*ks, 100), len(self.tags))
         threshold, most = self.summary["threshold"], max(ks)
-        answers = []
-        for pair in self._answers(columns, k):
-            # Answers are best first: later columns do not reach the threshold.
-            used = np.count_nonzero((pair[1] >= threshold).any(axis=0))
-            answers.append([x[:, : max(used, most)].copy() for x in pair])
-        width = max(most, *(ids.shape[1] for ids, _ in answers))
-
-        def padded(x):
-            """No answer in the places that the tags do not fill."""
-            missing = [(0, 0), (0, width - x.shape[1])]
-            return np.pad(x, missing, constant_values=-1)
-
         ids, probabilities = (
-            np.concatenate([padded(x) for x in part]) for part in zip(*answers)
+            np.concatenate(part) for part in zip(*self._answers(columns, k))
+        )
+        # Answers are best first: later columns do not reach the threshold.
+        used = np.count_nonzero((probabilities >= threshold).any(axis=0))
+        # There is no answer in the places that the tags do not fill.
+        missing = [(0, 0), (0, max(most - len(self.tags), 0))]
+        ids, probabilities = (
+            np.pad(x[:, : max(used, most)], missing, constant_values=-1)
+            for x in (ids, probabilities)
         )
         micro, macro = metrics.f1_scores(
             ids, probabilities, labels, num_classes, threshold
@@ -520,13 +451,9 @@ class Tagger(Estimator):
     def export_onnx(self, path: Path, k: int = 10, verify: bool = True) -> str:
         """Writes an ONNX model of the features of texts, see `features`.
 
-        The folder `path` gets two files:
-
-        - `model.onnx`, from `feature_ids` (int64) and `feature_values`
-          (float32), `[batch, n]`, to `ids` (int64) and `scores` (float32),
-          `[batch, k]`, best first.
-        - `labels.txt`, with the name of tag i in line i.
-
+        `model.onnx` reads `feature_ids` (int64) and `feature_values` (float32),
+        `[batch, n]`. It gives `ids` (int64) and `scores` (float32),
+        `[batch, k]`, best first. Line i of `labels.txt` is the name of tag i.
         It needs `pip install tf2onnx onnx onnxruntime`.
 
         Args:
@@ -555,9 +482,7 @@ class Tagger(Estimator):
             `(ids, values)`, int64 and float32 `[texts, n]`, padded with value
             0.
         """
-        self._check_fitted()
-        columns = columns_lib.read(texts)
-        columns_lib.check_same(columns, self.model.input)
+        columns = self._columns(texts)
         given = {name: tf.constant(x) for name, x in columns.items()}
         found = self.model.get_layer("text_features")(given)
         return tuple(x.numpy() for x in found)
@@ -575,32 +500,48 @@ class Tagger(Estimator):
         columns_lib.check_same(held, columns)
         return held, columns_lib.read_tags(tags, columns_lib.size(held))
 
-    def _take_layers(self, names, layers, began, summary):
-        """Has what was learned since `began`, a CPU time."""
-        self._take_model(tagger_model.make_model(names, layers))
+    def _take(self, learned, names, began):
+        """Has what was learned since `began`, a CPU time, of these columns."""
+        self.model = tagger_model.make_model(names, learned.layers)
+        self._answer = None
+        self.tags, self.thresholds = learned.tags, learned.thresholds
+        self._counts, self._memory = learned.counts, learned.memory
+        size = sum(
+            int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize
+            for x in self.model.weights
+        )
         self.summary = {
-            **summary,
+            **learned.summary,
             "tags": len(self.tags),
-            "features": layers.features.num_features,
+            "features": learned.layers.features.num_features,
             "cpu_seconds": round(time.process_time() - began, 1),
-            "megabytes": _megabytes(self.model),
+            "megabytes": round(size / 1e6, 1),
         }
-
-    def _take_model(self, model):
-        self.model = model
-        self._answer = tagger_model.build_predictor(model)
 
     def _answers(self, texts, k):
         """Batches of `(ids, probabilities)` `[batch, k]`, best first."""
+        columns = self._columns(texts)
+        if self._answer is None:
+            self._answer = tagger_model.build_predictor(self.model)
+        size = min(max(_MAX_SCORES // len(self.tags), 1), _BATCH)
+        for batch in corpus_lib.slices(columns, size):
+            yield self._answer(batch, k)
+
+    def _columns(self, texts):
+        """The columns of texts for a fitted tagger."""
+        self._check_fitted()
         columns = columns_lib.read(texts)
         columns_lib.check_same(columns, self.model.input)
-        size = min(max(_MAX_SCORES // len(self.tags), 1), _BATCH)
-        for begin in range(0, columns_lib.size(columns), size):
-            batch = {
-                name: texts[begin : begin + size]
-                for name, texts in columns.items()
-            }
-            yield self._answer(batch, k)
+        return columns
+
+    def _check_embeds(self):
+        """Raises ValueError if settings exclude embeddings alone."""
+        if self.c is not None or self.neighbors or self.embedding_dim == 0:
+            raise ValueError(
+                "`class_names` needs embeddings alone. Received: a Tagger with "
+                f"c={self.c}, neighbors={self.neighbors}, "
+                f"embedding_dim={self.embedding_dim}. Fix: leave these out"
+            )
 
     def _check_fitted(self):
         if self.model is None:
@@ -629,14 +570,6 @@ def _show(message):
         print(f"\r\033[K{message[:79]}", end="", file=sys.stderr, flush=True)
 
 
-def _megabytes(model):
-    total = sum(
-        int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize
-        for x in model.weights
-    )
-    return round(total / 1e6, 1)
-
-
 def _warn_of_new_tags(labels):
     """Warns if most texts of `validation_data` have unknown tags alone."""
     unknown = np.count_nonzero(np.diff(labels.splits) == 0)
@@ -647,15 +580,3 @@ def _warn_of_new_tags(labels):
             "best.",
             stacklevel=4,
         )
-
-
-def _lines(summary):
-    """A line for each entry; lists that are not short, below their name."""
-    width = max(map(len, summary))
-    found = []
-    for key, value in summary.items():
-        items = value if isinstance(value, (list, tuple)) else [value]
-        first = items[0] if len(items) else "none"
-        found.append(f"  {key.replace('_', ' '):<{width}}  {first}")
-        found += [f"  {'':<{width}}  {item}" for item in items[1:]]
-    return found

@@ -18,53 +18,41 @@ from tfxclass_text.growth import Memory
 from tfxclass_text.sparse_rows import SparseRows
 
 NAMES = "tagger.json"
-# Arguments of a tagger that its file has.
-_ARGUMENTS = (
-    "effort",
-    "c",
-    "neighbors",
-    "embedding_dim",
-    "weight_threshold",
-    "learning_rate",
-    "seed",
-    "verbose",
+# Arguments of a tagger that its JSON does not have.
+_LARGE = ("fields", "encoder")
+# Its other files, and its JSON while it is written.
+_FILES = re.compile(
+    r"model(-[0-9a-f]{32})?\.keras|memory-[0-9a-f]{32}\.npz"
+    r"|tagger\.json-[0-9a-f]{32}"
 )
-_FILES = re.compile(r"model(-[0-9a-f]{32})?\.keras|memory-[0-9a-f]{32}\.npz")
 
 
 def save(tagger: Any, folder: Path) -> None:
     """Writes `folder/tagger.json` and the files that it names.
 
-    The tagger that was there is the one that is read until all is written; then
-    its model is removed.
+    The tagger that was there is read until all is written, and then removed.
     """
     folder = local_path(folder, "folder")
     check_folder(folder, "folder")
     os.makedirs(folder, exist_ok=True)
     number = uuid.uuid4().hex
-    model, memory = f"model-{number}.keras", None
-    if tagger._memory is not None:
-        memory = f"memory-{number}.npz"
-    new = [name for name in (model, memory) if name is not None]
-    unfinished = os.path.join(folder, f".{NAMES}-{uuid.uuid4().hex}")
+    model, memory = f"model-{number}.keras", f"memory-{number}.npz"
+    kept = set(os.listdir(folder))
     try:
         tagger.model.save(os.path.join(folder, model))
-        if memory is not None:
-            _save_memory(tagger._memory, os.path.join(folder, memory))
+        _save_memory(tagger._memory, os.path.join(folder, memory))
+        unfinished = os.path.join(folder, f"{NAMES}-{number}")
         with open(unfinished, "w", encoding="utf-8") as f:
             json.dump(_description(tagger, model, memory), f)
             f.flush()
             os.fsync(f.fileno())
         os.replace(unfinished, os.path.join(folder, NAMES))
-    except BaseException:
-        for name in (*new, os.path.basename(unfinished)):
-            with contextlib.suppress(OSError):
-                os.remove(os.path.join(folder, name))
-        raise
-    for name in os.listdir(folder):
-        if _FILES.fullmatch(name) and name not in new:
-            with contextlib.suppress(OSError):
-                os.remove(os.path.join(folder, name))
+        kept = {model, memory}
+    finally:
+        for name in os.listdir(folder):
+            if _FILES.fullmatch(name) and name not in kept:
+                with contextlib.suppress(OSError):
+                    os.remove(os.path.join(folder, name))
 
 
 def is_tagger(folder: Path) -> bool:
@@ -76,9 +64,7 @@ def check_folder(folder: Path, name: str) -> None:
     """Raises ValueError, which names an argument, if a folder has an export."""
     folder = local_path(folder, name)
     check_kind(name, folder, NAMES)
-    found = glob.glob(os.path.join(glob.escape(folder), "*", "saved_model.pb"))
-    for path in found:
-        version = os.path.relpath(path, folder)
+    for version in glob.glob("*/saved_model.pb", root_dir=folder):
         # As servers do: other names are no versions.
         if os.path.dirname(version).isdecimal():
             raise ValueError(
@@ -108,8 +94,7 @@ def _load_memory(path):
     )
     count = sum(name.startswith("hashes_") for name in arrays)
     pending = [
-        (arrays[f"hashes_{number}"], arrays[f"texts_{number}"])
-        for number in range(count)
+        (arrays[f"hashes_{i}"], arrays[f"texts_{i}"]) for i in range(count)
     ]
     return Memory(arrays["keys"], rows, labels, pending)
 
@@ -121,8 +106,11 @@ def _description(tagger, model, memory):
         "memory": memory,
         "tags": tagger.tags,
         "counts": tagger._counts.tolist(),
-        **{name: getattr(tagger, name) for name in _ARGUMENTS},
-        "seed": int(tagger.seed),
+        **{
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in tagger.get_params().items()
+            if name not in _LARGE
+        },
         "thresholds": tagger.thresholds.tolist(),
         "encoder": tagger.encoder.name if has_encoder else None,
         "fields_are_given": tagger.fields is not None,
@@ -130,23 +118,21 @@ def _description(tagger, model, memory):
     }
 
 
-def load(cls: type, folder: Path) -> Any:
+def load(cls: Any, folder: Path) -> Any:
     """The tagger in `folder`; ValueError if there is none."""
     folder = local_path(folder, "folder")
     with open(_file(folder, NAMES), encoding="utf-8") as f:
         described = json.load(f)
-    model = _file(folder, described["model"])
-    tagger = cls(**{name: described[name] for name in _ARGUMENTS})
+    names = (set(cls().get_params()) & set(described)) - set(_LARGE)
+    tagger = cls(**{name: described[name] for name in names})
     tagger.tags = described["tags"]
     tagger.summary = described["summary"]
     tagger.thresholds = np.array(described["thresholds"], np.float32)
     tagger._counts = np.array(described["counts"], np.int64)
-    if described["memory"]:
-        tagger._memory = _load_memory(_file(folder, described["memory"]))
-    loaded = keras.models.load_model(model)
+    tagger._memory = _load_memory(_file(folder, described["memory"]))
+    tagger.model = keras.models.load_model(_file(folder, described["model"]))
     if described["encoder"]:
-        tagger.encoder = loaded.get_layer(described["encoder"])
-    tagger._take_model(loaded)
+        tagger.encoder = tagger.model.get_layer(described["encoder"])
     if described["fields_are_given"]:
         tagger.fields = tagger.model.get_layer("text_features").fields
     return tagger
@@ -156,19 +142,8 @@ def _file(folder, name):
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         raise ValueError(
-            f"{os.fspath(folder)!r} holds no tagger: {path} is missing."
-            + _export_note(folder)
+            f"{os.fspath(folder)!r} holds no tagger: {path} is missing. Fix: "
+            "give the folder of `save`. An export for serving is read with "
+            "`tf.saved_model.load`."
         )
     return path
-
-
-def _export_note(folder):
-    """What to do with a folder of `Tagger.export`; "" for any other."""
-    patterns = ("saved_model.pb", os.path.join("*", "saved_model.pb"))
-    places = [os.path.join(glob.escape(folder), x) for x in patterns]
-    if not any(map(glob.glob, places)):
-        return ""
-    return (
-        " This is an export for serving. Fix: load the folder of `save`, or "
-        "read the export with `tf.saved_model.load`."
-    )

@@ -11,7 +11,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.checks import check_choice
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows import search
@@ -43,19 +42,9 @@ _FEW = 1000
 class MixedScores(keras.layers.Layer):
     """Wide and deep: probabilities of linear scores and a network's together.
 
-    With factors (a, b, c): `sigmoid(a logit(p) + b z + c)`, and where a row has
-    one label `softmax(a log p + b z)`. Stock ops; `Tagger` makes it.
-
-    Args:
-        activation: `"sigmoid"` or `"softmax"`.
-        **kwargs: `keras.layers.Layer`'s arguments.
-
-    Call arguments:
-        probabilities: float32 `[batch, num_labels]`, p.
-        logits: float32 `[batch, num_labels]`, z.
-
-    Output shape:
-        `[batch, num_labels]`.
+    With probabilities p, logits z and factors (a, b, c), the result is
+    `sigmoid(a logit(p) + b z + c)`, and where a row has one label
+    `softmax(a log p + b z)`; float32 `[batch, num_labels]`, as p and z are.
 
     References:
         Cheng et al., Wide & Deep Learning for Recommender Systems, 2016.
@@ -63,7 +52,6 @@ class MixedScores(keras.layers.Layer):
 
     def __init__(self, activation: str = "sigmoid", **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
-        check_choice("activation", activation, ("sigmoid", "softmax"))
         self.activation = activation
         self.factors = add_weight(self, "factors", (3,))
         self.built = True
@@ -74,7 +62,7 @@ class MixedScores(keras.layers.Layer):
         return tf.nn.softmax(found) if is_softmax else tf.sigmoid(found)
 
     def logits(self, probabilities: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """What the activation is applied to; arguments as of the call."""
+        """What the activation is applied to."""
         a, b, c = tf.unstack(tf.convert_to_tensor(self.factors))
         of_linear = logits_of(probabilities, self.activation)
         return a * of_linear + b * tf.cast(logits, tf.float32) + c
@@ -139,14 +127,7 @@ class TaggerModel(keras.Model):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Writes a SavedModel from texts to the probabilities of all tags.
-
-        It has no names of tags. `Tagger.export` writes one with names. The
-        other arguments are as of `keras.Model.export`.
-
-        Raises:
-            ValueError: `format` is another one, which has no ops for texts.
-        """
+        """Writes a SavedModel from texts to the probabilities of all tags."""
         if format != _SAVED_MODEL:
             raise ValueError(
                 f"Keras' `export` cannot write a Tagger's model as {format!r}, "
@@ -179,8 +160,8 @@ class Layers(NamedTuple):
     ) -> tf.Tensor:
         """float32 `[batch, tags]`, of the `(ids, values)` of `features`.
 
-        An encoder reads the columns, a dict of strings `[batch]`. Models that
-        are exported need stock ops, and others may use compiled ones.
+        An encoder reads the columns, strings `[batch]` by name. Models that are
+        exported need stock ops, and others may use compiled ones.
         """
         found = self.linear(*terms, compiled=compiled)
         if self.votes is not None:
@@ -211,7 +192,7 @@ class Layers(NamedTuple):
     ) -> tf.Tensor:
         """What each term adds to `logits` of its row's tag, `[batch, n]`.
 
-        `tags` are int64 `[batch]`. Votes and an encoder are left out.
+        Votes and an encoder are left out.
         """
         ids, values = terms
         found = values * self.linear.weights_at(ids, tags) * self.linear.slope
@@ -258,10 +239,11 @@ def build_predictor(
     """A function of columns of bytes and k, to the k best of each text.
 
     They are `(ids, probabilities)`, int32 and float32 `[batch, k]`: what the
-    model gives, but for rounding. Where the model has stock ops, to be served,
-    compiled ops count terms and compute scores.
+    model gives, but for rounding. Compiled ops count terms and compute scores.
     """
     layers = layers_of(model)
+    # The op reads scores that lie on a CPU.
+    has_op = library.build()["ops"] == "compiled" and not placement.has_gpu()
 
     @tf.function(reduce_retracing=True)
     def best(columns, texts, k, by_op):
@@ -279,13 +261,8 @@ def build_predictor(
             {name: tf.constant(x) for name, x in columns.items()},
             [tf.constant(x) for x in texts],
             tf.constant(k),
-            k <= _FEW and _has_top_k(),
+            has_op and k <= _FEW,
         )
         return tuple(x.numpy() for x in found)
 
     return answer
-
-
-def _has_top_k():
-    """Whether a compiled op finds the best of scores, which lie on a CPU."""
-    return library.build()["ops"] == "compiled" and not placement.has_gpu()

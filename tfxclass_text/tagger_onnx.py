@@ -68,62 +68,44 @@ def probabilities(
         share = layers.votes.share
         votes = _votes(layers.votes, ids, values)
         found = (1 - share) * found + share * votes
-    if layers.embedding is None:
-        return found
-    return layers.mixed_embedding(
-        found, _embedded(layers.embedding, ids, values)
-    )
+    if layers.embedding is not None:
+        _, _, sums = layers.embedding.dense(ids, values)
+        logits = log_cosines(sums, layers.embedding.tags.value)
+        found = layers.mixed_embedding(found, logits)
+    return found
 
 
 def _votes(layer, ids, values):
     """As the layer's `votes`."""
     texts, weights = layer.nearest(margins(layer.similarity, ids, values))
-    begins = tf.gather(_constant(layer.splits), texts)
-    ends = tf.gather(_constant(layer.splits), texts + 1)
-    labels = _constant(layer.labels)
+    begins = tf.gather(layer.splits.value, texts)
+    lengths = tf.gather(layer.splits.value, texts + 1) - begins
+    labels = layer.labels.value
     ones = tf.ones(tf.shape(labels))
-    lengths = ends - begins
     return _sum_lists(begins, lengths, weights, labels, ones, layer.num_labels)
-
-
-def _embedded(layer, ids, values):
-    """As the layer's `call`."""
-    places = ids - layer.first
-    is_own = (places >= 0) & (places < layer.num_terms)
-    vectors = tf.gather(_constant(layer.terms), tf.where(is_own, places, 0))
-    weights = tf.where(is_own, values, 0.0)
-    sums = tf.squeeze(tf.matmul(weights[:, tf.newaxis], vectors), 1)
-    return log_cosines(sums, _constant(layer.tags))
 
 
 def margins(
     layer: SparseLinear, ids: tf.Tensor, values: tf.Tensor
 ) -> tf.Tensor:
     """As `SparseLinear.margins`, float32 `[batch, width]`."""
-    places = tf.gather(_constant(layer.places), ids)
+    places = tf.gather(layer.places.value, ids)
     is_dense = places >= 0
-    rows = tf.gather(_constant(layer.dense), tf.where(is_dense, places, 0))
+    rows = tf.gather(layer.dense.value, tf.where(is_dense, places, 0))
     weights = tf.where(is_dense, values, 0.0)
     result = tf.squeeze(tf.matmul(weights[:, tf.newaxis], rows), 1)
-    result += _constant(layer.biases)
+    result += layer.biases.value
     if not layer.num_entries:
         return result
-    splits = _constant(layer.splits)
+    splits = layer.splits.value
     begins = tf.gather(splits, ids)
     lengths = tf.gather(splits, ids + 1) - begins
     # Features with a dense row have no list.
     lengths = tf.where(values != 0, lengths, tf.zeros_like(lengths))
     return result + _sum_lists(
-        begins, lengths, values, _constant(layer.columns),
-        _constant(layer.entries), layer.width,
+        begins, lengths, values, layer.columns.value,
+        layer.entries.value, layer.width,
     )  # fmt: skip
-
-
-def _constant(variable):
-    """Its value, as a constant of the graph that is being made."""
-    with tf.init_scope():
-        value = variable.numpy()
-    return tf.constant(value)
 
 
 def _sum_lists(begins, lengths, weights, columns, entries, width):

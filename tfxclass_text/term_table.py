@@ -1,6 +1,5 @@
 """Vocabularies and rows of texts, which are read batch by batch."""
 
-import tempfile
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from tfxclass_text.fields import Field
 from tfxclass_text.fields import Vocabulary
 from tfxclass_text.sparse_rows import SparseRows
 from tfxclass_text.sparse_rows import side_by_side
+from tfxclass_text.sparse_rows import stack
 
 # Hashes that wait to be counted: 16 MB.
 _WAITING = 1 << 21
@@ -92,65 +92,19 @@ def vocabularies_of(
 
 def rows_of(
     batches: Iterable[Columns],
-    fields: list[Field],
-    vocabularies: list[Vocabulary],
-    on_disk: bool = False,
+    fields: Sequence[Field],
+    vocabularies: Sequence[Vocabulary],
 ) -> list[SparseRows]:
-    """The rows of all texts, by field.
-
-    With `on_disk` they are kept in temporary files, and read from there as they
-    are needed.
-    """
-    # Lengths of the rows, ids and values, by field.
-    parts = [
-        (
-            _Numbers(np.int64, False),
-            _Numbers(np.int64, on_disk),
-            _Numbers(np.float32, on_disk),
-        )
-        for _ in fields
-    ]
+    """The rows of all texts, by field."""
+    parts = [list[SparseRows]() for _ in fields]
     for columns in batches:
         size = columns_lib.size(columns)
         terms = fields_lib.read_terms(columns, fields)
         for part, field, vocabulary, counted in zip(
             parts, fields, vocabularies, terms, strict=True
         ):
-            rows = fields_lib.weigh(field, vocabulary, counted, size)
-            new = np.diff(rows.splits), rows.ids, rows.values
-            for numbers, added in zip(part, new):
-                numbers.add(added)
-    found = [[numbers.array() for numbers in part] for part in parts]
-    return [
-        SparseRows(np.append(0, np.cumsum(lengths)), ids, values)
-        for lengths, ids, values in found
-    ]
-
-
-class _Numbers:
-    """Numbers that come in parts; an array that the system may page out."""
-
-    def __init__(self, dtype, on_disk):
-        self._dtype, self._parts, self._file = np.dtype(dtype), [], None
-        if on_disk:
-            self._file = tempfile.TemporaryFile(prefix="tfxclass-rows-")
-
-    def add(self, part):
-        if self._file is None:
-            self._parts.append(part)
-        else:
-            self._file.write(part.astype(self._dtype).tobytes())
-
-    def array(self):
-        if self._file is None:
-            none = np.zeros(0, self._dtype)
-            return np.concatenate([none, *self._parts], dtype=self._dtype)
-        # The file stays as long as it is mapped.
-        with self._file as file:
-            file.flush()
-            if not file.tell():
-                return np.zeros(0, self._dtype)
-            return np.asarray(np.memmap(file, self._dtype, "r"))
+            part.append(fields_lib.weigh(field, vocabulary, counted, size))
+    return [stack(*part) for part in parts]
 
 
 class TermTable:
@@ -159,14 +113,12 @@ class TermTable:
     def __init__(self, fields: list[Field], corpus: Corpus) -> None:
         learned = vocabularies_of(corpus.batches(), fields, corpus.size)
         self.vocabularies = dict(zip(fields, learned))
-        self._parts = self._rows(corpus.batches(), corpus.is_streamed)
+        self._parts = self._rows(corpus.batches())
         self._joined: tuple[Any, Any] = None, None
 
-    def _rows(self, batches, on_disk=False):
-        fields = list(self.vocabularies)
-        vocabularies = list(self.vocabularies.values())
-        rows = rows_of(batches, fields, vocabularies, on_disk)
-        return dict(zip(fields, rows))
+    def _rows(self, batches):
+        fields, vocabularies = zip(*self.vocabularies.items())
+        return dict(zip(fields, rows_of(batches, fields, vocabularies)))
 
     def read(self, columns: Columns) -> dict[Field, SparseRows]:
         """`SparseRows` of other texts, by field."""

@@ -1,15 +1,10 @@
 """Texts to terms, as 64-bit hashes, in stock TensorFlow ops.
 
 The model and its export read texts so. Training counts the same terms by an op
-of ours, `count_terms`.
+of ours, in `Field.count`.
 """
 
 import tensorflow as tf
-
-from tfxclass.ops import library
-from tfxclass.types import Array
-
-tf.no_gradient("Tfxclass>CountTerms")
 
 #: Words or characters of the longest run.
 MOST_TERMS = 64
@@ -101,11 +96,10 @@ def run_names(
 def count(
     rows: tf.Tensor, terms: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """How often each term is in each row, `[terms]` both.
+    """`(rows, terms, counts)`: how often each term is in each row.
 
-    Returns:
-        `(rows, terms, counts)`: int64, int64 and float32 `[pairs]`; each pair
-        of row and term once, in the order of the rows if `rows` ascend.
+    Each pair of row and term is there once, in the order of the rows if `rows`
+    ascend.
     """
     rows, terms, _, counts = _pairs(rows, terms)
     return rows, terms, tf.cast(counts, tf.float32)
@@ -125,8 +119,8 @@ def named_values(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """`(rows, hashes, names, values)` of texts as "f0:0.5 f7:-1.25 f9".
 
-    What has no number behind its last colon is a feature of value 1. The values
-    are strings.
+    A word without a number behind its last colon has value 1. The values are
+    strings.
     """
     words = tf.strings.split(texts)
     rows, words = words.value_rowids(), words.flat_values
@@ -142,12 +136,10 @@ def named_values(
 
 
 def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Features and their values, of texts of `named_values`.
+    """`(rows, hashes, values)` of the features of `named_values`' texts.
 
-    Returns:
-        `(rows, hashes, values)`: int64, int64 and float32 `[pairs]`; each pair
-        of row and feature once, with the sum of its values, in the order of
-        the rows.
+    Each pair of row and feature is there once, with the sum of its values, in
+    the order of the rows.
     """
     rows, hashes, _, numbers = named_values(texts)
     rows, hashes, owners, counts = _pairs(rows, hashes)
@@ -155,29 +147,3 @@ def values_of(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         tf.strings.to_number(numbers), owners, tf.size(counts)
     )
     return rows, hashes, values
-
-
-def count_terms(
-    texts: Array, kind: str = "words", shortest: int = 1, longest: int = 1
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The distinct terms of each text and how often it has them.
-
-    What the functions above do in stock ops, at a tenth of their time, in
-    parallel over the texts. Lower-cases letters of ASCII and parts words at its
-    other characters; texts with others must be `plain`.
-
-    `kind` is `"words"` or `"chars"`; a run has `shortest` to `longest` of them.
-
-    Returns:
-        `(splits, hashes, counts)`: int64 `[n + 1]`, int64 and float32
-        `[terms]`; text i has `splits[i]` to `splits[i + 1]`.
-
-    Raises:
-        InvalidArgumentError: `longest` over 64, texts of another rank.
-    """
-    return library.ops.tfxclass_count_terms(
-        tf.convert_to_tensor(texts, tf.string),
-        kind=kind,
-        shortest=shortest,
-        longest=longest,
-    )

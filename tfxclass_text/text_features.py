@@ -102,14 +102,11 @@ class TextFeatures(keras.layers.Layer):
         **kwargs: Any,
     ) -> "TextFeatures":
         """A layer with these vocabularies, one a field."""
-        sizes = [len(vocabulary.hashes) for vocabulary in vocabularies]
-        layer = cls(fields, sizes, **kwargs)
-        for hashes, idf, vocabulary in zip(
-            layer.hashes, layer.idf, vocabularies
-        ):
-            if len(vocabulary.hashes):
-                hashes.assign(vocabulary.hashes)
-                idf.assign(vocabulary.idf)
+        layer = cls(fields, [len(x.hashes) for x in vocabularies], **kwargs)
+        for hashes, idf, own in zip(layer.hashes, layer.idf, vocabularies):
+            if len(own.hashes):
+                hashes.assign(own.hashes)
+                idf.assign(own.idf)
         return layer
 
     @property
@@ -119,10 +116,8 @@ class TextFeatures(keras.layers.Layer):
     def vocabulary(self, number: int) -> Vocabulary:
         """The `Vocabulary` of a field."""
         size = self.vocabulary_sizes[number]
-        return Vocabulary(
-            self.hashes[number].numpy()[:size],
-            self.idf[number].numpy()[:size],
-        )
+        hashes, idf = self.hashes[number], self.idf[number]
+        return Vocabulary(hashes.numpy()[:size], idf.numpy()[:size])
 
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         plain = {name: terms.plain(text) for name, text in texts.items()}
@@ -132,11 +127,10 @@ class TextFeatures(keras.layers.Layer):
             if field.kind == "values":
                 listed = terms.values_of(field.join(texts))
                 found.append(self._known(number, *listed))
-                continue
-            rows, hashes = field.terms_of(plain)
-            # Before they are counted: most of a long text's are known to none.
-            known = self._known(number, rows, hashes)
-            found.append(terms.count(*known))
+            else:
+                # Before they are counted: most of a long text's are unknown.
+                known = self._known(number, *field.terms_of(plain))
+                found.append(terms.count(*known))
         return self._weighed(found, size)
 
     def of_counted(
@@ -144,8 +138,7 @@ class TextFeatures(keras.layers.Layer):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """What `call` gives, bit for bit; a compiled op counts the terms.
 
-        Args:
-            texts: strings `[batch]`, of `fields.texts_of`, one a field.
+        `texts` are strings `[batch]`, of `fields.texts_of`, one a field.
         """
         found = [
             self._known(number, *field.count(text))

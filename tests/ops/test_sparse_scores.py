@@ -1,5 +1,8 @@
 """The op of a sparse linear model's scores, against NumPy and stock ops."""
 
+from typing import Any
+from typing import NamedTuple
+
 import keras
 import numpy as np
 import pytest
@@ -7,10 +10,44 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 from tfxclass_text import sparse_linear
-from tfxclass_text.linear_ops import ScoreWeights
-from tfxclass_text.linear_ops import sparse_scores
 
 ACTIVATIONS = [None, "sigmoid", "softmax"]
+
+
+class ScoreWeights(NamedTuple):
+    """The weights of a `SparseLinear`; columns are labels, then groups."""
+
+    places: Any
+    dense: Any
+    splits: Any
+    columns: Any
+    entries: Any
+    biases: Any
+
+
+def sparse_scores(
+    ids,
+    values,
+    weights,
+    num_labels,
+    activation=None,
+    groups=None,
+    slope=1.0,
+    intercept=0.0,
+    group_slope=1.0,
+):
+    """What a `SparseLinear` with these arguments computes, by its op."""
+    return library.ops.tfxclass_sparse_scores(
+        ids,
+        values,
+        *weights,
+        groups=np.zeros(0, np.int32) if groups is None else groups,
+        slope=slope,
+        intercept=intercept,
+        num_labels=num_labels,
+        activation=activation or "none",
+        group_slope=group_slope,
+    )
 
 
 def make(random, num_labels, num_features=40, num_groups=0, num_dense=5):
@@ -306,11 +343,3 @@ def test_policy_and_type_of_ids(policy, ids_type):
         keras.config.set_dtype_policy("float32")
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_allclose(by_op, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("shapes", [((2, 2), (1, 2)), ((3,), (3,))])
-def test_shapes_that_do_not_go_together(shapes):
-    layer = layer_of(make(np.random.default_rng(7), 9), 9, None, None)
-    ids, values = np.zeros(shapes[0], np.int64), np.ones(shapes[1], np.float32)
-    with pytest.raises(ValueError, match=r"must both have shape \[batch, n\]"):
-        layer(ids, values)

@@ -8,14 +8,15 @@ from tests.ops.test_linear_ops import dense
 from tests.ops.test_linear_ops import make_rows
 from tests.ops.test_linear_ops import optimum
 from tests.ops.test_linear_ops import ragged
-from tfxclass_text import SparseLinear
-from tfxclass_text import SparseRows
 from tfxclass_text import linear_ops
 from tfxclass_text import linear_tree
 from tfxclass_text import sparse_linear
 from tfxclass_text import sparse_rows
-from tfxclass_text import train_linear
 from tfxclass_text.linear_ops import SparseWeights
+from tfxclass_text.linear_tree import train_linear
+from tfxclass_text.sparse_linear import SparseLinear
+from tfxclass_text.sparse_rows import LabeledRows
+from tfxclass_text.sparse_rows import SparseRows
 
 
 def make(num_rows=80, num_features=9, num_labels=24):
@@ -40,7 +41,7 @@ def sparse_of(full, biases):
 def test_flat_is_each_label_alone():
     x, y, rows, labels = make()
     weights, groups = train_linear(
-        rows, labels, 9, 24, c=0.5, num_epochs=300, threshold=0.0
+        LabeledRows(rows, labels, 9, 24), c=0.5, num_epochs=300, threshold=0.0
     )
     assert groups is None
     found = dense(weights, 9)
@@ -76,7 +77,11 @@ def test_tree_in_numpy():
     the optimum of the first level takes for the group's."""
     x, y, rows, labels = make()
     weights, groups = train_linear(
-        rows, labels, 9, 24, 4, c=0.5, num_epochs=300, threshold=0.0
+        LabeledRows(rows, labels, 9, 24),
+        4,
+        c=0.5,
+        num_epochs=300,
+        threshold=0.0,
     )
     np.testing.assert_array_equal(np.bincount(groups), [6, 6, 6, 6])
     found = dense(weights, 9)
@@ -100,7 +105,7 @@ def test_tree_in_numpy():
 @pytest.mark.parametrize("num_dense", [0, 4, 9])
 def test_layer_in_numpy(activation, num_groups, num_dense, monkeypatch):
     x, _, rows, labels = make()
-    weights, groups = train_linear(rows, labels, 9, 24, num_groups)
+    weights, groups = train_linear(LabeledRows(rows, labels, 9, 24), num_groups)
     row_bytes = 4 * len(weights.biases)
     monkeypatch.setattr(sparse_linear, "_DENSE_SHARE", 0.0)
     monkeypatch.setattr(
@@ -142,7 +147,7 @@ def test_layer_of_nothing(tmp_path):
 
 def test_margins_batch_by_batch(monkeypatch):
     x, _, rows, labels = make()
-    weights, _ = train_linear(rows, labels, 9, 24)
+    weights, _ = train_linear(LabeledRows(rows, labels, 9, 24))
     expected = x @ dense(weights, 9)[:-1] + weights.biases
     monkeypatch.setattr(linear_tree, "_DENSE", 500)
     found = linear_tree.margins(rows, weights)
@@ -205,27 +210,11 @@ def test_the_first_level_of_a_large_tree_is_pruned(monkeypatch):
     for most in (0, 10**9):
         monkeypatch.setattr(linear_tree, "_MAX_KEPT", most)
         weights, _ = train_linear(
-            rows, labels, 9, 24, num_groups=4, threshold=0.4
+            LabeledRows(rows, labels, 9, 24), num_groups=4, threshold=0.4
         )
         of_first = np.abs(weights.values[weights.columns >= 24])
         least.append(of_first.min())
     assert least[0] >= 0.1 > least[1]
-
-
-@pytest.mark.parametrize("groups", [1, 2])
-def test_labels_of_series_are_no_places(groups):
-    pandas = pytest.importorskip("pandas")
-
-    def backwards(array):
-        return pandas.Series(array, index=range(len(array) - 1, -1, -1))
-
-    rows = SparseRows(np.arange(9), np.arange(8) % 5, np.ones(8, np.float32))
-    labels = rows.with_ids(np.arange(8) % 4)
-    given = [SparseRows(*map(backwards, x)) for x in (rows, labels)]
-    expected, _ = linear_tree.train_linear(rows, labels, 5, 4, groups)
-    found, _ = linear_tree.train_linear(*given, 5, 4, groups)
-    for one, other in zip(found, expected):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("groups", [1, 4])
@@ -233,10 +222,9 @@ def test_some_rows_are_learned_from(groups):
     """As if the others were not there; a column of the rows has no label."""
     _, _, rows, labels = make()
     some = np.arange(60)
-    expected, own = train_linear(
-        rows.take(some), labels.take(some), 9, 24, groups
-    )
-    found, others = train_linear(rows, labels, 9, 24, groups, among=some)
+    data = LabeledRows(rows, labels, 9, 24)
+    expected, own = train_linear(data.take(some), groups)
+    found, others = train_linear(data, groups, among=some)
     np.testing.assert_array_equal(own, others)
     for one, other in zip(found, expected):
         np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -153,7 +153,7 @@ def test_quotes_are_text_in_tab_separated_files(tmp_path):
     [
         ('text,tags\na,x\n"b,x\nc,y\n', 3),
         # Opened in the second line of its row, behind a field that is closed.
-        ('text,tags\n"a\n""b",x\n"c\nd","x\ny\n', 5),
+        ('text,tags\n"a\n""b",x\n"c\nd","x\ny\n', 4),
         ('text,tags\na,"x', 2),
         ('text,tags\n"Fences" a play,x\n', 2),
     ],

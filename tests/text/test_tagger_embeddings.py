@@ -275,7 +275,7 @@ def test_as_many_passes_as_there_is_time_for(data):
     # What is wanted is learned anyway.
     assert plan(units) == (units, 3)
     assert plan(2 * units) == (2 * units, 2)
-    found = embeddings.plan(data, units=units)
+    found = embeddings.plan(data, 256, 6, units)
     assert found.seconds == pytest.approx(120 * 3 / 3.5, 0.01)
     assert found.gigabytes > 0.7
 

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 
 from tfxclass_text import Field
-from tfxclass_text import MixedScores
 from tfxclass_text import Tagger
 from tfxclass_text import tagger_model
+from tfxclass_text.tagger_model import MixedScores
 
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
 # The tag is the first of two words: a bag of words cannot tell.

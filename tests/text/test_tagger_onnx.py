@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from tests.text.test_tagger_files import TAGS
 from tests.text.test_tagger_files import TEXTS
-from tfxclass_text import MixedScores
 from tfxclass_text import Tagger
 from tfxclass_text import sparse_linear
 from tfxclass_text import tagger_onnx
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.tagger_model import ENCODED
 from tfxclass_text.tagger_model import Layers
+from tfxclass_text.tagger_model import MixedScores
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("tf2onnx")

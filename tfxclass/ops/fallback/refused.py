@@ -48,7 +48,7 @@ REFUSED = {
     "linear_one_vs_rest": "Training a Tagger",
     "count_terms": "Training a Tagger",
     "train_text_embeddings": "Training a Tagger",
-    # `tfxclass.text.SparseLinear` has stock ops for the same.
+    # `SparseLinear` of a Tagger has stock ops for the same.
     "sparse_scores": "The scores of sparse features",
 }
 
