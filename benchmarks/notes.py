@@ -16,7 +16,6 @@ that has no table of its own names the file first, and perhaps a factor:
 
 import os
 import re
-import textwrap
 
 import measure
 
@@ -29,25 +28,7 @@ def note(name, rows):
     if not os.path.exists(path):
         return None
     with open(path) as f:
-        text = filled(f.read().strip(), rows)
-    return wrapped(text)
-
-
-def wrapped(text):
-    return "\n\n".join(map(_wrapped, text.split("\n\n")))
-
-
-def _wrapped(paragraph):
-    # Lists and tables stay as they are; no line begins a list with a plus.
-    if paragraph.startswith(("- ", "|", "#", "```", "1. ")):
-        return paragraph
-    lines = textwrap.wrap(
-        " ".join(paragraph.split()).replace(" + ", "\0+ "),
-        80,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return "\n".join(lines).replace("\0", " ")
+        return filled(f.read().strip(), rows)
 
 
 def filled(text, rows):
@@ -89,7 +70,7 @@ def filled_from_files(text):
         number = value(found[1])
         return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
-    return wrapped(FIGURE.sub(shown, text.strip()))
+    return FIGURE.sub(shown, text.strip())
 
 
 def number(expression, rows):

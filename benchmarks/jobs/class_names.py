@@ -29,6 +29,7 @@ from tfxclass_text import Tagger
 
 MOST, NUM_TEST = 10, 3000  # answers of a text, and texts of each kind
 KINDS = "no texts", "with texts"
+METHODS = "nearest name", "Tagger, names as texts", "Tagger, class_names"
 _SHARE = 0.8  # of a tag's texts that are learned from
 _CHARS = {"analyzer": "char_wb", "ngram_range": (2, 4)}
 _PAIRS = {"analyzer": "word", "ngram_range": (1, 2)}
@@ -86,7 +87,7 @@ def split(names, texts, seed):
     return learned, asked
 
 
-def nearest_names(names, learned, texts):
+def nearest_names(names, texts):
     """The tags of the nearest names, by characters."""
     vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32, **_CHARS)
     rows = vectorizer.fit_transform(names.values())
@@ -95,46 +96,33 @@ def nearest_names(names, learned, texts):
     return every[np.argsort(-cosines, axis=1, kind="stable")[:, :MOST]].tolist()
 
 
-def names_as_texts(names, learned, texts):
-    return _answers(Tagger(verbose=0).fit(*_pairs(names, learned)), texts)
-
-
-def class_names(names, learned, texts):
-    tagger = Tagger(verbose=0).fit(*zip(*learned), class_names=names)
-    return _answers(tagger, texts)
-
-
-def _pairs(names, learned):
-    """Texts and tags, where names are texts."""
-    return tuple(zip(*[(x, tag) for tag, x in names.items()], *learned))
-
-
-def _answers(tagger, texts):
+def by_tagger(learned, texts, **options):
+    tagger = Tagger(verbose=0).fit(*zip(*learned), **options)
     return [[tag for tag, _ in row] for row in tagger.predict(texts, k=MOST)]
-
-
-METHODS = {
-    "nearest name": nearest_names,
-    "Tagger, names as texts": names_as_texts,
-    "Tagger, class_names": class_names,
-}
 
 
 def child(job, method, seed, folder, python):
     names, texts = JOBS[job](folder)
     learned, asked = split(names, texts, seed)
     every = [text for part in asked.values() for text, _ in part]
-    if method in METHODS:
-        with measure.Stopwatch() as clock:
-            best = METHODS[method](names, learned, every)
-        spent = clock.cpu
-    else:
-        known, of_known = _pairs(names, learned)
-        rows = list(known), [[tag] for tag in of_known]
-        best, found = tags.omikuji("Parabel", python, rows, every, MOST, _PAIRS)
+    of_names = [(name, tag) for tag, name in names.items()]
+    if method == "Omikuji":
+        rows = [(text, [tag]) for text, tag in of_names + learned]
+        best, found = tags.omikuji(
+            "Parabel", python, tuple(zip(*rows)), every, MOST, _PAIRS
+        )
         if best is None:
             return found
         spent = found["CPU s"] + found["ms per answer"] * len(every) / 1e3
+    else:
+        with measure.Stopwatch() as clock:
+            if method == "nearest name":
+                best = nearest_names(names, every)
+            elif method == "Tagger, names as texts":
+                best = by_tagger(of_names + learned, every)
+            else:
+                best = by_tagger(learned, every, class_names=names)
+        spent = clock.cpu
     row, answers = {}, iter(best)
     for kind, part in asked.items():
         own = [next(answers) for _ in part]
