@@ -6,6 +6,7 @@
 import contextlib
 import difflib
 import inspect
+import math
 import numbers
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -37,6 +38,13 @@ def check_value(name: str, value: Any, is_valid: bool, wanted: str) -> None:
     """Raises ValueError, which says what is `wanted`, unless `is_valid`."""
     if not is_valid:
         raise ValueError(f"`{name}` must be {wanted}. Received: {value!r}")
+
+
+def check_size(name: str, value: Any) -> None:
+    """Raises ValueError unless the value is a finite number above 0."""
+    is_number = isinstance(value, numbers.Real)
+    is_valid = is_number and 0 < value < math.inf
+    check_value(name, value, is_valid, "a finite number of more than 0")
 
 
 def as_list(

@@ -130,6 +130,7 @@ def test_it_is_printed_as_a_table():
         ({"link": 1e9}, "`link` must be a tfxclass.planning.Link"),
         ({"memory_bytes": 0.0}, "`memory_bytes`.*0.0"),
         ({"memory_bytes": np.nan}, "`memory_bytes`.*nan"),
+        ({"memory_bytes": "24 GB"}, "`memory_bytes`.*24 GB"),
     ],
 )
 def test_wrong_arguments(options, message):
@@ -143,7 +144,7 @@ def test_refused_within_a_strategy():
             plan()
 
 
-@pytest.mark.parametrize("wrong", [0.0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.inf, np.nan, "1 GB"])
 def test_figures_are_checked(wrong):
     with pytest.raises(ValueError, match="bytes_per_s"):
         Link(wrong)

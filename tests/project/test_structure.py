@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 31_324,
+    "lines of heads": 31_321,
     "lines of the tagger": 5_998,
     "lines of benchmarks": 9_032,
     "classes of ours under a head": 4,

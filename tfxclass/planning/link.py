@@ -1,9 +1,8 @@
 """The network of a machine in numbers."""
 
 import dataclasses
-import math
 
-from tfxclass.checks import check_value
+from tfxclass.checks import check_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +18,7 @@ class Link:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        check_value(
-            "bytes_per_s",
-            self.bytes_per_s,
-            0 < self.bytes_per_s < math.inf,
-            "finite and more than 0",
-        )
+        check_size("bytes_per_s", self.bytes_per_s)
 
     def seconds(self, num_bytes: float, messages: float = 1) -> float:
         """Time of `messages` one after the other, with `num_bytes` in all."""
