@@ -8,7 +8,7 @@ seed: the weights of the entropy, and the decays of the network's weights
 besides the best of them. The setting with the least error on validation rows is
 trained with the other seeds, too (`--usual`: nothing is chosen). What has a
 result in benchmarks/cache/dropmax is not trained again, so the table may be
-stopped and resumed. Rows of an earlier table stay, such as those of other data.
+stopped and resumed. Rows of data that is not asked for stay in it.
 """
 
 import statistics

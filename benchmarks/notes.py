@@ -16,6 +16,7 @@ that has no table of its own names the file first, and perhaps a factor:
 
 import os
 import re
+import textwrap
 
 import measure
 
@@ -28,7 +29,25 @@ def note(name, rows):
     if not os.path.exists(path):
         return None
     with open(path) as f:
-        return filled(f.read().strip(), rows)
+        text = filled(f.read().strip(), rows)
+    return wrapped(text)
+
+
+def wrapped(text):
+    return "\n\n".join(map(_wrapped, text.split("\n\n")))
+
+
+def _wrapped(paragraph):
+    # Lists and tables stay as they are; no line begins a list with a plus.
+    if paragraph.startswith(("- ", "|", "#", "```", "1. ")):
+        return paragraph
+    lines = textwrap.wrap(
+        " ".join(paragraph.split()).replace(" + ", "\0+ "),
+        80,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 def filled(text, rows):
@@ -70,7 +89,7 @@ def filled_from_files(text):
         number = value(found[1])
         return f"{number:,.0f}" if number >= 1000 else f"{number:.3g}"
 
-    return FIGURE.sub(shown, text.strip())
+    return wrapped(FIGURE.sub(shown, text.strip()))
 
 
 def number(expression, rows):

@@ -40,11 +40,11 @@ def check_value(name: str, value: Any, is_valid: bool, wanted: str) -> None:
         raise ValueError(f"`{name}` must be {wanted}. Received: {value!r}")
 
 
-def check_size(name: str, value: Any) -> None:
+def check_positive(name: str, value: Any) -> None:
     """Raises ValueError unless the value is a finite number above 0."""
     is_number = isinstance(value, numbers.Real)
     is_valid = is_number and 0 < value < math.inf
-    check_value(name, value, is_valid, "a finite number of more than 0")
+    check_value(name, value, is_valid, "finite and > 0")
 
 
 def as_list(

@@ -5,8 +5,8 @@
 The set's rate and twice the rate are tried, with seed 0, on nine training rows
 in ten; where the best of them is at an edge, more. The rate with the best P@1
 on the tenth row trains on all rows for as many epochs, with three seeds. What
-has a result in benchmarks/cache/comparison is not run again. `--curves` also
-draws SET_SUFFIX.png.
+has a result in benchmarks/cache/comparison is not run again. With
+`--curves` the curves are drawn, too, in results/comparison/SET_SUFFIX.png.
 """
 
 import statistics

@@ -120,7 +120,14 @@ class TestTexts:
     def test_a_figure_of_a_file(self, notes):
         text = "a {{x ms: method=a}}, {{100 * x\nms: method=a}} and\n"
         text += "{{x mb: classes=10}}"
-        assert notes.filled_from_files(text) == "a 2, 200 and\n5"
+        assert notes.filled_from_files(text) == "a 2, 200 and 5"
+
+    def test_tables_and_lists_stay_as_they_are(self, notes):
+        table = "| a | b |\n| --- | --- |"
+        text = f"one\ntwo\n\n{table}\n\n- x\n  y\n"
+        assert (
+            notes.filled_from_files(text) == f"one two\n\n{table}\n\n- x\n  y"
+        )
 
     def test_a_file_must_be_there_and_name_its_command(self, notes):
         with pytest.raises(ValueError, match="No results file for 'no'"):

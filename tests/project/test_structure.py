@@ -9,9 +9,9 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 31_321,
+    "lines of heads": 31_319,
     "lines of the tagger": 5_998,
-    "lines of benchmarks": 9_032,
+    "lines of benchmarks": 9_051,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,

@@ -1,6 +1,5 @@
 """Heads with one class vector a class, and the exact softmax."""
 
-import math
 from typing import Any
 
 import keras
@@ -9,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
-from tfxclass.checks import check_value
+from tfxclass.checks import check_positive
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers import cosine
 from tfxclass.layers.head_config import offset_specs
@@ -136,8 +135,7 @@ class ClassHead(OutputHead):
 
     @answer_temperature.setter
     def answer_temperature(self, value: float) -> None:
-        is_valid = 0 < value < math.inf
-        check_value("answer_temperature", value, is_valid, "finite and > 0")
+        check_positive("answer_temperature", value)
         if value != 1 and not self.has_plain_logits:
             raise ValueError(
                 f"A {type(self).__name__} has no `answer_temperature`: its "

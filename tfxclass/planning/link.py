@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfxclass.checks import check_size
+from tfxclass.checks import check_positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Link:
     latency_s: float = 0.0
 
     def __post_init__(self) -> None:
-        check_size("bytes_per_s", self.bytes_per_s)
+        check_positive("bytes_per_s", self.bytes_per_s)
 
     def seconds(self, num_bytes: float, messages: float = 1) -> float:
         """Time of `messages` one after the other, with `num_bytes` in all."""

@@ -15,8 +15,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass import layers
+from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
-from tfxclass.checks import check_size
 from tfxclass.planning.link import Link
 from tfxclass.planning.memory import estimate
 
@@ -157,7 +157,7 @@ def plan(
         raise ValueError(
             f"`link` must be a tfxclass.planning.Link. Received: {link!r}"
         )
-    check_size("memory_bytes", memory_bytes)
+    check_positive("memory_bytes", memory_bytes)
     if tf.distribute.has_strategy():
         raise ValueError(
             "`plan` is for any number of machines and is called outside of "
