@@ -31,7 +31,6 @@ OPTIONS = {
     "focal": {"focal_gamma": 1.5},
     "smoothing": {"label_smoothing": 0.1},
     "adjustment": {"class_counts": COUNTS, "logit_adjustment": 0.7},
-    "temperature": {"temperature": 2.5},
     "weighed_focal": {
         "focal_gamma": 0.5,
         "class_weight": WEIGHTS,
@@ -42,7 +41,6 @@ OPTIONS = {
         "propensities": PROPENSITIES,
         "label_smoothing": 0.2,
         "class_counts": COUNTS,
-        "temperature": 0.8,
     },
 }
 each_option = pytest.mark.parametrize("name", OPTIONS)
@@ -245,7 +243,7 @@ def test_smoothing_of_a_sample_is_unbiased():
 def test_logits_of_dropmax(mode, sampled):
     """As of a head whose biases and class rows are those that are meant."""
     x, y = data()[0], labels_of(True)
-    options = LossOptions(class_counts=COUNTS, temperature=2.5)
+    options = LossOptions(class_counts=COUNTS)
     plain, head = (
         built(
             layers.DropMax(
@@ -255,8 +253,7 @@ def test_logits_of_dropmax(mode, sampled):
         for o in (None, options)
     )
     counts = np.where(COUNTS, COUNTS, COUNTS[COUNTS > 0].min())
-    plain.kernel.assign(plain.kernel / 2.5)
-    plain.bias.assign(plain.bias / 2.5 + np.log(counts / counts.sum()))
+    plain.bias.assign(plain.bias + np.log(counts / counts.sum()))
     np.testing.assert_allclose(
         head.compute_loss(x, y, training=True),
         plain.compute_loss(x, y, training=True),
@@ -374,10 +371,6 @@ INVALID = {
         ),
         ["`label_smoothing` of a ShardedSoftmax", "label_smoothing=0.1"],
     ),
-    "temperature": (
-        lambda: LossOptions(temperature=0),
-        ["`temperature` must be > 0", "0"],
-    ),
     "focal_and_smoothing": (
         lambda: LossOptions(focal_gamma=1, label_smoothing=0.1),
         ["exclude each other", "focal_gamma=1"],
@@ -393,12 +386,6 @@ INVALID = {
     "type": (
         lambda: HEADS["full"](loss_options="focal"),
         ["`loss_options` must be", "'focal'"],
-    ),
-    "temperature_of_cosine": (
-        lambda: HEADS["full"](
-            similarity="cosine", loss_options=LossOptions(temperature=2.0)
-        ),
-        ['needs similarity="dot"', "temperature=2.0"],
     ),
     "margin": (
         lambda: HEADS["full"](

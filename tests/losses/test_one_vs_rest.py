@@ -168,8 +168,6 @@ def test_gradients_by_finite_differences(name, kind, margin, monkeypatch):
 OPTIONS = {
     "focal": {"focal_gamma": 1.5, "class_weight": WEIGHTS},
     "smoothing": {"label_smoothing": 0.2},
-    "temperature": {"temperature": 2.5},
-    "all": {"label_smoothing": 0.2, "temperature": 0.7},
 }
 
 
@@ -432,7 +430,6 @@ INVALID = {
         for name, options in {
             "label_smoothing": {"label_smoothing": 0.1},
             "focal_gamma": {"focal_gamma": 1.0},
-            "temperature": {"temperature": 2.0},
         }.items()
     },
     "class_counts": (

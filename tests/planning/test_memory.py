@@ -30,7 +30,6 @@ HEADS = {
         loss_options=tfxclass.losses.LossOptions(
             class_counts=np.arange(CLASSES),
             label_smoothing=0.1,
-            temperature=2.0,
             class_weight={3: 2.0},
         ),
     ),

@@ -57,7 +57,7 @@ def optioned_losses(logits, labels, **options):
 
     `class_weight` and `propensities` are arrays `[n]` here.
     """
-    logits = np.asarray(logits, np.float64) / options.get("temperature", 1.0)
+    logits = np.asarray(logits, np.float64)
     if (counts := options.get("class_counts")) is not None:
         counts = np.where(counts > 0, counts, counts[counts > 0].min())
         shares = counts / counts.sum()
@@ -94,7 +94,7 @@ def optioned_one_vs_rest(logits, labels, **options):
 
     `class_weight` is an array `[n]` here.
     """
-    logits = np.asarray(logits, np.float64) / options.get("temperature", 1.0)
+    logits = np.asarray(logits, np.float64)
     gamma = options.get("focal_gamma", 0.0)
     other = options.get("label_smoothing", 0.0) / 2
     losses = np.zeros(len(logits))

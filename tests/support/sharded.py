@@ -107,7 +107,6 @@ def check_options(strategy, folder):
     options = {
         "class_counts": np.arange(1, CLASSES + 1),
         "class_weight": {3: 2.0},
-        "temperature": 1.5,
     }
     everything = {"sampler": samplers.UniformSampler(CLASSES + 1)}
     for smoothing, changes in (

@@ -12,6 +12,17 @@ from tfxclass.checks import as_array
 from tfxclass.checks import check_positive_int
 
 
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without TensorFlow's tuning of its pipeline.
+
+    An iterator that is dropped before its end may wait a minute for the tuning
+    thread, which misses a cancellation (`Model::OptimizeLoop` in 2.21).
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 class Batches:
     """Batches of arrays, of a `tf.data.Dataset` or a `keras.utils.PyDataset`.
 
@@ -24,9 +35,9 @@ class Batches:
     def __init__(self, name: str, data: Any, batch_size: int) -> None:
         batch_size = check_positive_int("batch_size", batch_size)
         if isinstance(data, (tuple, list)):
-            data = tf.data.Dataset.from_tensor_slices(
-                labelled_arrays(name, data)
-            ).batch(batch_size)
+            arrays = labelled_arrays(name, data)
+            data = tf.data.Dataset.from_tensor_slices(arrays)
+            data = untuned(data.batch(batch_size))
         self._data = data
         if isinstance(data, tf.data.Dataset):
             element, count = data.element_spec, int(data.cardinality())

@@ -108,12 +108,6 @@ class ClassHead(OutputHead):
                 'similarity="cosine".'
             )
         used = self.options.used
-        if "temperature" in used and self.cosine is not None:
-            raise ValueError(
-                '`temperature` of `loss_options` needs similarity="dot": '
-                "cosine logits have a `scale`. Received: temperature="
-                f"{self.options.temperature}"
-            )
         others = {"class_counts", "label_smoothing"}
         margin = self.cosine.margin if self.cosine is not None else 0
         if margin and others & set(used):

@@ -149,7 +149,7 @@ class DropMax(SampledSoftmax):
     default_sampler = None
     _draws = staticmethod(dropmax.draws_of_block)
     has_plain_logits = False
-    supported_options = (*LOSS_OPTIONS, "class_counts", "temperature")
+    supported_options = (*LOSS_OPTIONS, "class_counts")
 
     def __init__(
         self,

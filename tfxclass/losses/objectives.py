@@ -207,11 +207,10 @@ class OneVsRest:
         margin: Margin | None,
     ) -> tf.Tensor:
         """As `Softmax.sampled`."""
-        options = head.options
         return one_vs_rest_loss(
-            options.adjust_logits(logits, sample.ids, head.num_classes),
+            logits,
             Targets(sample.positions, targets.weights),
-            self._binary(options),
+            self._binary(head.options),
             sample.inverse_counts,
             margin,
         )
@@ -230,9 +229,7 @@ class OneVsRest:
 #: What `loss` of a head may be.
 OBJECTIVES: dict[str, Softmax | OneVsRest] = {
     "softmax": Softmax(),
-    "sigmoid": OneVsRest(
-        "sigmoid", [x for x in ALL_OPTIONS if x != "class_counts"]
-    ),
+    "sigmoid": OneVsRest("sigmoid", (*LOSS_OPTIONS, "label_smoothing")),
     "squared_hinge": OneVsRest("squared_hinge", LABEL_OPTIONS),
 }
 SOFTMAX_ALONE = ("softmax",)
@@ -306,6 +303,7 @@ class HeadLoss(keras.losses.Loss):
             )
         forward.losses = losses
         set_mask(losses, forward_lib.mask_of(forward.features))
+        # Keras weighs and averages what `call` returns.
         return super().__call__(losses, losses, sample_weight)
 
     def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:

@@ -24,7 +24,7 @@ LABEL_OPTIONS = ("class_weight", "propensities")
 #: These, and options of the cross-entropy of an example.
 LOSS_OPTIONS = (*LABEL_OPTIONS, "focal_gamma")
 #: These, and options of the logits.
-ALL_OPTIONS = (*LOSS_OPTIONS, "label_smoothing", "class_counts", "temperature")
+ALL_OPTIONS = (*LOSS_OPTIONS, "label_smoothing", "class_counts")
 
 _TINY = float(np.finfo(np.float32).tiny)
 
@@ -39,9 +39,9 @@ class LossOptions:
     can be compared. Penalties of a head (`l2`, DropMax's regularizers) are not
     weighted.
 
-    With a sampler, `class_weight`, `propensities`, `class_counts` and
-    `temperature` are exact. `focal_gamma` uses the probability estimated from
-    the sample, and `label_smoothing` an unbiased estimate of the mean logit.
+    With a sampler, `class_weight`, `propensities` and `class_counts` are exact.
+    `focal_gamma` uses the probability estimated from the sample, and
+    `label_smoothing` an unbiased estimate of the mean logit.
 
     A head refuses options that have no meaning for its loss. Examples are
     `label_smoothing` for `DropMax`, and `class_counts` for `AdaptiveSoftmax`,
@@ -73,8 +73,6 @@ class LossOptions:
             do not favor frequent classes. 0 is replaced by the least positive
             count.
         logit_adjustment: float, factor for `class_counts`. Defaults to 1.
-        temperature: float > 0, divides the logits. With cosine logits use
-            `scale` instead. Defaults to 1.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -104,7 +102,6 @@ class LossOptions:
     label_smoothing: float = 0.0
     class_counts: ArrayLike | None = None
     logit_adjustment: float = 1.0
-    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         self.class_weight = _class_weight(self.class_weight)
@@ -118,7 +115,6 @@ class LossOptions:
         ranges = {
             "focal_gamma": (0 <= self.focal_gamma < np.inf, ">= 0"),
             "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
-            "temperature": (0 < self.temperature < np.inf, "> 0"),
             "logit_adjustment": (np.isfinite(self.logit_adjustment), "finite"),
             "propensities": (
                 p is None or np.all((p > 0) & (p <= 1)),
@@ -223,8 +219,6 @@ class LossOptions:
         `ids=None` means all classes.
         """
         table = self._table(self._log_shares, num_classes)
-        if self.temperature != 1:
-            logits /= self.temperature
         if table is None:
             return logits
         return logits + (table if ids is None else tf.gather(table, ids))
@@ -244,8 +238,6 @@ class LossOptions:
         shaped = []
         for i, (queries, rows) in enumerate(parts):
             bias = rows.bias
-            if bias is not None and self.temperature != 1:
-                bias /= self.temperature
             if table is not None:
                 # The number of a sample's classes may not be known yet.
                 if ids is not None:
@@ -253,7 +245,6 @@ class LossOptions:
                 else:
                     own = table[rows.first :][: rows.num_classes]
                 bias = own if bias is None else bias + own
-            queries = queries / self.temperature
             shaped.append((queries, rows._replace(bias=bias)))
         return shaped
 

@@ -25,6 +25,8 @@ from tfxclass.types import Variable
 #: Rates of rows are multiplied by it where class vectors are trained already:
 #: Adagrad's first steps are its longest, and would undo the training.
 TRAINED_FACTOR = 0.05
+# The column of `gradient_scale` that says so.
+_IS_TRAINED = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +64,8 @@ class ScaledAdagrad:
         accumulator = rules.second_moment(variable, storage)
         if not self.has_scale:
             return {"accumulator": accumulator}
-        # A sum of scales, their number, and 1 for class vectors that were
-        # trained before.
+        # Columns: a sum of scales, their number, and `_IS_TRAINED`: 1 for class
+        # vectors that were trained before.
         mark = float(self.matrix is not None and self.matrix.is_trained())
         scale = rules.one_row(storage, [0.0, 0.0, mark])
         return {"gradient_scale": scale, "accumulator": accumulator}
@@ -96,7 +98,7 @@ class ScaledAdagrad:
         if not self.trained_marks:
             return tf.ones([], tf.float64)
         states = map(tf_variable, self.trained_marks)
-        marks = [_read(x.handle, x.dtype)[0, 2] for x in states]
+        marks = [_read(x.handle, x.dtype)[0, _IS_TRAINED] for x in states]
         marks = [tf.cast(mark, tf.float32) for mark in marks]
         is_trained = tf.reduce_max(tf.stack(marks)) > 0
         factors = tf.constant([1.0, TRAINED_FACTOR], tf.float64)
@@ -235,13 +237,11 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
             return dataclasses.replace(rule, rate=own_rate)
         if not self.built:
             return rule
-        marks = [
-            state["gradient_scale"]
-            for variable, state in zip(self._built_for, self._states)
-            if "gradient_scale" in state
-            and rule.matrix
-            in (None, self._matrices.get(self._key_of(variable)))
-        ]
+        marks = []
+        for variable, state in zip(self._built_for, self._states):
+            owner = self._matrices.get(self._key_of(variable))
+            if "gradient_scale" in state and rule.matrix in (None, owner):
+                marks.append(state["gradient_scale"])
         return dataclasses.replace(rule, trained_marks=marks)
 
     def get_config(self) -> Config:

@@ -231,6 +231,7 @@ class RowOptimizer(OptimizerHooks):
         return super().apply(grads, trainable_variables)
 
     def _on_apply(self, grads, variables):
+        """A step, as Keras calls it through `OptimizerHooks`."""
         if self.can_step_by_class and not self._is_replicated:
             grads, variables = self._step_by_class(grads, variables)
             if not variables:
@@ -356,6 +357,7 @@ class RowOptimizer(OptimizerHooks):
         """As Keras' step, with weight decay in the row updates."""
         by_rows = map(self._is_by_rows, grads, variables)
         self._decay_all([v for r, v in zip(by_rows, variables) if not r])
+        # Keras calls `update_step` for each variable.
         self._update_all(self._on_clip(grads), variables)
 
     def _on_clip(self, grads):

@@ -77,6 +77,7 @@ class AutoSampler(IndexedSampler):
         `NeighborCache` names the references of the search.
     """
 
+    # No row searches an index: cached neighbors are enough on a CPU.
     default_query_fraction = 0.0
     # A uniform step is short where neighbors pay at all, so a larger search
     # would cost more than it brings.

@@ -95,8 +95,8 @@ class Sampler(keras.layers.Layer):
 
     Attributes:
         follows_batch: bool, whether steps with many labels compute more
-            classes, since `num_sampled` was not given. The head sets
-            `num_sampled` to 1 % of the classes then.
+            classes, since `num_sampled` was not given. `resolve_size` sets
+            `num_sampled` to 1 % of the classes then, the least of a step.
     """
 
     #: Names of the arguments besides `num_sampled` and `seed`. Each is an
