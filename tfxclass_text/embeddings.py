@@ -89,6 +89,10 @@ class TextEmbedding(keras.layers.Layer):
         )
         return sums[:size]
 
+    def directions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors of the terms, and of the tags with norm 1."""
+        return self.terms.numpy(), tf.math.l2_normalize(self.tags, 1).numpy()
+
     def contributions(
         self, ids: tf.Tensor, values: tf.Tensor, tags: tf.Tensor
     ) -> tf.Tensor:
@@ -164,9 +168,8 @@ def plan(
     `passes` or, of few texts, more. Without units, and unless they are needed,
     there are none where they would take too long or be too large.
     """
-    rows, least = data.rows, 0
-    if units is not None or is_needed:
-        least = _MIN_EPOCHS
+    rows = data.rows
+    least = _MIN_EPOCHS if units is not None or is_needed else 0
     if units is None:
         units = min(most, _MAX_WEIGHTS // data.num_features)
         if units < _MIN_UNITS:
@@ -222,9 +225,8 @@ def train(
     """
     rows = data.rows.heaviest(_MAX_TERMS)
     random = np.random.default_rng(seed)
-    labeled = np.flatnonzero(np.diff(data.labels.splits))
-    if among is not None:
-        labeled = np.intersect1d(labeled, among)
+    every = np.flatnonzero(np.diff(data.labels.splits))
+    labeled = every if among is None else np.intersect1d(every, among)
     sizes = data.num_features, data.num_labels
     begin = start or [random_vectors(n, units, random) for n in sizes]
     if scale is None:

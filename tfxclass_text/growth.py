@@ -157,19 +157,14 @@ def _grown_embeddings(
     each tag so far; a tag without any is known by its names.
     """
     old, random = before.embedding, np.random.default_rng(seed)
-    tags = old.tags.numpy()
-    scale = float(np.linalg.norm(tags[0]))
-    start = []
-    for count, own, known in (
-        (data.num_features, feature_place, old.terms.numpy()),
-        (data.num_labels, place, tags / scale),
-    ):
-        vectors = embeddings.random_vectors(count, old.units, random)
+    sizes = data.num_features, data.num_labels
+    start = [embeddings.random_vectors(n, old.units, random) for n in sizes]
+    places = feature_place, place
+    for vectors, own, known in zip(start, places, old.directions()):
         vectors[own] = known
-        start.append(vectors)
     layer = embeddings.train(
-        data, old.units, _PASSES, seed, start=tuple(start), scale=scale,
-        by_names=counts == 0,
+        data, old.units, _PASSES, seed, start=tuple(start),
+        scale=float(np.linalg.norm(old.tags[0])), by_names=counts == 0,
     )  # fmt: skip
     return Layers(
         features,

@@ -394,8 +394,7 @@ def _votes(task, trial):
     count = neighbors.NEIGHBORS if is_tried else wanted
     if not count or task.linear_only:
         return trial.answers
-    count = int(count)
-    layer = neighbors.build_neighbor_votes(data.take(task.train), count)
+    layer = neighbors.build_neighbor_votes(data.take(task.train), int(count))
     parts = task.held_parts(trial.recipe)
     votes = np.concatenate([layer.votes(*part) for part in parts])
     mixes = [(1 - x) * trial.answers + x * votes for x in neighbors.SHARES]
@@ -403,7 +402,7 @@ def _votes(task, trial):
     if not _gains(task, trial.answers, mixes[best], "neighbors", wanted):
         return trial.answers
     task.mixed["votes"] = neighbors.build_neighbor_votes(
-        data, count, neighbors.SHARES[best]
+        data, int(count), neighbors.SHARES[best]
     )
     return mixes[best]
 
@@ -430,7 +429,7 @@ def _embeddings(task, recipe, plan, answers, alone):
     if not _gains(task, answers, after, "embeddings", wanted):
         return answers
     if not task.is_final:
-        layer = _trained_embeddings(task, recipe, plan, None)
+        layer = _trained_embeddings(task, recipe, plan, None, layer)
     _take_embeddings(task, plan, layer, mix)
     return after
 
@@ -441,11 +440,16 @@ def _take_embeddings(task, plan, layer, mix):
     )
 
 
-def _trained_embeddings(task, recipe, plan, among):
+def _trained_embeddings(task, recipe, plan, among, before=None):
+    """Embeddings that learned from `among`; they go on from `before`."""
     tagger, (data, first) = task.tagger, task.embedding_data(recipe)
+    passes, start = plan.passes, None
+    if before is not None:
+        # As good as all passes anew (industries, occupations).
+        passes, start = max(passes // 2, 2), before.directions()
     return embeddings.train(
-        data, plan.units, plan.passes, tagger.seed, tagger.detail, first, among,
-        by_names=_known_by_names(task, among),
+        data, plan.units, passes, tagger.seed, tagger.detail, first, among,
+        start, by_names=_known_by_names(task, among),
     )  # fmt: skip
 
 
@@ -453,9 +457,8 @@ def _known_by_names(task, among):
     """Labels whose texts among `among` are names, bool; None without names."""
     if not task.corpus.num_names:
         return None
-    texts = np.arange(task.corpus.num_texts)
-    if among is not None:
-        texts = np.intersect1d(texts, among)
+    count = task.corpus.num_texts
+    texts = np.arange(count) if among is None else among[among < count]
     labels = task.labels.take(texts)
     return np.bincount(labels.ids, minlength=task.num_labels) == 0
 
@@ -559,7 +562,7 @@ def _say_cost(task, recipe, num_trials, plan):
         seconds += (num_trials + (not task.is_final)) * of_one
         seconds += _SCORE * task.truth.size * (num_trials + 1)
     if plan is not None:
-        seconds += (1 if task.is_final else 2) * plan.seconds
+        seconds += (1 if task.is_final else 1.5) * plan.seconds
         gigabytes = max(gigabytes, plan.gigabytes)
     without = "" if task.tagger.encoder is None else ", without the encoder"
     task.tagger.say(
