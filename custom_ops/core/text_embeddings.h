@@ -88,6 +88,9 @@ inline float InverseNorm(const float* row, int64_t dim) {
 }
 
 class EmbeddingTrainer {
+  // Vectors of terms that are asked for before they are read.
+  static constexpr int64_t kAhead = 4;
+
  public:
   EmbeddingTrainer(const EmbeddingOptions& options, const LabeledTexts& texts,
                    EmbeddingTable* terms, EmbeddingTable* labels)
@@ -194,12 +197,24 @@ class EmbeddingTrainer {
     });
   }
 
+  const float* TermRow(int64_t place) const {
+    return terms_->rows + own_terms_.ids[place] * options_.dim;
+  }
+
+  // Rows lie anywhere: without this, each of them waits for memory.
+  void Prefetch(const float* row) const {
+    for (int64_t d = 0; d < options_.dim; d += 16) __builtin_prefetch(row + d);
+  }
+
   void SumText(int64_t i, int64_t count, std::vector<float>* sum) {
     const int64_t dim = options_.dim;
     float* const to = sum->data();
     std::fill(sum->begin(), sum->end(), 0.0f);
     for (int64_t n = begins_[i]; n < begins_[i + 1]; ++n) {
-      const float* row = terms_->rows + own_terms_.ids[places_[n]] * dim;
+      if (n + kAhead < begins_[i + 1]) {
+        Prefetch(TermRow(places_[n + kAhead]));
+      }
+      const float* row = TermRow(places_[n]);
       const float value = values_[n];
       for (int64_t d = 0; d < dim; ++d) to[d] += value * row[d];
     }
@@ -380,6 +395,7 @@ class EmbeddingTrainer {
     parallel(size, dim * 16, [&](int64_t begin, int64_t end) {
       std::vector<float> grad(dim);
       for (int64_t t = begin; t < end; ++t) {
+        if (t + kAhead < end) Prefetch(TermRow(t + kAhead));
         SumTerm(t, &grad);
         squares_[t] = Dot(grad.data(), grad.data(), dim);
         run(own_terms_.ids[t], grad.data());
