@@ -6,41 +6,51 @@ namespace tfxclass {
 
 #ifdef TFXCLASS_EMULATE_CUDA
 
-GpuStatus CopyToHost(void* host, const void* device, size_t bytes, GpuStream) {
+GpuStatus StartCopyToHost(void* host, const void* device, size_t bytes,
+                          GpuStream) {
   std::memcpy(host, device, bytes);
   return nullptr;
 }
 
-GpuStatus CopyToDevice(void* device, const void* host, size_t bytes,
-                       GpuStream) {
+GpuStatus StartCopyToDevice(void* device, const void* host, size_t bytes,
+                            GpuStream) {
   std::memcpy(device, host, bytes);
   return nullptr;
 }
 
+GpuStatus WaitFor(GpuStream) { return nullptr; }
+
 #else
 
-namespace {
+GpuStatus StartCopyToHost(void* host, const void* device, size_t bytes,
+                          GpuStream stream) {
+  return CudaStatus(
+      cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+}
 
-GpuStatus CopyAndWait(void* to, const void* from, size_t bytes,
-                      cudaMemcpyKind kind, GpuStream stream) {
-  TFXCLASS_RETURN_IF_GPU_ERROR(
-      CudaStatus(cudaMemcpyAsync(to, from, bytes, kind, stream)));
+GpuStatus StartCopyToDevice(void* device, const void* host, size_t bytes,
+                            GpuStream stream) {
+  return CudaStatus(
+      cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
+}
+
+GpuStatus WaitFor(GpuStream stream) {
   return CudaStatus(cudaStreamSynchronize(stream));
 }
 
-}  // namespace
+#endif
 
 GpuStatus CopyToHost(void* host, const void* device, size_t bytes,
                      GpuStream stream) {
-  return CopyAndWait(host, device, bytes, cudaMemcpyDeviceToHost, stream);
+  TFXCLASS_RETURN_IF_GPU_ERROR(StartCopyToHost(host, device, bytes, stream));
+  return WaitFor(stream);
 }
 
 GpuStatus CopyToDevice(void* device, const void* host, size_t bytes,
                        GpuStream stream) {
-  return CopyAndWait(device, host, bytes, cudaMemcpyHostToDevice, stream);
+  TFXCLASS_RETURN_IF_GPU_ERROR(StartCopyToDevice(device, host, bytes, stream));
+  return WaitFor(stream);
 }
-
-#endif
 
 GpuStatus FillInDevice(void* data, int byte, size_t bytes, GpuStream stream) {
   return FillBytes(data, byte, bytes, stream);
