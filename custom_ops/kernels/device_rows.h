@@ -19,11 +19,10 @@ namespace tfxclass {
 
 // Copies to the host what the device computes of rows.
 struct RowCopier {
-  static constexpr int64_t kCopyBytes = int64_t{8} << 20;
-
   Scratch* on_device;
   Scratch* page_locked;  // of the host; may have none
   GpuStream stream;
+  int64_t copy_bytes = int64_t{8} << 20;
 
   // compute(first, n, to) puts `row_bytes` bytes of each of the rows
   // [first, first + n) to where the device has room, and returns a GpuStatus.
@@ -31,7 +30,7 @@ struct RowCopier {
   // or one row.
   template <class Compute, class Take>
   GpuStatus Copy(int64_t count, int64_t row_bytes, const Compute& compute,
-                 const Take& take, int64_t copy_bytes = kCopyBytes) const {
+                 const Take& take) const {
     if (count == 0) return nullptr;
     const int64_t together =
         std::min(count, std::max<int64_t>(copy_bytes / row_bytes, 1));
