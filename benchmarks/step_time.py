@@ -86,7 +86,7 @@ MOST = {"keras_dense_adam": 1_000_000, "tf_sampled_softmax_adam": 3_000_000}
 LONG_RUN = 1000
 ON_GPU = (
     "full_softmax_lazy_adam",
-    "full_softmax_lazy_adam_bf16",
+    "full_softmax_bf16_rows_lazy_adam",
     "sampled_uniform_lazy_adam",
     "sampled_auto_lazy_adam",
     "lsh_lazy_adam",
@@ -251,7 +251,7 @@ def on_gpu(num_classes, batch, method):
     memory = tf.config.experimental
     before = memory.get_memory_info("GPU:0")["current"]
     memory.reset_memory_stats("GPU:0")
-    dtype = "bfloat16" if method.endswith("bf16") else "float32"
+    dtype = "bfloat16" if "bf16_rows" in method else "float32"
     head = make_head(method, num_classes, num_classes // 100, dtype)
     model = make_model(head, make_optimizer(method))
     batches = [random_batch(num_classes, batch) for _ in range(4)]

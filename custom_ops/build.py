@@ -183,6 +183,8 @@ def _cuda_flags():
         "-std=c++17",
         "-O3",
         "-Xcompiler=-fPIC",
+        # What gpu_tests/registers.py reads.
+        "-Xptxas=-v",
         *_errors("-Werror=all-warnings"),
         "-I" + HERE,
     ]
@@ -276,7 +278,7 @@ def _build_library(output, march, version, compile_flags, link_flags):
     plain = [x for x in plain if x not in long]
     jobs = compile_jobs(command, long, version)
     if cuda:
-        jobs += compile_jobs([cuda, *_cuda_flags(), "-x", "cu"], of_cuda)
+        jobs += cuda_jobs(cuda, of_cuda)
     rest = compile_jobs([*command, *with_headers(headers)], plain, version)
     _announce([*jobs, *rest], cuda)
     compiled = _count_old(jobs)
@@ -388,6 +390,11 @@ def compile_jobs(command, paths, key=""):
     ]
 
 
+def cuda_jobs(compiler, paths):
+    """The same for nvcc."""
+    return compile_jobs([compiler, *_cuda_flags(), "-x", "cu"], paths)
+
+
 @contextlib.contextmanager
 def _lock():
     """Tests in several processes build the same: one of them does."""
@@ -409,7 +416,9 @@ def _compile(jobs):
         if not is_current(target, source):
             listed = ["-MMD", "-MF", target + ".d"]
             began = time.time()
-            run([*command, *listed, "-c", source, "-o", target + ".new"])
+            said = run([*command, *listed, "-c", source, "-o", target + ".new"])
+            with open(target + ".log", "w") as f:
+                f.write(said)
             # A source that is changed meanwhile is newer than its object.
             os.utime(target + ".new", (began, began))
             os.replace(target + ".new", target)
@@ -441,7 +450,10 @@ def is_current(target, source):
 
 
 def run(command):
-    """Runs a compiler; RuntimeError, its messages on stderr, if it fails."""
+    """Runs a compiler and returns its messages.
+
+    If it fails: RuntimeError, the messages on stderr.
+    """
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
@@ -449,6 +461,7 @@ def run(command):
             f"The compiler failed on {command[-3]!r} (its messages are "
             f"above). Command: {' '.join(command)}"
         )
+    return done.stderr
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// A hashing forest as a few flat arrays, for a device to read.
+// Where a device has the arrays of a hashing forest's trees.
 #ifndef TFXCLASS_CORE_FLAT_FOREST_H_
 #define TFXCLASS_CORE_FLAT_FOREST_H_
 
@@ -11,25 +11,25 @@
 
 namespace tfxclass {
 
-// The arrays of all trees one after the other. Children and planes are numbered
-// within their tree: those of tree t begin at first_node[t] and first_plane[t],
-// its ids at t * count.
+// A device has the arrays of all trees one after the other: nodes [num_nodes],
+// planes [num_planes(), padded] and ids [num_trees(), count]. Children and
+// planes are numbered within their tree: those of tree t begin at first_node[t]
+// and first_plane[t], its ids at t * count.
 struct FlatForest {
   int64_t count = 0, dim = 0;
   int64_t padded = 0;        // of planes, a multiple of 16
   float levels = 0;          // RoundingLevels of what queries are rounded with
   float least_scale = 0;     // of all planes
   int64_t largest_leaf = 0;  // rows
-  std::vector<ForestNode> nodes;
-  std::vector<int16_t> planes;                   // [num_planes, padded]
+  int64_t num_nodes = 0;
   std::vector<float> scales;                     // [num_planes]
-  std::vector<int32_t> ids;                      // [num_trees, count]
   std::vector<int64_t> first_node, first_plane;  // [num_trees]
 
   int64_t num_trees() const { return first_node.size(); }
+  int64_t num_planes() const { return scales.size(); }
 };
 
-// One copy of the forest; O(its bytes).
+// O(nodes).
 inline FlatForest FlattenForest(const HashingForest& forest) {
   FlatForest flat;
   flat.count = forest.count;
@@ -38,12 +38,9 @@ inline FlatForest FlattenForest(const HashingForest& forest) {
   flat.levels = RoundingLevels(forest.padded());
   for (const auto& shared : forest.trees) {
     const HashingTree& tree = *shared;
-    flat.first_node.push_back(flat.nodes.size());
+    flat.first_node.push_back(flat.num_nodes);
     flat.first_plane.push_back(flat.scales.size());
-    flat.nodes.insert(flat.nodes.end(), tree.nodes.begin(), tree.nodes.end());
-    flat.ids.insert(flat.ids.end(), tree.ids.begin(), tree.ids.end());
-    flat.planes.insert(flat.planes.end(), tree.normals.values.begin(),
-                       tree.normals.values.end());
+    flat.num_nodes += tree.nodes.size();
     for (const Rounding& rounding : tree.normals.rounding) {
       const bool is_first = flat.scales.empty();
       flat.least_scale = is_first ? rounding.scale

@@ -111,8 +111,10 @@ struct ForestIndexer : ForestBytes {
     ForestOptions options;
   };
 
-  // Every tree is drawn anew: what was touched does not matter.
-  static bool Take(const ClassRows& kernel, const Options& options,
+  // Every tree is drawn anew: what was touched does not matter. Rows on a GPU
+  // have a TakeDirections, too: kernels/forest_device_rows.h.
+  template <class Rows>
+  static bool Take(const Rows& kernel, const Options& options,
                    const std::shared_ptr<const Index>& /*latest*/,
                    const TouchedRows& /*touched*/, const ParallelFor& parallel,
                    Source* source) {

@@ -84,6 +84,11 @@ struct ForestRows {
   }
 };
 
+// The greatest number of a direction of so many.
+inline float DirectionLevels(int64_t dim) {
+  return std::min(127.0f, RoundingLevels(dim));
+}
+
 // row [dim] times what makes its greatest number `levels`; 0 if it is 0.
 inline void RoundDirection(const float* row, int64_t dim, float levels,
                            int8_t* to) {
@@ -106,7 +111,7 @@ class DirectionTaker {
         rows_(*rows),
         padded_(PaddedDim(kernel.dim)),
         size_(DirectionDim(rows->sketch, kernel.dim)),
-        levels_(std::min(127.0f, RoundingLevels(size_))),
+        levels_(DirectionLevels(size_)),
         floats_(kTogether * padded_, 0.0f),
         projected_(kTogether * size_) {}
 

@@ -8,7 +8,8 @@
 //
 // Rows are hashed where they lie, while training waits: their codes are less
 // than a copy of them. Of the touched rows the codes are kept, to be merged in
-// the background; all rows become tables at once.
+// the background. All rows of the host become tables at once; the codes of a
+// device's rows are kept, and become tables in the background.
 #ifndef TFXCLASS_CORE_LSH_INDEXER_H_
 #define TFXCLASS_CORE_LSH_INDEXER_H_
 
@@ -100,6 +101,33 @@ struct LshBytes {
   }
 };
 
+// What a refresh reads of class vectors on the host. Rows on a GPU have the
+// same three functions, in kernels/lsh_device_rows.h.
+
+// The greatest squared norm of the rows `ids`, or of all where it is null.
+// False if a row is not finite.
+inline bool GreatestNorm(const ClassRows& rows, const std::vector<int64_t>* ids,
+                         const ParallelFor& parallel, float* greatest) {
+  return GreatestNorm(LaneBlocks{rows, ids, 0}, parallel, greatest);
+}
+
+// Codes of the rows `ids` for each table of `next`, one table after the other.
+inline bool HashTouched(const ClassRows& rows, const std::vector<int64_t>& ids,
+                        const ParallelFor& parallel, LshTables* next,
+                        std::vector<uint32_t>* codes) {
+  *codes = LshBuilder(next, parallel)
+               .CodesOf(LaneBlocks{rows, &ids, next->inner_product});
+  return true;
+}
+
+// All rows: their tables, or their codes, [tables, rows].
+inline bool HashAll(const ClassRows& rows, const ParallelFor& parallel,
+                    LshTables* next, std::vector<uint32_t>* /*codes*/) {
+  LshBuilder(next, parallel)
+      .Build(LaneBlocks{rows, nullptr, next->inner_product});
+  return true;
+}
+
 struct LshIndexer : LshBytes {
   using Index = LshTables;
   using Options = LshOptions;
@@ -108,38 +136,36 @@ struct LshIndexer : LshBytes {
 
   struct Source {
     std::vector<int64_t> ids;             // touched, where `latest`
-    std::vector<uint32_t> codes;          // theirs
+    std::vector<uint32_t> codes;          // theirs, or of all rows
     std::shared_ptr<const Index> latest;  // merged into; null: next is built
-    LshTables next;                       // with its tables, or to be merged
+    LshTables next;                       // has tables, or gets them of codes
   };
 
-  static bool Take(const ClassRows& kernel, const Options& options,
+  template <class Rows>
+  static bool Take(const Rows& rows, const Options& options,
                    const std::shared_ptr<const Index>& latest,
                    const TouchedRows& touched, const ParallelFor& parallel,
                    Source* source) {
     const bool same_functions =
-        Prepare(kernel, options, latest.get(), parallel, source);
+        Prepare(rows.count, rows.dim, options, latest.get(), parallel, source);
     LshTables& next = source->next;
     source->latest = nullptr;
     if (options.incremental && same_functions &&
         latest->bucket_size == options.bucket_size) {
-      source->ids = touched.Ids(kernel.count);
+      source->ids = touched.Ids(rows.count);
       const int64_t num_touched = source->ids.size();
-      if (num_touched <= kernel.count / 8) {
-        const LaneBlocks rows = {kernel, &source->ids, options.inner_product};
-        if (!Measure(rows, parallel, &next)) return false;
+      if (num_touched <= rows.count / 8) {
+        if (!Measure(rows, &source->ids, parallel, &next)) return false;
         if (next.greatest <= latest->greatest) {
           next.greatest = latest->greatest;
           source->latest = latest;
-          source->codes = LshBuilder(&next, parallel).CodesOf(rows);
-          return true;
+          return HashTouched(rows, source->ids, parallel, &next,
+                             &source->codes);
         }
       }
     }
-    const LaneBlocks rows = {kernel, nullptr, options.inner_product};
-    if (!Measure(rows, parallel, &next)) return false;
-    LshBuilder(&next, parallel).Build(rows);
-    return true;
+    return Measure(rows, nullptr, parallel, &next) &&
+           HashAll(rows, parallel, &next, &source->codes);
   }
 
   static Index Build(Source* source, const ParallelFor& parallel) {
@@ -147,6 +173,8 @@ struct LshIndexer : LshBytes {
     if (source->latest) {
       LshBuilder(&tables, parallel)
           .Merge(*source->latest, source->ids, source->codes);
+    } else if (tables.tables.empty()) {
+      LshBuilder(&tables, parallel).Build(source->codes);
     }
     source->latest = nullptr;  // to be freed when no query uses it
     return tables;
@@ -156,22 +184,23 @@ struct LshIndexer : LshBytes {
 
  private:
   // The greatest norm, 0 where it is not used. False if rows are not finite.
-  static bool Measure(const LaneBlocks& rows, const ParallelFor& parallel,
-                      LshTables* next) {
-    const bool finite = GreatestNorm(rows, parallel, &next->greatest);
+  template <class Rows>
+  static bool Measure(const Rows& rows, const std::vector<int64_t>* ids,
+                      const ParallelFor& parallel, LshTables* next) {
+    const bool finite = GreatestNorm(rows, ids, parallel, &next->greatest);
     if (!next->inner_product) next->greatest = 0;
     return finite;
   }
 
   // All of `next` but the greatest norm and the tables. Returns whether its
   // functions are those of `latest`.
-  static bool Prepare(const ClassRows& kernel, const Options& options,
+  static bool Prepare(int64_t count, int64_t dim, const Options& options,
                       const Index* latest, const ParallelFor& parallel,
                       Source* source) {
     LshTables& next = source->next;
     next = LshTables();
-    next.count = kernel.count;
-    next.dim = kernel.dim;
+    next.count = count;
+    next.dim = dim;
     next.generation = latest ? latest->generation + 1 : 0;
     next.bucket_size = options.bucket_size;
     next.inner_product = options.inner_product;
@@ -180,14 +209,14 @@ struct LshIndexer : LshBytes {
       const uint64_t drawn = next.generation / options.redraw_interval;
       hash.seed += drawn * 0x9E3779B97F4A7C15ull;
     }
-    if (latest && latest->count == kernel.count && latest->dim == kernel.dim &&
+    if (latest && latest->count == count && latest->dim == dim &&
         latest->inner_product == options.inner_product &&
         latest->functions->options() == hash) {
       next.functions = latest->functions;
       return true;
     }
     next.functions = std::make_shared<HashFunctions>(
-        hash, kernel.dim + options.inner_product, parallel);
+        hash, dim + options.inner_product, parallel);
     return false;
   }
 };

@@ -88,11 +88,13 @@ class LshBuilder {
     for (int64_t first = 0; first < num_tables(); first += together) {
       const int64_t num = std::min(num_tables() - first, together);
       Hash(rows, first, num, codes.data());
-      ForTables(num, [&](int64_t t) {
-        result_.tables[first + t] =
-            Cut(first + t, Sort(&codes[t * stride], rows.count(), nullptr));
-      });
+      Sort(codes.data(), stride, first, num);
     }
+  }
+
+  // From the codes of all rows, [tables, rows].
+  void Build(const std::vector<uint32_t>& codes) {
+    Sort(codes.data(), result_.count, 0, num_tables());
   }
 
   // Codes of `rows` for all tables, each [blocks, 32].
@@ -109,7 +111,7 @@ class LshBuilder {
     touched.Mark(ids.data(), ids.size());
     const int64_t stride = codes.size() / num_tables(), count = ids.size();
     ForTables(num_tables(), [&](int64_t t) {
-      const LshTable added = Sort(codes.data() + t * stride, count, &ids);
+      const LshTable added = SortIds(codes.data() + t * stride, count, &ids);
       result_.tables[t] = Cut(t, MergeTable(old.tables[t], touched, added));
     });
   }
@@ -136,6 +138,14 @@ class LshBuilder {
     });
   }
 
+  // Tables [first, first + num) of all rows, from their codes, `stride` apart.
+  void Sort(const uint32_t* codes, int64_t stride, int64_t first, int64_t num) {
+    ForTables(num, [&](int64_t t) {
+      result_.tables[first + t] =
+          Cut(first + t, SortIds(codes + t * stride, result_.count, nullptr));
+    });
+  }
+
   template <typename Body>
   void ForTables(int64_t num, const Body& body) const {
     parallel_(num, result_.count * 5, [&](int64_t begin, int64_t end) {
@@ -145,8 +155,8 @@ class LshBuilder {
 
   // A counting sort of `ids`, or 0, 1, ..., by the bucket of their code;
   // stable.
-  LshTable Sort(const uint32_t* codes, int64_t count,
-                const std::vector<int64_t>* ids) const {
+  LshTable SortIds(const uint32_t* codes, int64_t count,
+                   const std::vector<int64_t>* ids) const {
     constexpr int64_t kCost = 5;
     LshTable table;
     table.offsets.assign((int64_t{1} << result_.range_bits()) + 2, 0);

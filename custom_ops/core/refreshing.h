@@ -18,12 +18,14 @@
 //   Options  of a build;
 //   Source   what a build reads; kept, for fresh pages cost more than a copy;
 // and the static functions
-//   bool Take(const ClassRows& rows, const Options& options,
+//   bool Take(const Rows& rows, const Options& options,
 //             const std::shared_ptr<const Index>& latest,
 //             const TouchedRows& touched, const ParallelFor& parallel,
 //             Source* source)
-//     copies, while training waits; false if the rows are not finite. `latest`
-//     is the index before this one or null, `touched` what was marked since;
+//     copies, while training waits; false if the rows are not finite, or could
+//     not be read. `latest` is the index before this one or null, `touched`
+//     what was marked since. Rows are ClassRows, or, where Take is a template,
+//     those of a device (kernels/device_rows.h); both have a `count`;
 //   Index Build(Source* source, const ParallelFor& parallel);
 //   and, if it has parts that are built one after the other, InParts(source),
 //   Begin(source), BuildPart(&source, part, parallel, &index),
@@ -131,23 +133,22 @@ class Refreshing {
     if (HasIndex()) touched_.Mark(ids, count);
   }
 
-  // Builds from all of these rows now. False if they are not finite.
-  bool Build(const ClassRows& rows, const Options& options,
+  // Builds from all of these rows now. False if Take is.
+  template <class Rows = ClassRows>
+  bool Build(const Rows& rows, const Options& options,
              const ParallelFor& parallel) {
     std::lock_guard<std::mutex> lock(mutex_);
     Drop();
     return BuildNow(rows, options, parallel);
   }
 
-  // What the rows are, where a refresh begins; false if they cannot be had.
-  using ReadRows = std::function<bool(ClassRows*)>;
-
   // Swaps and starts what is due. Rows that are not finite start nothing: the
   // index stays as it is, and training goes on. False if there is no index yet
-  // and rows are not finite, or if rows cannot be had. (It asks for rows under
-  // the lock: others may swap an index at any time, and with that make a
-  // refresh due.)
-  bool Advance(const RefreshSteps& steps, const ReadRows& read,
+  // and rows are not finite. (It reads rows under the lock, and only where a
+  // refresh begins: others may swap an index at any time, and with that make
+  // one due.)
+  template <class Rows = ClassRows>
+  bool Advance(const RefreshSteps& steps, const Rows& rows,
                const Options& options, const ParallelFor& parallel) {
     std::lock_guard<std::mutex> lock(mutex_);
     const bool begins = Begins(steps);
@@ -157,24 +158,12 @@ class Refreshing {
       failure_.Rethrow();
     }
     if (!begins) return true;
-    ClassRows rows = {};
-    if (!read(&rows)) return false;
     next_start_ = SaturatedAdd(steps.step, steps.interval);
     if (!HasIndex()) return BuildNow(rows, options, parallel);
     begun_ = steps.step;
     swap_at_ = SaturatedAdd(steps.step, steps.lag);
     if (Take(rows, options, ready_, parallel)) Start();
     return true;
-  }
-
-  // The same, of rows that are there.
-  bool Advance(const RefreshSteps& steps, const ClassRows& rows,
-               const Options& options, const ParallelFor& parallel) {
-    const auto read = [&rows](ClassRows* to) {
-      *to = rows;
-      return true;
-    };
-    return Advance(steps, ReadRows(read), options, parallel);
   }
 
   // The state as it is now, with the pending index as it will be: steps go on
@@ -254,7 +243,8 @@ class Refreshing {
 
   bool HasIndex() const { return ready_ != nullptr || pending_ != nullptr; }
 
-  bool Take(const ClassRows& rows, const Options& options, const Shared& latest,
+  template <class Rows>
+  bool Take(const Rows& rows, const Options& options, const Shared& latest,
             const ParallelFor& parallel) {
     if (!Indexer::Take(rows, options, latest, touched_, parallel, &source_)) {
       return false;
@@ -264,7 +254,8 @@ class Refreshing {
     return true;
   }
 
-  bool BuildNow(const ClassRows& rows, const Options& options,
+  template <class Rows>
+  bool BuildNow(const Rows& rows, const Options& options,
                 const ParallelFor& parallel) {
     if (!Take(rows, options, nullptr, parallel)) return false;
     failure_.Run([&] {

@@ -56,13 +56,26 @@ struct Uploaded {
   Buffer<int64_t> first_node, first_plane;
   GpuForest forest;
 
-  explicit Uploaded(const FlatForest& flat)
-      : nodes(flat.nodes),
-        planes(flat.planes),
+  explicit Uploaded(const HashingForest& all)
+      : Uploaded(all, tfxclass::FlattenForest(all)) {}
+
+  Uploaded(const HashingForest& all, const FlatForest& flat)
+      : nodes(flat.num_nodes),
+        planes(flat.num_planes() * flat.padded),
         scales(flat.scales),
-        ids(flat.ids),
+        ids(flat.num_trees() * flat.count),
         first_node(flat.first_node),
         first_plane(flat.first_plane) {
+    for (int64_t t = 0; t < flat.num_trees(); ++t) {
+      const HashingTree& tree = *all.trees[t];
+      const auto& values = tree.normals.values;
+      CopyIn(nodes.data() + flat.first_node[t], tree.nodes.data(),
+             tree.nodes.size() * sizeof(ForestNode));
+      CopyIn(planes.data() + flat.first_plane[t] * flat.padded, values.data(),
+             values.size() * sizeof(int16_t));
+      CopyIn(ids.data() + t * flat.count, tree.ids.data(),
+             tree.ids.size() * sizeof(int32_t));
+    }
     forest.count = flat.count;
     forest.dim = flat.dim;
     forest.padded = flat.padded;
@@ -87,7 +100,7 @@ struct Found {
 Found QueryDevice(const HashingForest& forest, const Rows& rows,
                   const std::vector<float>& queries, int64_t batch,
                   const ForestQueryOptions& options) {
-  Uploaded on_device(tfxclass::FlattenForest(forest));
+  Uploaded on_device(forest);
   Buffer<float> kernel(rows.values), query_buffer(queries);
   Buffer<int64_t> ids(batch * options.num_neighbors);
   Buffer<float> scores(batch * options.num_neighbors);
@@ -415,9 +428,7 @@ GPU_BENCHMARK(ForestQueryBenchmarks) {
       queries[i * dim + d] += rows.values[row * dim + d];
     }
   }
-  const FlatForest flat =
-      tfxclass::FlattenForest(Build(rows, num_trees, 100, OnThreads));
-  Uploaded on_device(flat);
+  Uploaded on_device(Build(rows, num_trees, 100, OnThreads));
   Buffer<float> kernel(rows.values), query_buffer(queries);
   const ForestQueryOptions all_options[] = {
       Options(100, 400), Options(100, 300, false, 200), Options(32, 64)};
@@ -426,7 +437,7 @@ GPU_BENCHMARK(ForestQueryBenchmarks) {
     Buffer<int64_t> ids(batch * o.num_neighbors);
     Buffer<float> scores(batch * o.num_neighbors);
     TestScratch scratch;
-    const double bytes = 2.0 * flat.planes.size() +
+    const double bytes = 2.0 * on_device.planes.size() +
                          1.5 * batch * num_trees * bucket * sizeof(int32_t) +
                          1.0 * batch * o.num_candidates * dim * sizeof(float);
     Report("forest query, 4,096 in 1M x 128, 50 trees, " +

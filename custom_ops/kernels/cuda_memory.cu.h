@@ -11,6 +11,12 @@ GpuStatus CopyToHost(void* host, const void* device, size_t bytes,
                      GpuStream stream);
 GpuStatus CopyToDevice(void* device, const void* host, size_t bytes,
                        GpuStream stream);
+// Start copies: the host may use `host` once it has waited for the stream.
+GpuStatus StartCopyToHost(void* host, const void* device, size_t bytes,
+                          GpuStream stream);
+GpuStatus StartCopyToDevice(void* device, const void* host, size_t bytes,
+                            GpuStream stream);
+GpuStatus WaitFor(GpuStream stream);
 // Do not wait.
 GpuStatus FillInDevice(void* data, int byte, size_t bytes, GpuStream stream);
 GpuStatus CopyInDevice(void* to, const void* from, size_t bytes,

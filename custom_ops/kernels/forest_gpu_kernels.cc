@@ -1,6 +1,8 @@
 // The hashing forest on the GPU: built by the host, queried on the device.
 // Queries that are not finite find whatever they find.
 #include "core/flat_forest.h"
+#include "kernels/device_writer.h"
+#include "kernels/forest_device_rows.h"
 #include "kernels/forest_op.h"
 #include "kernels/forest_query.cu.h"
 #include "kernels/gpu_index.h"
@@ -13,7 +15,7 @@ using tensorflow::Tensor;
 
 class ForestOnDevice {
  public:
-  explicit ForestOnDevice(OpKernelContext* c) : kept_(c) {}
+  explicit ForestOnDevice(OpKernelContext* c) : memory_(c) {}
 
   absl::Status Upload(OpKernelContext* c, const HashingForest& forest) {
     const FlatForest flat = FlattenForest(forest);
@@ -24,18 +26,48 @@ class ForestOnDevice {
     forest_.levels = flat.levels;
     forest_.least_scale = flat.least_scale;
     forest_.largest_leaf = flat.largest_leaf;
-    TF_RETURN_IF_ERROR(kept_.Copy(c, flat.nodes, &forest_.nodes));
-    TF_RETURN_IF_ERROR(kept_.Copy(c, flat.planes, &forest_.planes));
-    TF_RETURN_IF_ERROR(kept_.Copy(c, flat.scales, &forest_.scales));
-    TF_RETURN_IF_ERROR(kept_.Copy(c, flat.ids, &forest_.ids));
-    TF_RETURN_IF_ERROR(kept_.Copy(c, flat.first_node, &forest_.first_node));
-    return kept_.Copy(c, flat.first_plane, &forest_.first_plane);
+    return ToStatus(Write(c, forest, flat));
   }
 
   const GpuForest& forest() const { return forest_; }
 
  private:
-  KeptOnDevice kept_;
+  GpuStatus Write(OpKernelContext* c, const HashingForest& forest,
+                  const FlatForest& flat) {
+    auto* const nodes = memory_.Get<ForestNode>(flat.num_nodes);
+    auto* const planes = memory_.Get<int16_t>(flat.num_planes() * flat.padded);
+    auto* const scales = memory_.Get<float>(flat.num_planes());
+    auto* const ids = memory_.Get<int32_t>(flat.num_trees() * flat.count);
+    auto* const first_node = memory_.Get<int64_t>(flat.num_trees());
+    auto* const first_plane = memory_.Get<int64_t>(flat.num_trees());
+    if (nodes == nullptr || planes == nullptr || scales == nullptr ||
+        ids == nullptr || first_node == nullptr || first_plane == nullptr) {
+      return kNoScratch;
+    }
+    forest_.nodes = nodes;
+    forest_.planes = planes;
+    forest_.scales = scales;
+    forest_.ids = ids;
+    forest_.first_node = first_node;
+    forest_.first_plane = first_plane;
+    OpScratch page_locked(c, OpScratch::kPageLocked);
+    DeviceWriter writer(&page_locked, PoolOf(c), StreamOf(c));
+    for (int64_t t = 0; t < flat.num_trees(); ++t) {
+      const HashingTree& tree = *forest.trees[t];
+      TFXCLASS_RETURN_IF_GPU_ERROR(
+          writer.Write(tree.nodes, nodes + flat.first_node[t]));
+      TFXCLASS_RETURN_IF_GPU_ERROR(writer.Write(
+          tree.normals.values, planes + flat.first_plane[t] * flat.padded));
+      TFXCLASS_RETURN_IF_GPU_ERROR(
+          writer.Write(tree.ids, ids + t * flat.count));
+    }
+    TFXCLASS_RETURN_IF_GPU_ERROR(writer.Write(flat.scales, scales));
+    TFXCLASS_RETURN_IF_GPU_ERROR(writer.Write(flat.first_node, first_node));
+    TFXCLASS_RETURN_IF_GPU_ERROR(writer.Write(flat.first_plane, first_plane));
+    return writer.Finish();
+  }
+
+  OpScratch memory_;  // which lives as long as the forest it is for
   GpuForest forest_;
 };
 
@@ -85,7 +117,7 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ForestBuild")
                       .HostMemory("num_trees")
                       .HostMemory("leaf_size")
                       .HostMemory("seed"),
-                  ForestBuildOp<GpuRowsCopy>);
+                  ForestBuildOp<RowsOnGpu>);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ForestAdvance")
                       .HostMemory("forest")
                       .HostMemory("kernel")
@@ -96,7 +128,7 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ForestAdvance")
                       .HostMemory("num_trees")
                       .HostMemory("leaf_size")
                       .HostMemory("seed"),
-                  ForestAdvanceOp<GpuRowsCopy>);
+                  ForestAdvanceOp<RowsOnGpu>);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("ForestQuery")
                       .HostMemory("forest")
                       .HostMemory("kernel")

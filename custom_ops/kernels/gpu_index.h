@@ -1,9 +1,10 @@
 // What the indexes on the GPU share.
 //
-// An index is built on the host by its own thread, from a copy of the rows that
-// is made where a refresh begins (the step waits for it), and copied to the
-// device by the first query that sees it. Ids that are marked are read by the
-// host at each step. Everything that is saved lies on the host.
+// An index is built on the host by its own thread, from what the device
+// computes of the rows where a refresh begins (device_rows.h: the step waits
+// for that), and copied to the device by the first query that sees it. Ids that
+// are marked are read by the host at each step. Everything that is saved lies
+// on the host.
 #ifndef TFXCLASS_KERNELS_GPU_INDEX_H_
 #define TFXCLASS_KERNELS_GPU_INDEX_H_
 
@@ -11,47 +12,33 @@
 #include <mutex>
 #include <vector>
 
+#include "kernels/device_rows.h"
 #include "kernels/gpu_op.h"
 #include "kernels/index_op.h"
 
 namespace tfxclass {
 
-class GpuRowsCopy {
+// The rows of a variable on the GPU. TensorFlow keeps page-locked memory that
+// was given back, so that refreshes use the same again.
+class RowsOnGpu {
  public:
   // A new index is copied to the device as a whole, so it comes at once.
   static constexpr bool kInPlace = false;
 
-  absl::Status Read(tensorflow::OpKernelContext* c,
-                    const tensorflow::Tensor& kernel, ClassRows* rows) {
-    values_.resize(kernel.NumElements());
-    *rows = {values_.data(), kernel.dim_size(0), kernel.dim_size(1)};
-    return ReadFromDevice(c, kernel.flat<float>().data(), kernel.NumElements(),
-                          values_.data());
-  }
+  RowsOnGpu(tensorflow::OpKernelContext* c, const tensorflow::Tensor& kernel)
+      : on_device_(c),
+        page_locked_(c, OpScratch::kPageLocked),
+        rows_{kernel.flat<float>().data(),
+              kernel.dim_size(0),
+              kernel.dim_size(1),
+              {&on_device_, &page_locked_, StreamOf(c)}} {}
+
+  const DeviceRows& rows() const { return rows_; }
+  absl::Status status() const { return ToStatus(rows_.status); }
 
  private:
-  std::vector<float> values_;
-};
-
-// Device memory that lives as long as the index it is for.
-class KeptOnDevice {
- public:
-  explicit KeptOnDevice(tensorflow::OpKernelContext* c) : memory_(c) {}
-
-  Scratch* memory() { return &memory_; }
-
-  template <class T>
-  absl::Status Copy(tensorflow::OpKernelContext* c,
-                    const std::vector<T>& values, const T** on_device) {
-    T* const data = memory_.Get<T>(values.size());
-    if (data == nullptr) return ToStatus(kNoScratch);
-    *on_device = data;
-    return ToStatus(CopyToDevice(data, values.data(), values.size() * sizeof(T),
-                                 StreamOf(c)));
-  }
-
- private:
-  OpScratch memory_;
+  OpScratch on_device_, page_locked_;
+  const DeviceRows rows_;
 };
 
 // The device's copy of `index`, which is the resource's; made when it is new.

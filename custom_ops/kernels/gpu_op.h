@@ -40,18 +40,28 @@ inline absl::Status ToStatus(GpuStatus status) {
   return absl::InternalError(absl::StrCat("On the GPU: ", status));
 }
 
-// Memory of TensorFlow's allocator, given back when the op returns: what comes
+// Memory of TensorFlow's allocators, given back when the op returns: what comes
 // later on the stream may then use it.
 class OpScratch : public Scratch {
  public:
-  explicit OpScratch(tensorflow::OpKernelContext* c) : context_(c) {}
+  enum Kind { kOnDevice, kPageLocked };  // of the host
+
+  explicit OpScratch(tensorflow::OpKernelContext* c, Kind kind = kOnDevice)
+      : context_(c), on_host_(kind == kPageLocked) {}
 
  protected:
   void* GetBytes(size_t bytes) override {
+    tensorflow::AllocatorAttributes where;
+    where.set_on_host(on_host_);
+    where.set_gpu_compatible(on_host_);
+    // Without page-locked memory there is other memory: no wait for it.
+    const tensorflow::AllocationAttributes how(/*retry_on_failure=*/!on_host_,
+                                               false, nullptr);
     tensorflow::Tensor tensor;
     const int64_t size = bytes > 0 ? bytes : 1;
     const absl::Status status = context_->allocate_temp(
-        tensorflow::DT_UINT8, tensorflow::TensorShape({size}), &tensor);
+        tensorflow::DT_UINT8, tensorflow::TensorShape({size}), &tensor, where,
+        how);
     if (!status.ok()) return nullptr;
     tensors_.push_back(tensor);
     return tensor.data();
@@ -59,6 +69,7 @@ class OpScratch : public Scratch {
 
  private:
   tensorflow::OpKernelContext* const context_;
+  const bool on_host_;
   std::vector<tensorflow::Tensor> tensors_;
 };
 

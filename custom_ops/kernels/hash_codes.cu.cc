@@ -14,7 +14,45 @@ constexpr int kDepth = 32;   // coordinates in shared memory
 
 __device__ __forceinline__ float Coordinate(const HashedVectors& x, int64_t row,
                                             int64_t d) {
-  return d < x.dim ? x.values[row * x.dim + d] : x.extra[row];
+  if (d == x.dim) return x.extra[row];
+  return x.values[(x.ids == nullptr ? row : x.ids[row]) * x.dim + d];
+}
+
+// Coordinates [start, start + kDepth) of the block's vectors, 0 where there are
+// none. Consecutive threads read consecutive coordinates.
+__device__ __forceinline__ void ReadRows(const HashedVectors& x,
+                                         int64_t first_row, int64_t start,
+                                         int64_t width,
+                                         float (&rows)[kDepth][kRows + 1]) {
+  for (int i = threadIdx.x; i < kRows * kDepth; i += kRows) {
+    const int64_t row = first_row + i / kDepth, d = start + i % kDepth;
+    const bool is_there = row < x.count && d < width;
+    rows[i % kDepth][i / kDepth] = is_there ? Coordinate(x, row, d) : 0.0f;
+  }
+}
+
+// A block for 128 vectors, one a thread.
+__global__ void __launch_bounds__(kRows)
+    SquaredNormsKernel(HashedVectors x, float* squared) {
+  __shared__ float rows[kDepth][kRows + 1];
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x) * kRows;
+  float sum = 0;
+  for (int64_t start = 0; start < x.dim; start += kDepth) {
+    ReadRows(x, first_row, start, x.dim, rows);
+    __syncthreads();
+    for (int d = 0; d < kDepth; ++d) {
+      sum += rows[d][threadIdx.x] * rows[d][threadIdx.x];
+    }
+    __syncthreads();
+  }
+  const int64_t row = first_row + threadIdx.x;
+  if (row < x.count) squared[row] = sum;
+}
+
+__global__ void ExtraOfNormsKernel(float greatest, int64_t count,
+                                   float* squared) {
+  const int64_t i = ThreadNumber();
+  if (i < count) squared[i] = sqrtf(max(greatest - squared[i], 0.0f));
 }
 
 // A block for 128 vectors and the tables [first, first + tables), whose planes
@@ -35,12 +73,7 @@ __global__ void __launch_bounds__(kRows)
   const float* of_group = planes + first_table * num_hashes * width;
   float products[kPlanes] = {};
   for (int64_t start = 0; start < width; start += kDepth) {
-    // Consecutive threads read consecutive coordinates.
-    for (int i = threadIdx.x; i < kRows * kDepth; i += kRows) {
-      const int64_t row = first_row + i / kDepth, d = start + i % kDepth;
-      const bool is_there = row < x.count && d < width;
-      rows[i % kDepth][i / kDepth] = is_there ? Coordinate(x, row, d) : 0.0f;
-    }
+    ReadRows(x, first_row, start, width, rows);
     for (int i = threadIdx.x; i < kPlanes * kDepth; i += kRows) {
       const int plane = i / kDepth;
       const int64_t d = start + i % kDepth;
@@ -205,6 +238,18 @@ GpuStatus DwtaCodes(const HashedVectors& vectors, const int32_t* coordinates,
                 CeilDiv(vectors.count, kWarp), kDwtaThreads, tiled ? shared : 0,
                 stream, vectors, bins, vectors.width(), bits, num_hashes,
                 num_tables, codes);
+}
+
+GpuStatus SquaredNormsOf(const HashedVectors& vectors, float* squared,
+                         GpuStream stream) {
+  return Launch(SquaredNormsKernel, CeilDiv(vectors.count, kRows), kRows, 0,
+                stream, vectors, squared);
+}
+
+GpuStatus ExtraOfNorms(float greatest, int64_t count, float* squared,
+                       GpuStream stream) {
+  return LaunchEach(ExtraOfNormsKernel, count, stream, greatest, count,
+                    squared);
 }
 
 }  // namespace tfxclass

@@ -1,7 +1,8 @@
 // Codes of the hash functions of core/hash_functions.h on the device.
 //
-// Vectors are [count, dim] floats, to which `extra` [count], unless null, adds
-// a last coordinate; functions are over all of them. codes [num_tables, count].
+// Vectors are [count, dim] floats, or the rows `ids` [count] of a matrix, to
+// which `extra` [count], unless null, adds a last coordinate; functions are
+// over all of them. codes [num_tables, count].
 #ifndef TFXCLASS_KERNELS_HASH_CODES_CU_H_
 #define TFXCLASS_KERNELS_HASH_CODES_CU_H_
 
@@ -13,8 +14,16 @@ struct HashedVectors {
   const float* values;
   const float* extra;
   int64_t count, dim;
+  const int64_t* ids = nullptr;
 
   int64_t width() const { return dim + (extra != nullptr); }
+
+  // Vectors [first, first + n).
+  HashedVectors Part(int64_t first, int64_t n) const {
+    return {ids ? values : values + first * dim,
+            extra ? extra + first : nullptr, n, dim,
+            ids ? ids + first : nullptr};
+  }
 };
 
 // planes [num_tables * num_hashes, width], num_hashes <= 30; sparse planes are
@@ -32,6 +41,16 @@ GpuStatus DwtaCodes(const HashedVectors& vectors, const int32_t* coordinates,
                     int64_t bin_size, int bits, uint64_t seed,
                     int64_t num_hashes, int64_t num_tables, int32_t* codes,
                     GpuStream stream);
+
+// squared [count]: the norms of the vectors without their extra coordinate, in
+// the order of sums of core/lane_rows.h.
+GpuStatus SquaredNormsOf(const HashedVectors& vectors, float* squared,
+                         GpuStream stream);
+
+// Squared norms [count] become the coordinates that make them `greatest`, 0
+// where they are more.
+GpuStatus ExtraOfNorms(float greatest, int64_t count, float* squared,
+                       GpuStream stream);
 
 }  // namespace tfxclass
 

@@ -119,16 +119,20 @@ inline uint64_t SeedOfStep(int64_t seed, int64_t step) {
   return seed ^ (static_cast<uint64_t>(step) * 0x9E3779B97F4A7C15ull);
 }
 
-// The rows of a variable where they lie. (Those on a GPU: GpuRowsCopy.)
+// The rows of a variable where they lie. (Those on a GPU: RowsOnGpu.)
 class RowsInPlace {
  public:
   static constexpr bool kInPlace = true;
 
-  absl::Status Read(tensorflow::OpKernelContext*,
-                    const tensorflow::Tensor& kernel, ClassRows* rows) {
-    *rows = RowsOf(kernel);
-    return absl::OkStatus();
-  }
+  RowsInPlace(tensorflow::OpKernelContext*, const tensorflow::Tensor& kernel)
+      : rows_(RowsOf(kernel)) {}
+
+  const ClassRows& rows() const { return rows_; }
+  // Why rows could not be read.
+  absl::Status status() const { return absl::OkStatus(); }
+
+ private:
+  const ClassRows rows_;
 };
 
 // Builds the index of input 0 from the rows of the variable of input 1.
@@ -143,12 +147,10 @@ absl::Status BuildIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(
       CheckKernel(Indexer::kName, *kernel->tensor(), RowReader::kInPlace));
   TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
-  RowReader reader;
-  ClassRows rows;
-  TF_RETURN_IF_ERROR(reader.Read(c, *kernel->tensor(), &rows));
-  return resource->index.Build(rows, options, PoolOf(c))
-             ? absl::OkStatus()
-             : NotFinite(Indexer::kName);
+  const RowReader reader(c, *kernel->tensor());
+  const bool built = resource->index.Build(reader.rows(), options, PoolOf(c));
+  TF_RETURN_IF_ERROR(reader.status());
+  return built ? absl::OkStatus() : NotFinite(Indexer::kName);
 }
 
 // Refreshes the same as is due.
@@ -164,16 +166,11 @@ absl::Status AdvanceIndex(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(
       CheckKernel(Indexer::kName, *kernel->tensor(), RowReader::kInPlace));
   TF_RETURN_IF_ERROR(CheckOptions(options, kernel->tensor()->dim_size(1)));
-  RowReader reader;
-  absl::Status status = absl::OkStatus();
-  const auto read = [&](ClassRows* rows) {
-    status = reader.Read(c, *kernel->tensor(), rows);
-    return status.ok();
-  };
-  if (resource->index.Advance(steps, read, options, PoolOf(c))) {
-    return absl::OkStatus();
-  }
-  return status.ok() ? NotFinite(Indexer::kName) : status;
+  const RowReader reader(c, *kernel->tensor());
+  const bool has_index =
+      resource->index.Advance(steps, reader.rows(), options, PoolOf(c));
+  TF_RETURN_IF_ERROR(reader.status());
+  return has_index ? absl::OkStatus() : NotFinite(Indexer::kName);
 }
 
 // Inputs `step`, `interval`, `lag` and `drifted`.

@@ -5,8 +5,10 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/device_writer.h"
 #include "kernels/gpu_index.h"
 #include "kernels/hash_codes_gpu.h"
+#include "kernels/lsh_device_rows.h"
 #include "kernels/lsh_op.h"
 #include "kernels/lsh_query.cu.h"
 
@@ -20,7 +22,7 @@ using tensorflow::core::RefCountPtr;
 
 class LshOnDevice {
  public:
-  explicit LshOnDevice(OpKernelContext* c) : kept_(c) {}
+  explicit LshOnDevice(OpKernelContext* c) : memory_(c) {}
 
   absl::Status Upload(OpKernelContext* c, const LshTables& tables) {
     tables_.count = tables.count;
@@ -34,18 +36,23 @@ class LshOnDevice {
     tables_.range_bits = tables.range_bits();
     inner_product_ = tables.inner_product;
     const int64_t buckets = tables_.num_buckets() + 1;
-    Scratch* const memory = kept_.memory();
-    tables_.offsets = memory->Get<int32_t>(tables_.num_tables * buckets);
-    tables_.ids = memory->Get<int32_t>(tables_.num_tables * tables.count);
+    tables_.offsets = memory_.Get<int32_t>(tables_.num_tables * buckets);
+    tables_.ids = memory_.Get<int32_t>(tables_.num_tables * tables.count);
     if (tables_.offsets == nullptr || tables_.ids == nullptr) {
       return ToStatus(kNoScratch);
     }
+    OpScratch page_locked(c, OpScratch::kPageLocked);
+    DeviceWriter writer(&page_locked, PoolOf(c), StreamOf(c));
     for (int64_t t = 0; t < tables_.num_tables; ++t) {
       const LshTable& table = tables.tables[t];
-      TF_RETURN_IF_ERROR(Copy(c, table.offsets, tables_.offsets + t * buckets));
-      TF_RETURN_IF_ERROR(Copy(c, table.ids, tables_.ids + t * tables.count));
+      TF_RETURN_IF_ERROR(
+          ToStatus(writer.Write(table.offsets, tables_.offsets + t * buckets)));
+      TF_RETURN_IF_ERROR(
+          ToStatus(writer.Write(table.ids, tables_.ids + t * tables.count)));
     }
-    return ToStatus(functions_.Upload(*tables.functions, memory, StreamOf(c)));
+    TF_RETURN_IF_ERROR(ToStatus(writer.Finish()));
+    return ToStatus(
+        functions_.Upload(*tables.functions, &memory_, StreamOf(c)));
   }
 
   const GpuLshTables& tables() const { return tables_; }
@@ -70,13 +77,7 @@ class LshOnDevice {
   }
 
  private:
-  static absl::Status Copy(OpKernelContext* c,
-                           const std::vector<int32_t>& values, int32_t* to) {
-    return ToStatus(CopyToDevice(to, values.data(),
-                                 values.size() * sizeof(int32_t), StreamOf(c)));
-  }
-
-  KeptOnDevice kept_;
+  OpScratch memory_;  // which lives as long as the tables it is for
   GpuLshTables tables_;
   GpuHashFunctions functions_;
   bool inner_product_ = false;
@@ -207,7 +208,7 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshBuild")
                       .HostMemory("index")
                       .HostMemory("kernel")
                       .HostMemory("seed"),
-                  LshBuildOp<GpuRowsCopy>);
+                  LshBuildOp<RowsOnGpu>);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshAdvance")
                       .HostMemory("index")
                       .HostMemory("kernel")
@@ -216,7 +217,7 @@ TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshAdvance")
                       .HostMemory("interval")
                       .HostMemory("lag")
                       .HostMemory("drifted"),
-                  LshAdvanceOp<GpuRowsCopy>);
+                  LshAdvanceOp<RowsOnGpu>);
 TFXCLASS_REGISTER(TFXCLASS_GPU_NAME("LshQuery")
                       .HostMemory("index")
                       .HostMemory("num_sampled")

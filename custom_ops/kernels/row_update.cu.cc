@@ -8,6 +8,9 @@ namespace tfxclass {
 namespace {
 
 constexpr int kThreads = 128;
+// Of UpdateRowsKernel, at least so many at once on an SM. With no such number,
+// ptxas spills some of its instances; with 6, too.
+constexpr int kBlocks = 5;
 
 // Sum of the gradients of a run of equal ids, in the order of the batch.
 template <int kWidth>
@@ -44,7 +47,7 @@ __device__ __forceinline__ Pack<kWidth> EachElement(Pack<kWidth>* of_slots,
 
 // A warp for each sorted id: the first of a row's ids owns the row.
 template <class Element, class Rows, int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocks)
     UpdateRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
                      const int64_t* sorted, const int32_t* order,
                      const float* grads, int64_t n) {

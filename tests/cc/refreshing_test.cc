@@ -151,32 +151,46 @@ void ARefusedBuildChangesNothing() {
   CHECK(steps.index.ready()->option == 7);
 }
 
+// Rows that count how often they are read, and cannot be where `fail`.
+struct CountedRows {
+  int64_t count = 1;
+  bool fail = false;
+  mutable int times = 0;
+};
+
+struct CountingIndexer : NotesIndexer {
+  static bool Take(const CountedRows& rows, const Options& options,
+                   const std::shared_ptr<const Index>& /*latest*/,
+                   const TouchedRows& touched, const ParallelFor&,
+                   Source* source) {
+    ++rows.times;
+    *source = {3, options, true, touched.Ids()};
+    return !rows.fail;
+  }
+};
+
 // A later step, of another worker, has swapped the index that stood in the way
 // of a drift's: whether rows are read is decided when the refresh begins.
 void RowsAreReadWhereARefreshBegins() {
-  Refreshing<NotesIndexer> index;
-  const float row = 3;
-  const auto advance = [&](int64_t step, bool drifted, bool can_be_read) {
-    int times = 0;
-    const auto read = [&](ClassRows* rows) {
-      ++times;
-      *rows = {&row, 1, 1};
-      return can_be_read;
-    };
-    const bool done =
-        index.Advance({step, 100, 2, drifted}, read, step, SerialFor);
-    CHECK(done == (times == 0 || can_be_read));
-    return times;
+  Refreshing<CountingIndexer> index;
+  const auto advance = [&](int64_t step, bool drifted, bool fail) {
+    const CountedRows rows = {1, fail};
+    CHECK(index.Advance({step, 100, 2, drifted}, rows, step, SerialFor));
+    return rows.times;
   };
-  CHECK(advance(0, false, true) == 1);
-  CHECK(advance(1, true, true) == 1);
-  CHECK(advance(2, true, true) == 0);
-  CHECK(advance(3, false, true) == 0 && index.ready()->option == 1);
-  CHECK(advance(2, true, false) == 1);  // asked for again, of no effect
+  CHECK(!index.Advance({0, 100, 2}, CountedRows{1, true}, 0, SerialFor));
+  CHECK(advance(0, false, false) == 1);
+  CHECK(advance(1, true, false) == 1);
+  CHECK(advance(2, true, false) == 0);
+  CHECK(advance(3, false, false) == 0 && index.ready()->option == 1);
+  const std::vector<int64_t> marked = {9};
+  index.Mark(marked.data(), 1);
+  CHECK(advance(2, true, true) == 1);  // asked for again, of no effect
   CHECK(index.Save().pending.empty() && index.ready()->option == 1);
-  CHECK(advance(2, true, true) == 1);
-  CHECK(advance(4, false, true) == 0 && index.ready()->option == 2);
-  CHECK(index.ready()->first == row);
+  CHECK(index.Save().touched == marked);
+  CHECK(advance(2, true, false) == 1);
+  CHECK(advance(4, false, false) == 0 && index.ready()->option == 2);
+  CHECK(index.ready()->touched == marked);
 }
 
 // Its index cannot be made where `no_memory`, before a thread has begun.

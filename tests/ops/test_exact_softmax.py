@@ -1,5 +1,6 @@
 """The exact softmax in two passes, and optimizer steps class by class."""
 
+import collections
 import functools
 import subprocess
 import sys
@@ -465,13 +466,18 @@ def assert_same_run(ours, kerass):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
+def go_the_way_of_gpus(monkeypatch):
+    """In blocks of 100 classes."""
+    monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
+    monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 100)
+
+
 @pytest.fixture(params=["op", "blocks"])
 def way(request, monkeypatch):
-    """The way of a CPU or of a GPU, there in blocks of 100 classes."""
+    """The way of a CPU or of a GPU."""
     if request.param == "blocks":
-        monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
-        monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
-        monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 100)
+        go_the_way_of_gpus(monkeypatch)
 
 
 @pytest.mark.parametrize("rule", quick(PAIRS, ["adamw", "momentum"]))
@@ -621,12 +627,79 @@ def test_gradients_that_are_applied_twice(taken):
 def test_head_adam_by_block_is_head_adam_by_class(monkeypatch, taken):
     """One scale of the gradients for all blocks of a step."""
     by_class = trained(optimizers.HeadAdam(0.001), use_bias=True)
-    monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
-    monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 100)
+    go_the_way_of_gpus(monkeypatch)
     by_block = trained(optimizers.HeadAdam(0.001), use_bias=True)
     assert len(taken) == 2
     assert_same_run(by_block, by_class)
+
+
+class Computed:
+    """Shapes of the tensors that steps on the way of GPUs compute.
+
+    Attributes:
+        products: list of the shapes of matrix products.
+        gradients: list of the shapes of dense gradients of class vectors.
+    """
+
+    def __init__(self, monkeypatch):
+        self.products, self.gradients = [], []
+        matmul, dense_gradients = tf.matmul, exact_blocks.dense_gradients
+
+        def seen_matmul(a, b, **options):
+            return self._seen(matmul(a, b, **options), self.products)
+
+        def seen_gradients(kernel, gradient):
+            of_kernel, of_bias = dense_gradients(kernel, gradient)
+            return self._seen(of_kernel, self.gradients), of_bias
+
+        go_the_way_of_gpus(monkeypatch)
+        monkeypatch.setattr(tf, "matmul", seen_matmul)
+        monkeypatch.setattr(exact_blocks, "dense_gradients", seen_gradients)
+
+    def _seen(self, tensor, shapes):
+        def see(array):
+            shapes.append(array.shape)
+            return array
+
+        # It has no state: a graph leaves it out where nobody reads the tensor.
+        found = tf.numpy_function(see, [tensor], tensor.dtype, stateful=False)
+        return tf.ensure_shape(found, tensor.shape)
+
+    def step(self, optimizer, dim):
+        """A step with 300 classes and a batch of 6."""
+        head = layers.FullSoftmax(300)
+        head.build((None, dim))
+        optimizer.build(head.trainable_variables)
+        x, y = tf.random.normal([6, dim]), tf.range(6)
+
+        @tf.function
+        def train():
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = head.compute_loss(x, y, training=True)
+            of_x, of_kernel = tape.gradient(loss, [x, head.kernel])
+            optimizer.apply([of_kernel], head.trainable_variables)
+            return of_x
+
+        train()
+
+
+@pytest.mark.parametrize("dim", [128, 768, 4096])
+def test_a_step_has_four_products_at_any_width(dim, monkeypatch):
+    """Of each of three blocks, and no gradient of all class vectors."""
+    computed = Computed(monkeypatch)
+    computed.step(optimizers.HeadAdam(), dim)
+    logits, features, class_vectors = (6, 100), (6, dim), (100, dim)
+    expected = {logits: 6, features: 3, class_vectors: 3}
+    assert collections.Counter(computed.products) == expected
+    assert not computed.gradients
+
+
+def test_the_dense_gradient_is_computed_for_others(monkeypatch):
+    computed = Computed(monkeypatch)
+    computed.step(keras.optimizers.Adam(), DIM)
+    assert len(computed.products) == 12
+    assert computed.gradients == [(300, DIM)]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

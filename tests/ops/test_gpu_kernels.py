@@ -20,6 +20,7 @@ def program():
     "part",
     [
         "Active",
+        "DeviceRows",
         "Emulator",
         "ForestQuery",
         "Hash",

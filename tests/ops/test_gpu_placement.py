@@ -10,7 +10,10 @@ import tensorflow as tf
 import tfxclass
 from tests.support.cases import quick
 from tfxclass import layers
+from tfxclass import losses
 from tfxclass import samplers
+from tfxclass import trees
+from tfxclass.ops import class_tree
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows import blocks
@@ -27,6 +30,7 @@ HEADS = {
     "projected": lambda: layers.ProjectedSoftmax(30, projection_dim=4),
     "adaptive": lambda: layers.AdaptiveSoftmax(30, cutoffs=[10]),
     "dropmax": lambda: layers.DropMax(30),
+    "sparsemax": lambda: layers.Sparsemax(30),
 }
 
 
@@ -111,6 +115,43 @@ def test_blocks_of_logits_are_larger_on_a_gpu(gpu):
     assert int(here.size) == 16 * int(on_host.size) == 16384
     head = layers.FullSoftmax(1_000_000)
     assert head.activation_bytes(4096, 8) == 8 * 4096 * 16384
+
+
+def sparsemax_of(logits):
+    targets = losses.as_targets(np.arange(5), 40)
+    return losses.sparsemax_loss(logits, targets), losses.sparsemax(logits)
+
+
+def probabilities_of_a_tree(logits):
+    tree = trees.balanced(41)
+    return class_tree.log_probabilities(logits, tree.nodes(False), 41, False)
+
+
+@pytest.mark.parametrize("of", [sparsemax_of, probabilities_of_a_tree])
+@pytest.mark.parametrize("device", [None, "GPU:0", "CPU:0"])
+def test_ops_for_cpus_only_have_stock_ops_on_a_gpu(gpu, of, device):
+    logits = np.random.default_rng(0).normal(size=(5, 40)).astype("float32")
+
+    def values_and_gradient(logits):
+        # A graph may name a device that is not here.
+        with placement.on(device):
+            logits = tf.identity(logits)
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            values = of(logits)
+        return values, tape.gradient(values, logits)
+
+    expected = tf.nest.flatten(values_and_gradient(tf.constant(logits)))
+    gpu("12.5")
+    traced = tf.function(values_and_gradient).get_concrete_function(
+        tf.TensorSpec(logits.shape)
+    )
+    ops = {each.type for each in traced.graph.get_operations()}
+    assert any("fxclass" in op for op in ops) == (device == "CPU:0")
+    if device != "GPU:0":
+        found = tf.nest.flatten(traced(logits))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_no_gpu_no_warning(monkeypatch):

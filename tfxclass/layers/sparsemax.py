@@ -53,7 +53,6 @@ class Sparsemax(ClassHead):
 
     own_activation = "sparsemax"
     has_plain_logits = False
-    has_gpu_ops = False
     supported_options = LABEL_OPTIONS
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
@@ -75,8 +74,9 @@ class Sparsemax(ClassHead):
         return sparsemax_loss(logits, targets)
 
     def activation_bytes(self, batch: int, dim: int) -> int:
-        # Logits of all classes, and their probabilities or gradient.
-        return 8 * batch * self.num_classes
+        # Logits and probabilities, or on a GPU also arrays in float64.
+        of_logit = 32 if placement.on_gpu(self.rows_device) else 8
+        return of_logit * batch * self.num_classes
 
     def all_scores(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         # `activate` calls an op that an export does not have.
@@ -88,33 +88,30 @@ class Sparsemax(ClassHead):
         self, features: tf.Tensor, k: int, weights: Any = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         [(queries, rows)] = self.parts(features, weights)
-        with placement.on(rows.device):
-            return self._best(queries, rows, k)
 
-    def _best(self, queries, rows, k):
         def sorted_logits(count):
             return search.best_of_rows(queries, rows, count, False)[:2]
 
-        if self.activation is None:
-            return sorted_logits(k)
-        most = min(max(k, _SUPPORT), self.num_classes)
-        ids, logits = sorted_logits(most)
-        shifted = logits - logits[:, :1]
-        tau = _threshold(shifted)
-        if most < self.num_classes:
+        with placement.on(rows.device):
+            if self.activation is None:
+                return sorted_logits(k)
+            most = min(max(k, _SUPPORT), self.num_classes)
+            ids, logits = sorted_logits(most)
+            tau = _threshold(logits)
+            if most < self.num_classes:
 
-            def of_all():
-                _, logits = sorted_logits(self.num_classes)
-                return _threshold(logits - logits[:, :1])
+                def of_all():
+                    return _threshold(sorted_logits(self.num_classes)[1])
 
-            # The threshold of some logits is too low if none is below it.
-            is_wide = tf.reduce_any(shifted[:, -1:] > tau)
-            tau = tf.cond(is_wide, of_all, lambda: tau)
-        return ids[:, :k], tf.nn.relu(shifted[:, :k] - tau)
+                # The threshold of some logits is too low if none is below it.
+                is_wide = tf.reduce_any(logits[:, -1:] - logits[:, :1] > tau)
+                tau = tf.cond(is_wide, of_all, lambda: tau)
+            return ids[:, :k], tf.nn.relu(logits[:, :k] - logits[:, :1] - tau)
 
 
-def _threshold(shifted):
+def _threshold(logits):
     """tau of falling logits less the greatest, float32 `[batch, 1]`."""
+    shifted = logits - logits[:, :1]
     place = tf.range(1.0, tf.cast(tf.shape(shifted)[1], tf.float32) + 1.0)
     inside = 1.0 + place * shifted > tf.cumsum(shifted, axis=1)
     total = tf.reduce_sum(tf.where(inside, shifted, 0.0), 1, keepdims=True)

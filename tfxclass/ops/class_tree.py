@@ -112,7 +112,8 @@ def log_probabilities(
     Args:
         logits: float32 `[batch, num_rows]`, products with all rows.
     """
-    return library.inference_ops().tfxclass_tree_log_probabilities(
+    ops = placement.ops_for(logits, library.inference_ops())
+    return ops.tfxclass_tree_log_probabilities(
         logits, nodes, num_classes=num_classes, independent=independent
     )
 

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.ops import bfloat16_rows
+from tfxclass.ops import fallback
 from tfxclass.ops import library
 from tfxclass.types import Variable
 
@@ -53,6 +54,11 @@ def on_gpu(device: str | None) -> bool:
     """Whether a device, or None of a step, is a GPU."""
     spec = tf.DeviceSpec.from_string(device or "")
     return has_gpu() and spec.device_type != "CPU"
+
+
+def ops_for(tensor: tf.Tensor, ops: Any) -> Any:
+    """Compiled `ops` of CPUs, or TensorFlow's own if `tensor` is on a GPU."""
+    return fallback.ops if on_gpu(tensor.device) else ops
 
 
 def why_not_on_gpu(head: keras.layers.Layer) -> str | None:
