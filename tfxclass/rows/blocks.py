@@ -28,12 +28,10 @@ _BLOCKS_AT_ONCE = 2
 
 
 def block_size(batch: Scalar, on_gpu: bool = False) -> tf.Tensor:
-    """Classes a block for a batch, int64 scalar tensor, constant for an int."""
+    """Classes a block for a batch, int32 scalar tensor, constant for an int."""
     if isinstance(batch, int):
-        return tf.constant(classes_of(max(batch, 1), on_gpu), tf.int64)
-    most = tf.constant(_most_logits(on_gpu), tf.int64)
-    batch = tf.maximum(tf.cast(batch, tf.int64), 1)
-    return tf.maximum(most // batch, LEAST_BLOCK)
+        return tf.constant(classes_of(max(batch, 1), on_gpu))
+    return tf.maximum(_most_logits(on_gpu) // tf.maximum(batch, 1), LEAST_BLOCK)
 
 
 def classes_of(batch: int, on_gpu: bool = False) -> int:
@@ -48,6 +46,9 @@ def _most_logits(on_gpu):
 class Blocks:
     """Products of queries with class rows, a block of classes at a time.
 
+    Classes are counted in int32, which TensorFlow keeps in the memory of the
+    host. A loop that counts in int64 waits for the GPU in each iteration.
+
     Args:
         queries: float32 `[batch, dim]`.
         rows: `ClassRows` of tensors without padding, or of `StoredRows`, of
@@ -57,8 +58,8 @@ class Blocks:
 
     Attributes:
         batch: int32 scalar tensor.
-        num_classes: int64 scalar tensor.
-        size: int64 scalar tensor, classes of a block; the last may have fewer.
+        num_classes: int32 scalar tensor.
+        size: int32 scalar tensor, classes of a block; the last may have fewer.
     """
 
     def __init__(
@@ -70,11 +71,11 @@ class Blocks:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
         if rows.kernel.shape[0] is None:
-            self.num_classes = tf.shape(rows.kernel, tf.int64)[0]
+            self.num_classes = tf.shape(rows.kernel)[0]
         else:
-            self.num_classes = tf.constant(rows.kernel.shape[0], tf.int64)
+            self.num_classes = tf.constant(rows.kernel.shape[0])
         if isinstance(rows.kernel, StoredRows):
-            self.size = tf.constant(rows.kernel.block, tf.int64)
+            self.size = tf.constant(rows.kernel.block)
             return
         known = (max_queries, queries.shape[0], self.batch)
         most = next(x for x in known if x is not None)
@@ -137,8 +138,8 @@ class Blocks:
         state: tuple[tf.Tensor, ...],
         **options: Any,
     ) -> tuple[tf.Tensor, ...]:
-        """state = step(start, *state) for each block."""
-        start = tf.zeros([], tf.int64)
+        """state = step(start, *state) for each block; `start` is int32."""
+        start = tf.zeros([], tf.int32)
         if self._is_one():
             return tuple(step(start, *state))
         return tf.while_loop(
