@@ -313,10 +313,9 @@ class RowOptimizer(OptimizerHooks):
         device = placement.device_of(variable)
         if variable.dtype == "float64" and placement.on_gpu(device):
             raise ValueError(
-                f"{name} updates rows of float64 in the memory of the host "
-                f"only. Received: a row gradient of {path_of(variable)!r}, "
-                f"which is on {device}. Fix: use float32, or make the variable "
-                'within `with tf.device("CPU"):`.'
+                f"{name} updates float64 rows on a CPU only. Received: "
+                f"{path_of(variable)!r} on {device}. Fix: use float32, or make "
+                'the variable within `with tf.device("CPU"):`.'
             )
         keras_name = name.removeprefix("Lazy")
         if getattr(variable, "constraint", None) is not None:

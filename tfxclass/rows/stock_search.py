@@ -101,9 +101,8 @@ def best_of_blocks(
     """`Best` of any logits, for `k` up to `num_classes`.
 
     Args:
-        logits_of: function of the first class of a block, int32, and how many
-            (the last one may have fewer): their logits, float32
-            `[batch, size]`.
+        logits_of: function of the first class of a block and how many (the
+            last one may have fewer): their logits, float32 `[batch, size]`.
         batch: int32 scalar tensor.
         block: int, classes of a block; by default it goes by the batch.
     """
