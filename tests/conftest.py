@@ -67,7 +67,7 @@ def pytest_runtest_protocol(item):
         return (yield)
     import tensorflow as tf
 
-    with tf.device("CPU"):
+    with tf.device("CPU:0"):
         return (yield)
 
 

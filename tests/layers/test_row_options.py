@@ -49,7 +49,9 @@ def two_variables(dtype="float64", **options):
             **options,
         )
 
-    return variable(), variable()
+    # On a GPU, optimizers refuse float64.
+    with tf.device("CPU:0"):
+        return variable(), variable()
 
 
 def gradients(steps, dtype, seed=1):

@@ -190,7 +190,7 @@ def test_sum_duplicate_rows():
 
 def floats(*shape, dtype="float32"):
     # Not on a GPU, whose ops leave out ids that are out of range.
-    with tf.device("CPU"):
+    with tf.device("CPU:0"):
         return tf.Variable(np.ones(shape, dtype))
 
 

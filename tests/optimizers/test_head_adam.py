@@ -86,6 +86,7 @@ def test_in_numpy(moment, is_normalized):
     )
 
 
+@pytest.mark.host
 def test_in_float64_with_schedule_decay_and_own_rate():
     schedule = keras.optimizers.schedules.ExponentialDecay(RATE, 3, 0.5)
     variable = class_vectors("float64")
