@@ -36,12 +36,14 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    from tests.support import gpu
+
     for item in items:
         if item.originalname in getattr(item.cls, "slow_tests", ()):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not config.getoption("--slow"):
             item.add_marker(pytest.mark.skip(reason="slow: needs --slow"))
-        if item.get_closest_marker("gpu") and not _has_gpu():
+        if item.get_closest_marker("gpu") and not gpu.is_visible():
             item.add_marker(pytest.mark.skip(reason="no CUDA device here"))
 
 
@@ -59,6 +61,17 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """On a machine with a GPU, what `host` tests make is on the CPU, too."""
+    if not item.get_closest_marker("host"):
+        return (yield)
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """With TFXCLASS_FALLBACK=1, skips what only compiled ops can do."""
     try:
@@ -68,12 +81,6 @@ def pytest_runtest_call(item):
         if refused and os.environ["TFXCLASS_FALLBACK"] == "1":
             pytest.skip(str(e))
         raise
-
-
-def _has_gpu():
-    import tensorflow as tf
-
-    return bool(tf.config.list_physical_devices("GPU"))
 
 
 @pytest.fixture(scope="module", autouse=True)

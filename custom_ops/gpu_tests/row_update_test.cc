@@ -17,6 +17,7 @@ using tfxclass::GpuRows;
 using tfxclass::RowRule;
 using tfxclass::RowRuleOptions;
 using tfxclass::RowScalars;
+using tfxclass::RowType;
 
 struct Case {
   const char* name;
@@ -214,8 +215,8 @@ void CheckKept(const Case& c, int64_t dim) {
     on_device.slots[s] = copy(rows.slots[s], bytes);
   }
   char* const device_rows = copy(kept, size * sizeof(V));
-  (kIsHalf ? reinterpret_cast<char*&>(on_device.bf16_rows)
-           : reinterpret_cast<char*&>(on_device.rows)) = device_rows;
+  if (kIsHalf) on_device.type = RowType::kRandomBf16;
+  on_device.rows = device_rows;
   Buffer<float> grad_buffer(grads);
   Buffer<int64_t> id_buffer(ids);
   const Scalars scalars(c);
@@ -281,7 +282,8 @@ GPU_TEST(RowUpdateBf16) {
   GpuRows on_device;
   on_device.num_rows = num_rows;
   on_device.dim = dim;
-  on_device.bf16_rows = rows.data();
+  on_device.type = RowType::kRandomBf16;
+  on_device.rows = rows.data();
   Case c = {"sgd", RowRuleOptions(), 0};
   c.learning_rate = 1e-3f;  // the last bit of 1 is 2^-7
   c.decay = 0;
@@ -395,8 +397,8 @@ GPU_BENCHMARK(RowBenchmarks) {
   time("", 7 * 4);
   Buffer<uint16_t> half(num_rows * dim);
   Buffer<int64_t> step(std::vector<int64_t>{1});
-  on_device.rows = nullptr;
-  on_device.bf16_rows = half.data();
+  on_device.type = RowType::kRandomBf16;
+  on_device.rows = half.data();
   on_device.step = step.data();
   time(", bf16 rows", 2 * 2 + 5 * 4);
   on_device.has_row_moments = on_device.has_bf16_moments = true;

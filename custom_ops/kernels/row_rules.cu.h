@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "core/half.h"
 #include "core/philox.h"
 #include "core/row_rules.h"
 #include "kernels/cuda_utils.cu.h"
@@ -25,16 +26,23 @@ __device__ Element ElementOf(const RowRuleOptions& options,
                            At(s.beta_2), At(s.offset)});
 }
 
-__device__ __forceinline__ Pack<1> Load(const Bf16* from, Pack<1>) {
-  return {{ToFloat(*from)}};
+// bfloat16 that is rounded to nearest; Bf16 is rounded stochastically here.
+struct NearestBf16 {
+  uint16_t bits;
+};
+
+__device__ __forceinline__ float ToFloat(NearestBf16 x) {
+  return ToFloat(Bf16{x.bits});
 }
-__device__ __forceinline__ Pack<4> Load(const Bf16* from, Pack<4>) {
-  const uint64_t bits = *reinterpret_cast<const uint64_t*>(from);
-  Pack<4> x;
-  for (int j = 0; j < 4; ++j) {
-    x.at[j] = ToFloat(Bf16{static_cast<uint16_t>(bits >> (16 * j))});
-  }
-  return x;
+
+__device__ __forceinline__ void Round(float x, uint32_t random, Bf16* to) {
+  *to = RoundStochastically(x, random);
+}
+__device__ __forceinline__ void Round(float x, uint32_t, NearestBf16* to) {
+  to->bits = ToBf16(x).bits;
+}
+__device__ __forceinline__ void Round(float x, uint32_t, Half* to) {
+  *to = ToHalf(x);
 }
 
 // Rounded by what bits[j] have from bit `shift` on; floats are not.
@@ -43,15 +51,16 @@ __device__ __forceinline__ void StoreKept(float* to, const Pack<kWidth>& x,
                                           const uint32_t*, int) {
   Store(to, x);
 }
-template <int kWidth>
-__device__ __forceinline__ void StoreKept(Bf16* to, const Pack<kWidth>& x,
+template <class T, int kWidth>
+__device__ __forceinline__ void StoreKept(T* to, const Pack<kWidth>& x,
                                           const uint32_t* bits, int shift) {
   if constexpr (kWidth == 1) {
-    *to = RoundStochastically(x.at[0], bits[0] >> shift);
+    Round(x.at[0], bits[0] >> shift, to);
   } else {
     uint64_t four = 0;
     for (int j = 0; j < 4; ++j) {
-      const Bf16 kept = RoundStochastically(x.at[j], bits[j] >> shift);
+      T kept;
+      Round(x.at[j], bits[j] >> shift, &kept);
       four |= static_cast<uint64_t>(kept.bits) << (16 * j);
     }
     *reinterpret_cast<uint64_t*>(to) = four;
@@ -65,6 +74,7 @@ struct DeviceRows {
   static constexpr bool kHasRowSlots = kRowMoments;
   static constexpr bool kIsRandom =
       std::is_same_v<M, Bf16> || std::is_same_v<V, Bf16>;
+  using Grad = std::conditional_t<kRowMoments, float, M>;
 
   V* rows;
   void* slots[3];

@@ -7,14 +7,25 @@
 
 namespace tfxclass {
 
-// kWidth floats of a row, read and written at once.
+// kWidth numbers of a row, read and written at once.
 template <int kWidth>
 struct Pack {
   float at[kWidth];
 };
 
-__device__ __forceinline__ Pack<1> Load(const float* from, Pack<1>) {
-  return {{*from}};
+template <class T>
+__device__ __forceinline__ Pack<1> Load(const T* from, Pack<1>) {
+  return {{ToFloat(*from)}};
+}
+// Of a type of 16 bits.
+template <class T>
+__device__ __forceinline__ Pack<4> Load(const T* from, Pack<4>) {
+  const uint64_t bits = *reinterpret_cast<const uint64_t*>(from);
+  Pack<4> x;
+  for (int j = 0; j < 4; ++j) {
+    x.at[j] = ToFloat(T{static_cast<uint16_t>(bits >> (16 * j))});
+  }
+  return x;
 }
 __device__ __forceinline__ Pack<4> Load(const float* from, Pack<4>) {
   const float4 x = *reinterpret_cast<const float4*>(from);
@@ -28,7 +39,7 @@ __device__ __forceinline__ void Store(float* to, const Pack<4>& x) {
       make_float4(x.at[0], x.at[1], x.at[2], x.at[3]);
 }
 
-// Whether rows of `dim` floats may be read four at a time.
+// Whether rows of `dim` numbers may be read four at a time.
 template <class... Pointers>
 bool AreAligned(int64_t dim, Pointers... pointers) {
   return dim % 4 == 0 &&

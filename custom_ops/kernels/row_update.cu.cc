@@ -13,8 +13,8 @@ constexpr int kThreads = 128;
 constexpr int kBlocks = 5;
 
 // Sum of the gradients of a run of equal ids, in the order of the batch.
-template <int kWidth>
-__device__ __forceinline__ Pack<kWidth> SumRun(const float* grads, int64_t dim,
+template <int kWidth, class T>
+__device__ __forceinline__ Pack<kWidth> SumRun(const T* grads, int64_t dim,
                                                int64_t d, const int32_t* order,
                                                int64_t begin, int64_t end) {
   constexpr int kAhead = 4;  // loads on their way at once
@@ -50,7 +50,7 @@ template <class Element, class Rows, int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     UpdateRowsKernel(RowRuleOptions options, RowScalars scalars, Rows rows,
                      const int64_t* sorted, const int32_t* order,
-                     const float* grads, int64_t n) {
+                     const typename Rows::Grad* grads, int64_t n) {
   const int64_t i = WarpNumber();
   if (i >= n) return;
   const int64_t end = RunEnd(sorted, n, i);
@@ -98,52 +98,49 @@ int NumSlots(const GpuRows& rows) {
          (rows.slots[2] != nullptr);
 }
 
-template <class V, class Run>
-GpuStatus WithKept(V* kept, const GpuRows& r, uint64_t seed,
-                   const int64_t* step, const Run& run) {
+template <class V, class M, bool kRowMoments>
+DeviceRows<V, M, kRowMoments> RowsOf(const GpuRows& r) {
   void* const* s = r.slots;
-  if (r.has_bf16_moments) {
-    return run(
-        DeviceRows<V, Bf16, true>{kept, {s[0], s[1], s[2]}, r.dim, seed, step});
-  }
-  if (r.has_row_moments) {
-    return run(DeviceRows<V, float, true>{
-        kept, {s[0], s[1], s[2]}, r.dim, seed, step});
-  }
-  return run(
-      DeviceRows<V, float, false>{kept, {s[0], s[1], s[2]}, r.dim, seed, step});
+  return {
+      static_cast<V*>(r.rows), {s[0], s[1], s[2]}, r.dim, 2 * r.seed, r.step};
+}
+
+template <class V, class Run>
+GpuStatus WithMoments(const GpuRows& rows, const Run& run) {
+  if (rows.has_bf16_moments) return run(RowsOf<V, Bf16, true>(rows));
+  if (rows.has_row_moments) return run(RowsOf<V, float, true>(rows));
+  return run(RowsOf<V, float, false>(rows));
 }
 
 // Calls run(the matrices as kernels take them).
 template <class Run>
-GpuStatus WithRows(const GpuRows& rows, uint64_t seed, const int64_t* step,
-                   const Run& run) {
-  if (rows.bf16_rows == nullptr) {
-    return WithKept(rows.rows, rows, seed, step, run);
+GpuStatus WithRows(const GpuRows& rows, const Run& run) {
+  switch (rows.type) {
+    case RowType::kFloat:
+      return WithMoments<float>(rows, run);
+    case RowType::kRandomBf16:
+      return WithMoments<Bf16>(rows, run);
+    case RowType::kBf16:
+      return run(RowsOf<NearestBf16, NearestBf16, false>(rows));
+    case RowType::kHalf:
+      break;
   }
-  Bf16* const kept = reinterpret_cast<Bf16*>(rows.bf16_rows);
-  return WithKept(kept, rows, seed, step, run);
-}
-
-template <class... Pointers>
-bool IsWide(const GpuRows& rows, Pointers... others) {
-  return AreAligned(rows.dim, rows.rows, rows.bf16_rows, rows.slots[0],
-                    rows.slots[1], rows.slots[2], others...);
+  return run(RowsOf<Half, Half, false>(rows));
 }
 
 }  // namespace
 
 GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
-                     const GpuRows& rows, const int64_t* ids,
-                     const float* grads, int64_t n, Scratch* scratch,
-                     GpuStream stream) {
+                     const GpuRows& rows, const int64_t* ids, const void* grads,
+                     int64_t n, Scratch* scratch, GpuStream stream) {
   if (n == 0 || rows.dim == 0) return nullptr;
   Runs runs;
   TFXCLASS_RETURN_IF_GPU_ERROR(
       FindRuns(ids, n, rows.num_rows, &runs, scratch, stream));
-  const bool wide = IsWide(rows, grads);
+  const bool wide = AreAligned(rows.dim, rows.rows, rows.slots[0],
+                               rows.slots[1], rows.slots[2], grads);
   return WithElement<float>(options.rule, NumSlots(rows), [&](auto element) {
-    return WithRows(rows, 2 * rows.seed, rows.step, [&](auto kept) {
+    return WithRows(rows, [&](auto kept) {
       using Element = typename decltype(element)::type;
       using Rows = decltype(kept);
       return Launch(wide ? UpdateRowsKernel<Element, Rows, 4>

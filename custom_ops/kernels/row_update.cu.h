@@ -17,15 +17,20 @@ struct RowScalars {
   const double* offset = nullptr;
 };
 
-// A matrix [num_rows, dim], and its slots of the same shape. Rows are float32,
-// or bfloat16 that is rounded stochastically. Slots are float32. With
-// has_row_moments, second moments are float32 [num_rows]. With
-// has_bf16_moments (which needs has_row_moments), first moments are bfloat16,
-// rounded stochastically. core/row_update.h uses the same random bits.
+// How rows are stored. Those of kRandomBf16 are bfloat16 that is rounded
+// stochastically, with slots and gradients in float32. With the other types,
+// slots and gradients have the type of the rows, rounded to nearest.
+enum class RowType { kFloat, kRandomBf16, kBf16, kHalf };
+
+// A matrix [num_rows, dim], and its slots of the same shape. With
+// has_row_moments (for kFloat and kRandomBf16), second moments are float32
+// [num_rows]. With has_bf16_moments (which needs has_row_moments), first
+// moments are bfloat16, rounded stochastically. core/row_update.h uses the same
+// random bits.
 struct GpuRows {
   int64_t num_rows = 0, dim = 0;
-  float* rows = nullptr;
-  uint16_t* bf16_rows = nullptr;  // instead of rows
+  RowType type = RowType::kFloat;
+  void* rows = nullptr;
   void* slots[3] = {nullptr, nullptr, nullptr};
   bool has_row_moments = false, has_bf16_moments = false;
   uint64_t seed = 0;
@@ -37,9 +42,8 @@ struct GpuRows {
 // of one row are summed in the order of the batch: deterministic. Time
 // O(n dim) and a sort of n ids; n < 2^31.
 GpuStatus UpdateRows(const RowRuleOptions& options, const RowScalars& scalars,
-                     const GpuRows& rows, const int64_t* ids,
-                     const float* grads, int64_t n, Scratch* scratch,
-                     GpuStream stream);
+                     const GpuRows& rows, const int64_t* ids, const void* grads,
+                     int64_t n, Scratch* scratch, GpuStream stream);
 
 // Distinct ids, rising, and the sums of their gradients, in the first places of
 // unique_ids [n] and sums [n, dim]; their number to *num_unique, on the device.

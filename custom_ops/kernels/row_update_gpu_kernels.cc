@@ -4,7 +4,6 @@
 // the device says. Ids out of range are left out: to name them would mean to
 // wait.
 #include <limits>
-#include <type_traits>
 
 #include "kernels/gpu_op.h"
 #include "kernels/row_inputs.h"
@@ -31,8 +30,7 @@ absl::Status ScalarAt(OpKernelContext* c, const char* name, const T** at) {
 
 absl::Status NoCheck(const Tensor&, int64_t) { return absl::OkStatus(); }
 
-// Rows of T.
-template <class Inputs, class T>
+template <class Inputs, RowType kType>
 class GpuUpdateOp : public RowOp {
  public:
   explicit GpuUpdateOp(OpKernelConstruction* c)
@@ -67,11 +65,8 @@ class GpuUpdateOp : public RowOp {
     GpuRows rows;
     rows.num_rows = matrices.num_rows;
     rows.dim = matrices.dim;
-    if (std::is_same_v<T, float>) {
-      rows.rows = matrices.matrix<float>(0);
-    } else {
-      rows.bf16_rows = matrices.matrix<uint16_t>(0);
-    }
+    rows.type = kType;
+    rows.rows = matrices.matrices[0];
     for (int s = 0; s < 3; ++s) rows.slots[s] = matrices.matrices[s + 1];
     rows.has_row_moments = has_row_moments();
     rows.has_bf16_moments = has_bfloat16_moments();
@@ -79,10 +74,10 @@ class GpuUpdateOp : public RowOp {
     rows.step = step;
     const Tensor& ids = Ids(c);
     OpScratch scratch(c);
-    OP_REQUIRES_OK(c, ToStatus(UpdateRows(
-                          options_, scalars, rows, ids.flat<int64_t>().data(),
-                          grads->flat<float>().data(), ids.NumElements(),
-                          &scratch, StreamOf(c))));
+    OP_REQUIRES_OK(
+        c, ToStatus(UpdateRows(options_, scalars, rows,
+                               ids.flat<int64_t>().data(), grads->data(),
+                               ids.NumElements(), &scratch, StreamOf(c))));
   }
 
  private:
@@ -127,19 +122,23 @@ class GpuSumDuplicateRowsOp : public OpKernel {
   }
 };
 
-#define TFXCLASS_GPU_OP(name, T, ...)               \
-  TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(name)         \
-                        .TypeConstraint<T>("T")     \
-                        .TypeConstraint<float>("S") \
-                        .HostMemory("variable")     \
-                        .HostMemory("slots"),       \
+// float64 is the host's: its rules would need kernels of their own.
+#define TFXCLASS_GPU_OP(name, T, S, ...)        \
+  TFXCLASS_REGISTER(TFXCLASS_GPU_NAME(name)     \
+                        .TypeConstraint<T>("T") \
+                        .TypeConstraint<S>("S") \
+                        .HostMemory("variable") \
+                        .HostMemory("slots"),   \
                     __VA_ARGS__)
-#define TFXCLASS_GPU_ROWS(T)                                              \
-  TFXCLASS_GPU_OP("LazySgdUpdate", T, GpuUpdateOp<SgdInputs, T>);         \
-  TFXCLASS_GPU_OP("LazyAdagradUpdate", T, GpuUpdateOp<AdagradInputs, T>); \
-  TFXCLASS_GPU_OP("LazyAdamUpdate", T, GpuUpdateOp<AdamInputs, T>)
-TFXCLASS_GPU_ROWS(float);
-TFXCLASS_GPU_ROWS(Eigen::bfloat16);
+#define TFXCLASS_GPU_ROWS(T, S, kType)                                   \
+  TFXCLASS_GPU_OP("LazySgdUpdate", T, S, GpuUpdateOp<SgdInputs, kType>); \
+  TFXCLASS_GPU_OP("LazyAdagradUpdate", T, S,                             \
+                  GpuUpdateOp<AdagradInputs, kType>);                    \
+  TFXCLASS_GPU_OP("LazyAdamUpdate", T, S, GpuUpdateOp<AdamInputs, kType>)
+TFXCLASS_GPU_ROWS(float, float, RowType::kFloat);
+TFXCLASS_GPU_ROWS(Eigen::bfloat16, float, RowType::kRandomBf16);
+TFXCLASS_GPU_ROWS(Eigen::bfloat16, Eigen::bfloat16, RowType::kBf16);
+TFXCLASS_GPU_ROWS(Eigen::half, Eigen::half, RowType::kHalf);
 #undef TFXCLASS_GPU_ROWS
 #undef TFXCLASS_GPU_OP
 TFXCLASS_REGISTER(

@@ -44,11 +44,12 @@ REGISTER_OP("Tfxclass>SoftmaxBlockGrad")
 
 REGISTER_OP("Tfxclass>TopKBlock")
     .Input("logits: float")
-    .Input("offset: int64")
+    .Input("offset: Index")
     .Input("scores: float")
     .Input("ids: int64")
     .Output("new_scores: float")
     .Output("new_ids: int64")
+    .Attr("Index: {int32, int64} = DT_INT64")
     .SetShapeFn([](InferenceContext* c) {
       TF_RETURN_IF_ERROR(LikeInput(c, 0, 2));
       return LikeInput(c, 1, 3);

@@ -101,7 +101,7 @@ def block_path(request, monkeypatch):
     if request.param == "blocks":
         monkeypatch.setattr(stock_search, "ONE_BLOCK_CLASSES", 100)
         monkeypatch.setattr(
-            stock_search, "block_size", lambda batch: tf.constant(48, tf.int64)
+            stock_search, "block_size", lambda batch: tf.constant(48)
         )
 
 

@@ -79,6 +79,7 @@ def run(call, check=None):
             still there; `live` are the arguments as the op got them.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(tf.device("CPU:0"))
         live = {name: _live(value, stack) for name, value in call.args.items()}
         results = _call_in_graph(call, live) if call.in_graph else None
         if results is None:

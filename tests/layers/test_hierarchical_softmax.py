@@ -104,7 +104,7 @@ class TestPickOne:
 
         def run(seed):
             keras.utils.set_random_seed(5)
-            model = make_model(self.make_head(seed=seed))
+            model = make_model(self.make_head(seed=seed), use_bias=False)
             x, y = data(rows=2 * BATCH, labels_wide=3)
             model.fit(
                 x, y, batch_size=BATCH, epochs=2, verbose=0, shuffle=False

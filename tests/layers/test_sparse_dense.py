@@ -10,10 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tfxclass
+from tests.support import gpu
 from tests.support import helpers
 from tests.support import reference
 from tests.support.processes import run_code
 from tfxclass import layers
+
+pytestmark = gpu.skip("sparse products failed with cuSPARSE 13 instead of 12")
 
 FEATURES, UNITS = 11, 3
 

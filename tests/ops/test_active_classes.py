@@ -477,6 +477,7 @@ INVALID = {
 }
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("name", INVALID)
 def test_invalid_arguments(name):
     changes, parts = INVALID[name]

@@ -329,6 +329,7 @@ def test_estimate_knows_both():
     assert of("bfloat16").slot_bytes == 8 * 64000
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("sketch", [0, 8])
 def test_an_index_reads_them_as_the_floats_that_they_are(sketch):
     random = np.random.default_rng(0)

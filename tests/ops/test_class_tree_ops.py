@@ -77,6 +77,7 @@ INVALID_INPUTS = {
 }
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("name", INVALID_INPUTS)
 def test_invalid_inputs_of_the_loss(name):
     changes, part = INVALID_INPUTS[name]
@@ -94,6 +95,7 @@ INVALID_GRADS = {
 }
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("name", INVALID_GRADS)
 def test_invalid_inputs_of_the_gradient(name):
     changes, part = INVALID_GRADS[name]

@@ -36,6 +36,8 @@ from tfxclass.ops import row_update
 from tfxclass.ops.fallback.refused import REFUSED
 from tfxclass.ops.fallback.refused import NeedsCompiledOps
 
+pytestmark = pytest.mark.host
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # They draw from other random numbers, or have state: promises are checked.
 DRAWN = ("active_classes",)

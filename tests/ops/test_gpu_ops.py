@@ -53,6 +53,8 @@ TESTS = {
         "test_duplicates_and_none",
         "test_moments_that_there_are_not",
         "test_one_second_moment_for_each_row",
+        "test_rows_are_assigned",
+        "test_rows_of_16_bits",
         "test_sum_duplicate_rows",
         "test_touched_rows_move_and_others_do_not",
         "test_uninitialised_variable",

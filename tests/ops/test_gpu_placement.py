@@ -154,6 +154,64 @@ def test_ops_for_cpus_only_have_stock_ops_on_a_gpu(gpu, of, device):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+def compared(function):
+    """Types of what conditions of loops compare, in a traced function."""
+    graph = tf.function(function).get_concrete_function().graph.as_graph_def()
+    functions = graph.library.function
+    nodes = [*graph.node, *(x for f in functions for x in f.node_def)]
+    conditions = {x.attr["cond"].func.name for x in nodes if "While" in x.op}
+    return {
+        tf.as_dtype(node.attr["T"].type)
+        for function in functions
+        if function.signature.name in conditions
+        for node in function.node_def
+        if node.op == "Less"
+    }
+
+
+LOOPS = {
+    "evaluation": (layers.FullSoftmax, {}),
+    "smoothing": (
+        layers.FullSoftmax,
+        {"loss_options": tfxclass.losses.LossOptions(label_smoothing=0.1)},
+    ),
+    "one-vs-rest": (layers.FullSoftmax, {"loss": "sigmoid"}),
+    "top-k": (layers.FullSoftmax, {}),
+    "dropmax": (layers.DropMax, {}),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_no_loop_over_blocks_counts_on_a_gpu(gpu, name, monkeypatch):
+    """TensorFlow keeps int32 in the memory of the host."""
+    gpu("12.5")
+    for module in ("ops.exact_blocks", "rows.blocks"):
+        monkeypatch.setattr(f"tfxclass.{module}.LEAST_BLOCK", 10)
+    monkeypatch.setattr("tfxclass.ops.exact_blocks.BLOCK_NUMBERS", 1)
+    monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
+    monkeypatch.setattr(blocks, "BLOCK_LOGITS", 0)
+    make, options = LOOPS[name]
+    head = make(30, **options)
+    head.build((None, 8))
+    x = tf.zeros([12, 8])
+
+    def run():
+        if name in ("top-k", "dropmax"):
+            return head.top_k(x, 3)
+        return head.compute_loss(x, tf.range(12))
+
+    assert compared(run) == {tf.int32}
+
+
+def test_float64_is_refused_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(placement, "on_gpu", lambda device: "CPU" in device)
+    variable = keras.Variable(np.ones((4, 2)), dtype="float64")
+    rows = tf.IndexedSlices(tf.ones([1, 2], tf.float64), [1], [4, 2])
+    message = "float64 rows on a CPU only.*CPU:0.*tf.device"
+    with pytest.raises(ValueError, match=message):
+        tfxclass.optimizers.LazyAdam().apply([rows], [variable])
+
+
 def test_no_gpu_no_warning(monkeypatch):
     monkeypatch.setattr(placement, "has_gpu", lambda: False)
     monkeypatch.setattr(library, "cuda_version", lambda: None)

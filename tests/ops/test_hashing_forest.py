@@ -8,6 +8,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support import gpu
 from tests.support import reference
 from tests.support.helpers import parse_forest
 from tests.support.processes import run_code
@@ -483,6 +484,7 @@ def test_swap_exactly_at_the_fixed_step():
     assert ready[3] != ready[6] == ready[7] != ready[9]
 
 
+@gpu.skip("a new forest comes as a whole")
 def test_trees_are_replaced_one_by_one():
     kernel = variable(clustered(400, 6))
     forest = HashingForest()

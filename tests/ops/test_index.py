@@ -50,6 +50,7 @@ def advance(name, index, kernel, step, interval):
     index.advance(kernel, **steps, **OPTIONS[name])
 
 
+@pytest.mark.host
 @each_index
 def test_marks_of_no_row_are_refused(name):
     """They took memory up to the greatest id, 256 MB of 2^31 - 1."""
@@ -91,6 +92,7 @@ def seconds_to_cancel(name, delay):
     return time.process_time() - begin
 
 
+@pytest.mark.host
 @each_index
 def test_a_build_in_the_background_is_cancelled(name):
     """Deleting a cluster index waited for 1.2 s. CPU time: the machine may

@@ -553,6 +553,7 @@ BAD_INPUT = {
 }
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("name", BAD_INPUT)
 def test_bad_input_is_refused(name):
     call, message = BAD_INPUT[name]

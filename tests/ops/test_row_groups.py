@@ -15,6 +15,8 @@ from tests.support.processes import run_code
 from tfxclass.ops.row_groups import ClusterIndex
 from tfxclass.ops.row_groups import PCAHash
 
+pytestmark = pytest.mark.host
+
 SEED = tf.constant([5, 6], tf.int64)
 
 

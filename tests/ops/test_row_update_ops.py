@@ -139,9 +139,16 @@ def test_touched_rows_move_and_others_do_not(rule, shape):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
-def test_other_types_of_rows(rule, dtype):
-    check(rule, (9, 3), [0, 7, 2, 7, 5], dtype=dtype)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dim", [3, 8])
+def test_rows_of_16_bits(rule, dtype, dim):
+    check(rule, (9, dim), [0, 7, 2, 7, 5], dtype=dtype)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("rule", RULES)
+def test_rows_in_float64(rule):
+    check(rule, (9, 3), [0, 7, 2, 7, 5], dtype="float64")
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -181,8 +188,10 @@ def test_sum_duplicate_rows():
     assert ids.shape == (0,) and sums.shape == (0, 3)
 
 
-def floats(*shape):
-    return tf.Variable(np.ones(shape, np.float32))
+def floats(*shape, dtype="float32"):
+    # Not on a GPU, whose ops leave out ids that are out of range.
+    with tf.device("CPU:0"):
+        return tf.Variable(np.ones(shape, dtype))
 
 
 W, SLOTS = (4, 2), (floats(4, 2), floats(4, 2))
@@ -203,7 +212,7 @@ BAD = {
         r"Slot 1 .*\(4, 2\).*\(3, 2\)",
     ),
     "slot of another type": (
-        {"slots": [SLOTS[0], tf.Variable(np.ones(W))]},
+        {"slots": [SLOTS[0], floats(*W, dtype="float64")]},
         "float. Received: double",
     ),
     "one slot": ({"slots": SLOTS[:1]}, "2 to 3 variables. Received: 1"),
@@ -212,6 +221,7 @@ BAD = {
 }
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_refused_and_changes_nothing(case):
     change, message = BAD[case]
@@ -237,6 +247,7 @@ def test_uninitialised_variable():
         run_sgd(handle, [], IDS, GRADS)
 
 
+@pytest.mark.host
 @pytest.mark.parametrize(
     "slot_dtype, options, message",
     [

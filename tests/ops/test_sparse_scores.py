@@ -11,6 +11,8 @@ import tensorflow as tf
 from tfxclass.ops import library
 from tfxclass_text import sparse_linear
 
+pytestmark = pytest.mark.host
+
 ACTIVATIONS = [None, "sigmoid", "softmax"]
 
 

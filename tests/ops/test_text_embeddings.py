@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 
+pytestmark = pytest.mark.host
+
 TERMS, LABELS, DIM, TEXTS = 7, 5, 9, 40
 SCALE, TERM_RATE, LABEL_RATE, TERM_OFFSET, LABEL_OFFSET = 8, 0.05, 0.3, 4, 10
 

@@ -195,7 +195,7 @@ def small_model(optimizer):
         [
             keras.layers.Embedding(50, 6),
             keras.layers.Flatten(),
-            keras.layers.Dense(3),
+            keras.layers.Dense(3, use_bias=False),
         ]
     )
     # Else Keras asks XLA on a GPU.

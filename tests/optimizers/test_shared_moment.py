@@ -68,6 +68,7 @@ def gradients(steps, dtype="float32", seed=1):
         yield ids, random.normal(size=(6, DIM)).astype(dtype)
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_in_numpy(dtype):
     variable, optimizer = class_rows(dtype=dtype), adam()

@@ -119,9 +119,7 @@ def test_several_blocks(monkeypatch):
     model, head = make_model()
     x, y = data()
     one = dual(model, batches(x, y), l2=1.0)
-    monkeypatch.setattr(
-        blocks, "block_size", lambda *_: tf.constant(7, tf.int64)
-    )
+    monkeypatch.setattr(blocks, "block_size", lambda *_: tf.constant(7))
     many = dual(model, batches(x, y), l2=1.0)
     np.testing.assert_allclose(
         one.layers[-1].kernel, many.layers[-1].kernel, rtol=1e-5, atol=1e-6

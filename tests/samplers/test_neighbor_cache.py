@@ -16,6 +16,8 @@ from tfxclass.ops.placement import handle_of
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import candidate_count
 
+pytestmark = pytest.mark.host
+
 CLASSES, DIM, BATCH, WIDTH = 300, 8, 16, 4
 
 

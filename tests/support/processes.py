@@ -61,6 +61,8 @@ def _run_code(code, arguments, out, err):
     _write_to(sys.stderr, err)
     faulthandler.enable()
     os.chdir(ROOT)
+    # Tests of threads, and of several devices of a CPU.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     sys.argv = ["-c", *arguments]
     exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})  # noqa: S102
 

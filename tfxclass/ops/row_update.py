@@ -2,9 +2,9 @@
 
 In all functions:
     variable, slots: handles (scalar resource tensors) of variables of one type
-        and one shape [num_rows, ...]: float32, float64, float16 or bfloat16 (on
-        a GPU float32, or bfloat16 with float32 slots). 16-bit rows are computed
-        in float32 and rounded once, to nearest.
+        and one shape [num_rows, ...]: float32, float16, bfloat16, or in the
+        memory of the host float64. 16-bit rows are computed in float32 and
+        rounded once, to nearest.
     storage: a `RowStorage`, or None for the types above.
     ids: int64 [n] in [0, num_rows), repeated as they come.
     grads: [n, ...] of the variable's type, or of `storage.slot_dtype`;

@@ -311,6 +311,13 @@ class RowOptimizer(OptimizerHooks):
                 "that Keras compiles by XLA, as it may on a GPU. Fix: "
                 "model.compile(..., jit_compile=False)."
             )
+        device = placement.device_of(variable)
+        if variable.dtype == "float64" and placement.on_gpu(device):
+            raise ValueError(
+                f"{name} updates float64 rows on a CPU only. Received: "
+                f"{path_of(variable)!r} on {device}. Fix: use float32, or make "
+                'the variable within `with tf.device("CPU"):`.'
+            )
         keras_name = name.removeprefix("Lazy")
         if getattr(variable, "constraint", None) is not None:
             raise ValueError(

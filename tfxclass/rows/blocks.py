@@ -23,17 +23,13 @@ BLOCK_LOGITS = 1 << 21
 GPU_BLOCKS = 32
 # Classes of a block at least.
 LEAST_BLOCK = 1024
-# The product of the next block begins while this one's is read.
-_BLOCKS_AT_ONCE = 2
 
 
-def block_size(batch: Scalar, on_gpu: bool = False) -> tf.Tensor:
-    """Classes a block for a batch, int64 scalar tensor, constant for an int."""
+def block_size(batch: Scalar, on_gpu: bool = False) -> Scalar:
+    """Classes of a block for a batch, int or int32 scalar tensor."""
     if isinstance(batch, int):
-        return tf.constant(classes_of(max(batch, 1), on_gpu), tf.int64)
-    most = tf.constant(_most_logits(on_gpu), tf.int64)
-    batch = tf.maximum(tf.cast(batch, tf.int64), 1)
-    return tf.maximum(most // batch, LEAST_BLOCK)
+        return classes_of(max(batch, 1), on_gpu)
+    return tf.maximum(_most_logits(on_gpu) // tf.maximum(batch, 1), LEAST_BLOCK)
 
 
 def classes_of(batch: int, on_gpu: bool = False) -> int:
@@ -57,8 +53,9 @@ class Blocks:
 
     Attributes:
         batch: int32 scalar tensor.
-        num_classes: int64 scalar tensor.
-        size: int64 scalar tensor, classes of a block; the last may have fewer.
+        num_classes: int or int32 scalar tensor.
+        size: int or int32 scalar tensor, classes of a block; the last may have
+            fewer.
     """
 
     def __init__(
@@ -69,12 +66,9 @@ class Blocks:
     ) -> None:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
-        if rows.kernel.shape[0] is None:
-            self.num_classes = tf.shape(rows.kernel, tf.int64)[0]
-        else:
-            self.num_classes = tf.constant(rows.kernel.shape[0], tf.int64)
+        self.num_classes = rows.kernel.shape[0] or tf.shape(rows.kernel)[0]
         if isinstance(rows.kernel, StoredRows):
-            self.size = tf.constant(rows.kernel.block, tf.int64)
+            self.size = rows.kernel.block
             return
         known = (max_queries, queries.shape[0], self.batch)
         most = next(x for x in known if x is not None)
@@ -132,27 +126,19 @@ class Blocks:
         return norms.normalize_grad(raw, rows, rows_grad)
 
     def fold(
-        self,
-        step: Callable[..., Any],
-        state: tuple[tf.Tensor, ...],
-        **options: Any,
+        self, step: Callable[..., Any], state: tuple[tf.Tensor, ...]
     ) -> tuple[tf.Tensor, ...]:
-        """state = step(start, *state) for each block."""
-        start = tf.zeros([], tf.int64)
-        if self._is_one():
+        """state = step(start, *state) for each block; `start` is int32."""
+        # Of int64, which is not in the host's memory, a loop waits for the GPU.
+        start, count, size = tf.zeros([], tf.int32), self.num_classes, self.size
+        if isinstance(count, int) and isinstance(size, int) and count <= size:
             return tuple(step(start, *state))
         return tf.while_loop(
-            lambda start, *_: start < self.num_classes,
-            lambda start, *state: (start + self.size, *step(start, *state)),
+            lambda start, *_: start < count,
+            lambda start, *state: (start + size, *step(start, *state)),
             (start, *state),
-            parallel_iterations=_BLOCKS_AT_ONCE,
-            **options,
+            parallel_iterations=2,  # the next product, while this one is read
         )[1:]
-
-    def _is_one(self):
-        """Whether there is one block, as is known while a graph is made."""
-        count, size = map(tf.get_static_value, (self.num_classes, self.size))
-        return None not in (count, size) and 0 < count <= size
 
 
 def logits_at(

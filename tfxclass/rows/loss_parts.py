@@ -73,8 +73,9 @@ class OneVsRestPart:
 
     def _columns(self, start):
         """Columns of the labels in a block, -1 for others."""
-        columns = self.ids - start
-        is_here = (columns >= 0) & (columns < self.blocks.size)
+        columns = self.ids - tf.cast(start, tf.int64)
+        size = tf.cast(self.blocks.size, tf.int64)
+        is_here = (columns >= 0) & (columns < size)
         return tf.where((self.ids >= 0) & is_here, columns, -1)
 
     def _weights(self, start):

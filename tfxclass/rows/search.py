@@ -128,7 +128,7 @@ def best_of_logits(logits: tf.Tensor, k: int) -> Best:
     batch = tf.shape(logits)[0]
     scores, ids = library.ops.tfxclass_top_k_block(
         logits,
-        tf.zeros([], tf.int64),
+        tf.zeros([], tf.int32),
         tf.fill([batch, k], float("-inf")),
         tf.fill([batch, k], tf.constant(-1, tf.int64)),
     )

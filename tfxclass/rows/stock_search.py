@@ -111,7 +111,7 @@ def best_of_blocks(
         return _best(logits_of(start, size), start, k, with_logsumexp)
 
     if num_classes <= (block or ONE_BLOCK_CLASSES):
-        found = best_of(tf.zeros([], tf.int64), num_classes)
+        found = best_of(tf.zeros([], tf.int32), num_classes)
     else:
         if block:
             size = -(-k // block) * block
@@ -139,7 +139,7 @@ def _without_nan(best):
 
 def _fold(best_of, size, num_classes, k):
     """`_best` of all classes, one block of `size` after the other."""
-    first = best_of(tf.zeros([], tf.int64), size)
+    first = best_of(tf.zeros([], tf.int32), size)
     # The batch and k, not the number of classes of a block.
     shapes = [tf.TensorShape([None, width]) for width in (k, k, 1, 1, 1)]
     first = [tf.ensure_shape(x, s) for x, s in zip(first, shapes)]
@@ -150,7 +150,7 @@ def _fold(best_of, size, num_classes, k):
     return tf.while_loop(
         lambda start, *_: start < num_classes,
         step,
-        (tf.cast(size, tf.int64), *first),
+        (tf.convert_to_tensor(size), *first),
         shape_invariants=(tf.TensorShape([]), *shapes),
         parallel_iterations=1,
     )[1:]
@@ -169,7 +169,7 @@ def _best(logits, start, k, with_logsumexp):
         exp = tf.exp(logits - _finite(top))
         # In pairs, says TensorFlow's source: exact to some 1e-7.
         total = tf.reduce_sum(exp, axis=1, keepdims=True)
-    ids = start + tf.cast(columns, tf.int64)
+    ids = tf.cast(start + columns, tf.int64)
     return ids, scores, top, total, tf.zeros_like(total)
 
 

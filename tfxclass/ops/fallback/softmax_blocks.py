@@ -59,7 +59,8 @@ def top_k_block(
     logits: tf.Tensor, offset: Scalar, scores: tf.Tensor, ids: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The best so far merged with a block; NaN never enters."""
-    columns = offset + tf.range(tf.shape(logits, tf.int64)[1])
+    columns = tf.range(tf.shape(logits, tf.int64)[1])
+    columns += tf.cast(offset, tf.int64)
     is_nan = tf.math.is_nan(logits)
     all_ids = tf.where(is_nan, tf.constant(-1, tf.int64), columns)
     all_ids = tf.concat([ids, all_ids], axis=1)
