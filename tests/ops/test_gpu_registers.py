@@ -25,7 +25,7 @@ ptxas info    : Used 255 registers, used 0 barriers, 496 bytes cmem[0]
 @pytest.fixture(scope="module")
 def reports():
     if build.nvcc() is None:
-        pytest.skip("no nvcc here, or TFXCLASS_CUDA=0")
+        pytest.skip("CUDA is not compiled here: no GPU, or no nvcc")
     return registers.reports()
 
 
