@@ -1,4 +1,4 @@
-"""A number or a text where a list is wanted, in all public arguments."""
+"""Public arguments of a wrong type: a text as a number, a number as a list."""
 
 import keras
 import numpy as np
@@ -6,7 +6,9 @@ import pytest
 
 import tfxclass
 from tfxclass import checks
+from tfxclass import export
 from tfxclass import layers
+from tfxclass import losses
 from tfxclass import metrics
 from tfxclass import optimizers
 from tfxclass import retrieval
@@ -57,6 +59,50 @@ def test_the_argument_is_named(name):
     argument = name.removesuffix("_fraction").removesuffix("_flat")
     with pytest.raises(ValueError, match=f"`{argument}` must .*Received: "):
         WRONG[name]()
+
+
+NUMBERS = {
+    "a": lambda x: metrics.propensities([1, 2], 10, a=x),
+    "c": lambda x: text.Tagger(c=x),
+    "calibration": lambda x: layers.NegativeSampling(9, 4, calibration=x),
+    "class_rate": lambda x: optimizers.HeadAdam(class_rate=x),
+    "decay": lambda x: samplers.LSHTables(decay=x),
+    "div_value": lambda x: layers.AdaptiveSoftmax(9, [4], div_value=x),
+    "epsilon": lambda x: optimizers.LazyAdam(epsilon=x),
+    "focal_gamma": lambda x: losses.LossOptions(focal_gamma=x),
+    "gamma": lambda x: optimizers.LocalSGD(stages=[(0.1, 1, 1)], gamma=x),
+    "kl_weight": lambda x: layers.DropMax(9, mode_options={"kl_weight": x}),
+    "l2": lambda x: layers.ProjectedSoftmax(9, 4, l2=x),
+    "l2_of_rows": lambda x: optimizers.LazyAdam(l2=x),
+    "label_smoothing": lambda x: losses.LossOptions(label_smoothing=x),
+    "log_normalizer": lambda x: layers.NoiseContrastive(9, log_normalizer=x),
+    "logit_adjustment": lambda x: losses.LossOptions(
+        class_counts=[1, 2], logit_adjustment=x
+    ),
+    "margin": lambda x: layers.Cosine(margin=x),
+    "max_share": lambda x: text.Field("title", max_share=x),
+    "min_count": lambda x: samplers.FrequencySampler(3, [1], min_count=x),
+    "min_recall": lambda x: export.InvertedLists(min_recall=x),
+    "neighbor_fraction": lambda x: samplers.AutoSampler(3, neighbor_fraction=x),
+    "num_rows": lambda x: metrics.propensities([1, 2], x),
+    "power": lambda x: samplers.FrequencySampler(3, [1], power=x),
+    "query_fraction": lambda x: samplers.LSHSampler(3, query_fraction=x),
+    "rate": lambda x: samplers.BatchSampler(3, rate=x),
+    "sample_rate": lambda x: layers.ShardedSoftmax(9, sample_rate=x),
+    "scale": lambda x: layers.Cosine(scale=x),
+    "seconds": lambda x: tfxclass.advise(None, None, seconds=x),
+    "shrinkage": lambda x: tfxclass.calibrate(None, None, shrinkage=x),
+    "temperature": lambda x: layers.DropMax(9, mode_options={"temperature": x}),
+    "weight": lambda x: text.Field("title", weight=x),
+}
+
+
+@pytest.mark.parametrize("value", ["one", [1.0], float("nan")])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_no_number_is_refused_by_name(name, value):
+    argument = name.removesuffix("_of_rows")
+    with pytest.raises(ValueError, match=f"`{argument}` must .*Received: "):
+        NUMBERS[name](value)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import difflib
 import inspect
 import math
 import numbers
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -40,11 +41,28 @@ def check_value(name: str, value: Any, is_valid: bool, wanted: str) -> None:
         raise ValueError(f"`{name}` must be {wanted}. Received: {value!r}")
 
 
+def check_number(
+    name: str, value: Any, is_valid: Callable[[Any], bool], wanted: str
+) -> None:
+    """Raises ValueError unless the value is a number for which `is_valid`."""
+    is_number = isinstance(value, numbers.Real) and bool(is_valid(value))
+    check_value(name, value, is_number, wanted)
+
+
 def check_positive(name: str, value: Any) -> None:
     """Raises ValueError unless the value is a finite number above 0."""
-    is_number = isinstance(value, numbers.Real)
-    is_valid = is_number and 0 < value < math.inf
-    check_value(name, value, is_valid, "finite and > 0")
+    check_number(name, value, lambda x: 0 < x < math.inf, "finite and > 0")
+
+
+def check_nonnegative(name: str, value: Any) -> None:
+    """Raises ValueError unless the value is a finite number of 0 or more."""
+    check_number(name, value, lambda x: 0 <= x < math.inf, "finite and >= 0")
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """`value`; ValueError unless it is a number in (0, 1]."""
+    check_number(name, value, lambda x: 0 < x <= 1, "in (0, 1]")
+    return value
 
 
 def as_list(

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from tfxclass.checks import as_list
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_fraction
+from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
 from tfxclass.ops import library
@@ -62,18 +64,13 @@ class Field:
         check_positive_int("min_count", self.min_count)
         is_shortest = self.kind != "words" or self.shortest == 1
         largest = 1 if self.kind == "values" else MOST_TERMS
-        for name, is_valid, wanted in (
-            ("columns", bool(columns), "names of columns"),
-            ("shortest", is_shortest, "1 for words"),
-            (
-                "longest",
-                self.shortest <= self.longest <= largest,
-                f"from `shortest` to {largest} for {self.kind}",
-            ),
-            ("max_share", 0 < self.max_share <= 1, "in (0, 1]"),
-            ("weight", 0 < self.weight < np.inf, "positive"),
-        ):
-            check_value(name, getattr(self, name), is_valid, wanted)
+        check_value("columns", columns, bool(columns), "names of columns")
+        check_value("shortest", self.shortest, is_shortest, "1 for words")
+        is_longest = self.shortest <= self.longest <= largest
+        wanted = f"from `shortest` to {largest} for {self.kind}"
+        check_value("longest", self.longest, is_longest, wanted)
+        check_fraction("max_share", self.max_share)
+        check_positive("weight", self.weight)
 
     def join(self, columns: dict[str, tf.Tensor]) -> tf.Tensor:
         """The text that is read, string `[n]`, of a dict by column."""

@@ -19,6 +19,7 @@ from tfxclass import metrics
 from tfxclass.checks import as_list
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
 from tfxclass.inference.thresholds import CALIBRATED
@@ -125,8 +126,7 @@ class Tagger(Estimator):
             check_value(name, value, is_chosen or is_count, wanted)
         rates = {"learning_rate": learning_rate}
         for name, rate in (rates if c is None else {**rates, "c": c}).items():
-            is_positive = isinstance(rate, numbers.Real) and 0 < rate < np.inf
-            check_value(name, rate, is_positive, "positive")
+            check_positive(name, rate)
         # scikit-learn's `clone` needs the same list.
         if fields is not None and not isinstance(fields, (list, tuple)):
             fields = as_list("fields", fields, "`tfxclass.text.Field`")

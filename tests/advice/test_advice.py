@@ -277,7 +277,7 @@ BAD = {
     ),
     "seconds": (
         lambda: tfxclass.advise(None, (X, Y), seconds=0),
-        "`seconds` must be > 0. Received: 0",
+        "`seconds` must be finite and > 0. Received: 0",
     ),
     "batch_size": (
         lambda: tfxclass.advise(None, (X, Y), batch_size=0),

@@ -31,7 +31,7 @@ def test_options_of_a_cosine_are_no_arguments_of_a_head(option):
 def test_configurations_are_checked():
     config = layers.FullSoftmax(9, similarity=COSINE).get_config()
     config["similarity"]["margin"] = -1.0
-    with pytest.raises(TypeError, match="`margin` must be >= 0"):
+    with pytest.raises(TypeError, match="`margin` must be finite and >= 0"):
         layers.FullSoftmax.from_config(config)
 
 

@@ -262,11 +262,11 @@ INVALID = {
     ),
     "temperature": (
         lambda: layers.DropMax(9, mode_options={"temperature": 0.0}),
-        ["`temperature` must be > 0", "0.0"],
+        ["`temperature` must be finite and > 0", "0.0"],
     ),
     "kl_weight": (
         lambda: layers.DropMax(9, mode_options={"kl_weight": -1.0}),
-        ["`kl_weight` must be >= 0", "-1.0"],
+        ["`kl_weight` must be finite and >= 0", "-1.0"],
     ),
     "auxiliary_weight": (
         lambda: layers.DropMax(

@@ -572,27 +572,27 @@ INVALID = {
     ),
     "scale_zero": (
         lambda: layers.Cosine(scale=0.0),
-        ["`scale` must be > 0"],
+        ["`scale` must be finite and > 0"],
     ),
     "scale_infinite": (
         lambda: layers.Cosine(scale=np.inf),
-        ["`scale` must be > 0 and finite. Received: inf"],
+        ["`scale` must be finite and > 0. Received: inf"],
     ),
     "margin_text": (
         lambda: layers.Cosine(margin="big"),
-        ["`margin` must be >= 0 and finite. Received: 'big'"],
+        ["`margin` must be finite and >= 0. Received: 'big'"],
     ),
     "margin_infinite": (
         lambda: layers.Cosine(margin=np.inf),
-        ["`margin` must be >= 0 and finite. Received: inf"],
+        ["`margin` must be finite and >= 0. Received: inf"],
     ),
     "decay_infinite": (
         lambda: samplers.LSHTables(decay=np.inf),
-        ["`decay` must be >= 0 and finite. Received: inf"],
+        ["`decay` must be finite and >= 0. Received: inf"],
     ),
     "margin_negative": (
         lambda: layers.Cosine(margin=-0.1),
-        ["`margin` must be >= 0", "-0.1"],
+        ["`margin` must be finite and >= 0", "-0.1"],
     ),
     "features_rank": (
         lambda: layers.FullSoftmax(9)(np.zeros(4, np.float32)),

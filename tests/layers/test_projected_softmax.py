@@ -212,7 +212,16 @@ def test_counts_make_groups_of_equal_shares():
 
 ERRORS = {
     "width of zero": (layers.ProjectedSoftmax, {"projection_dim": 0}, "`proj"),
-    "negative l2": (layers.ProjectedSoftmax, {"l2": -1.0}, "`l2` must be >= 0"),
+    "negative l2": (
+        layers.ProjectedSoftmax,
+        {"l2": -1.0},
+        "`l2` must be finite and >= 0",
+    ),
+    "text as l2": (
+        layers.ProjectedSoftmax,
+        {"l2": "weak"},
+        "`l2` must be finite and >= 0. Received: 'weak'",
+    ),
     "l2 of cosine": (
         layers.ProjectedSoftmax,
         {"l2": 1.0, "similarity": "cosine"},

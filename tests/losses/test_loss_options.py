@@ -329,7 +329,7 @@ INVALID = {
     ),
     "focal_gamma": (
         lambda: LossOptions(focal_gamma=-1),
-        ["`focal_gamma` must be >= 0", "-1"],
+        ["`focal_gamma` must be finite and >= 0", "-1"],
     ),
     "label_smoothing": (
         lambda: LossOptions(label_smoothing=1.0),

@@ -265,8 +265,8 @@ class TestPropensities:
         "rank": (([[1, 1]], 100), "`label_counts` must have shape"),
         "nan": (([math.nan], 100), "`label_counts` must be finite and >= 0"),
         "num_rows": (([1], 2), "`num_rows` must be at least 3"),
-        "a": (([1], 100, 0.0), "`a` and `b` must be > 0. Received: a=0.0"),
-        "b": (([1], 100, 0.5, -1), "`a` and `b` must be > 0. Received: a=0.5"),
+        "a": (([1], 100, 0.0), "`a` must be finite and > 0. Received: 0.0"),
+        "b": (([1], 100, 0.5, -1), "`b` must be finite and > 0. Received: -1"),
     }
 
     @pytest.mark.parametrize("name", INVALID)

@@ -589,11 +589,11 @@ INVALID = {
     ),
     "power": (
         lambda: samplers.FrequencySampler(3, [1], power=-1),
-        ["`power` must be >= 0", "-1"],
+        ["`power` must be finite and >= 0", "-1"],
     ),
     "min_count": (
         lambda: samplers.FrequencySampler(3, [1], min_count=0.0),
-        ["`min_count` must be > 0", "0.0"],
+        ["`min_count` must be finite and > 0", "0.0"],
     ),
     "num_bits": (
         lambda: samplers.PCAHashSampler(3, num_bits=31),

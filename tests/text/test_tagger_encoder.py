@@ -180,7 +180,7 @@ def test_factors_of_known_scores():
     [
         ({"encoder": "bow"}, "`encoder` must be a Keras model.*bow"),
         ({"encoder": FirstWord()}, r"features \[batch, dim\].*\(None,\)"),
-        ({"learning_rate": 0.0}, "`learning_rate` must be positive"),
+        ({"learning_rate": 0.0}, "`learning_rate` must be finite and > 0"),
         ({"texts": TEXTS[:30]}, "`encoder` needs.*200 texts.*30"),
     ],
 )

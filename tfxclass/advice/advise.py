@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tfxclass import layers
 from tfxclass.checks import check_batch
+from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
-from tfxclass.checks import check_value
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.data.batches import untuned
 from tfxclass.inference.graph import encoder_of
@@ -182,7 +182,7 @@ def advise(
     """
     begin = time.monotonic()
     batch_size = check_positive_int("batch_size", batch_size)
-    check_value("seconds", seconds, 0 < seconds < math.inf, "> 0")
+    check_positive("seconds", seconds)
     if tf.distribute.has_strategy():
         raise ValueError(
             "`advise` measures one device: call it outside of a strategy's "

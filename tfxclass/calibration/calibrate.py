@@ -13,8 +13,8 @@ from tfxclass.calibration.held_out import held_out
 from tfxclass.calibration.label_thresholds import SHRINKAGE
 from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive_int
-from tfxclass.checks import check_value
 from tfxclass.core.targets import uniform_targets
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.rows import search
@@ -108,8 +108,7 @@ def calibrate(
         )
     check_choice("thresholds", thresholds, (None, "micro", "macro"))
     k = check_positive_int("k", k)
-    is_valid = 0 <= shrinkage < math.inf
-    check_value("shrinkage", shrinkage, is_valid, "finite and >= 0")
+    check_nonnegative("shrinkage", shrinkage)
     rows = held_out(model, data)
     head = rows.head
     loss = _loss_of(rows)

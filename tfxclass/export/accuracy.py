@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfxclass.checks import check_value
+from tfxclass.checks import check_number
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -18,7 +18,7 @@ def check_quantize(
     A ValueError is raised for another name, a head without class vectors, and
     a recall that is not in [0, 1].
     """
-    check_value("min_recall", min_recall, 0 <= min_recall <= 1, "in [0, 1]")
+    check_number("min_recall", min_recall, lambda x: 0 <= x <= 1, "in [0, 1]")
     if quantize is None:
         return False
     if quantize != INT8:

@@ -5,8 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
+from tfxclass.checks import check_fraction
 from tfxclass.checks import check_optional_int
-from tfxclass.checks import check_value
 from tfxclass.export import accuracy
 from tfxclass.export.list_search import ListSearch
 from tfxclass.export.loading import check_plain_logits
@@ -66,10 +66,9 @@ class InvertedLists:
         seed: int = 0,
         portable: bool = False,
     ) -> None:
-        check_value("min_recall", min_recall, 0 < min_recall <= 1, "in (0, 1]")
         self.num_lists = check_optional_int("num_lists", num_lists)
         self.num_probes = check_optional_int("num_probes", num_probes)
-        self.min_recall = min_recall
+        self.min_recall = check_fraction("min_recall", min_recall)
         self.seed = seed
         self.portable = bool(portable)
 

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_positive_ints
+from tfxclass.checks import check_number
 from tfxclass.checks import check_positive_int
-from tfxclass.checks import check_value
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
 from tfxclass.layers.block_heads import BlockHead
@@ -76,7 +76,9 @@ class AdaptiveSoftmax(BlockHead):
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
         cutoffs = _check_cutoffs(cutoffs, num_classes)
-        check_value("div_value", div_value, 1 <= div_value < math.inf, ">= 1")
+        check_number(
+            "div_value", div_value, lambda x: 1 <= x < math.inf, ">= 1"
+        )
         super().__init__(num_classes, **kwargs)
         self.cutoffs = cutoffs
         self.starts = [0, *cutoffs]

@@ -1,7 +1,6 @@
 """Heads with a class matrix for each block of classes."""
 
 import itertools
-import math
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +10,8 @@ import tensorflow as tf
 
 from tfxclass.checks import as_list
 from tfxclass.checks import as_positive_ints
+from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive_int
-from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -214,7 +213,7 @@ class AdaptiveProjectedSoftmax(BlockHead):
     ) -> None:
         num_classes = check_positive_int("num_classes", num_classes)
         projection_dims = as_positive_ints("projection_dims", projection_dims)
-        check_value("l2", l2, 0 <= l2 < math.inf, ">= 0")
+        check_nonnegative("l2", l2)
         group_sizes = as_positive_ints("group_sizes", group_sizes)
         total, groups = sum(group_sizes), len(group_sizes)
         if groups != len(projection_dims) or total != num_classes:

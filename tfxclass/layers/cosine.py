@@ -3,10 +3,10 @@
 import dataclasses
 import functools
 import math
-import numbers
 
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_value
+from tfxclass.checks import check_nonnegative
+from tfxclass.checks import check_positive
 from tfxclass.core import targets
 from tfxclass.types import Config
 from tfxclass.types import Margin
@@ -50,10 +50,8 @@ class Cosine:
     margin_type: str = "cosface"
 
     def __post_init__(self) -> None:
-        is_scale = _is_finite(self.scale) and self.scale > 0
-        check_value("scale", self.scale, is_scale, "> 0 and finite")
-        is_margin = _is_finite(self.margin) and self.margin >= 0
-        check_value("margin", self.margin, is_margin, ">= 0 and finite")
+        check_positive("scale", self.scale)
+        check_nonnegative("margin", self.margin)
         check_choice("margin_type", self.margin_type, tuple(_MARGINS))
         is_angle = self.margin_type == "arcface"
         limit = math.pi if is_angle else 2
@@ -81,10 +79,6 @@ class Cosine:
 
 
 OPTIONS = {field.name for field in dataclasses.fields(Cosine)}
-
-
-def _is_finite(value):
-    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def as_cosine(similarity: str | Cosine | Config) -> Cosine | None:

@@ -8,10 +8,12 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_fraction
+from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_options
+from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
-from tfxclass.checks import check_value
 from tfxclass.core import softmax
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
@@ -188,15 +190,14 @@ class DropMax(SampledSoftmax):
                 f"`{name}` must be None with mode={self.mode!r}, whose loss "
                 f"has no such term. Received: {given}"
             )
-        check_value(name, given, 0 <= given < math.inf, ">= 0")
+        check_nonnegative(name, given)
         return given
 
     def _check(self):
-        is_valid = 0 < self.temperature < math.inf
-        check_value("temperature", self.temperature, is_valid, "> 0")
+        check_positive("temperature", self.temperature)
         p = self.retain_probability
-        is_valid = p is None or 0 < p <= 1
-        check_value("retain_probability", p, is_valid, "in (0, 1]")
+        if p is not None:
+            check_fraction("retain_probability", p)
         check_optional_int("predict_samples", self.predict_samples)
         if (self.mode == "random") == (p is None):
             raise ValueError(

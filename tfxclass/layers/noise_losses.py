@@ -1,13 +1,12 @@
 """Heads that tell labels from noise: NCE, and word2vec's negative sampling."""
 
 import math
-import numbers
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_value
+from tfxclass.checks import check_number
 from tfxclass.core import one_vs_rest
 from tfxclass.core.targets import Targets
 from tfxclass.layers.sampled_softmax import SampledSoftmax
@@ -82,10 +81,9 @@ class NoiseContrastive(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        is_valid = log_normalizer is None or math.isfinite(log_normalizer)
-        check_value(
-            "log_normalizer", log_normalizer, is_valid, "finite, or None"
-        )
+        if log_normalizer is not None:
+            name = "log_normalizer"
+            check_number(name, log_normalizer, math.isfinite, "finite or None")
         self.log_normalizer = log_normalizer
 
     def sampled_loss(
@@ -169,9 +167,9 @@ class NegativeSampling(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        is_number = isinstance(calibration, numbers.Real)
-        is_valid = is_number and 0 <= calibration <= 1
-        check_value("calibration", calibration, is_valid, "a number in [0, 1]")
+        check_number(
+            "calibration", calibration, lambda x: 0 <= x <= 1, "in [0, 1]"
+        )
         self.calibration = calibration
 
     def sampled_loss(

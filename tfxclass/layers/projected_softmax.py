@@ -1,13 +1,12 @@
 """Softmax over features in a random projection: a slim class matrix."""
 
-import math
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive_int
-from tfxclass.checks import check_value
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import flatten
 from tfxclass.core.targets import Targets
@@ -80,7 +79,7 @@ class ProjectedSoftmax(SampledSoftmax):
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         projection_dim = check_positive_int("projection_dim", projection_dim)
-        check_value("l2", l2, 0 <= l2 < math.inf, ">= 0")
+        check_nonnegative("l2", l2)
         if l2 and self.similarity == "cosine":
             raise ValueError(
                 '`l2` needs similarity="dot": cosine logits do not depend on '

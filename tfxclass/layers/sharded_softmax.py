@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfxclass import saved_random
 from tfxclass import shards as shards_lib
+from tfxclass.checks import check_fraction
 from tfxclass.checks import check_optional_int
-from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -133,7 +133,7 @@ class ShardedSoftmax(ClassHead):
     def _check_sampling(self):
         """Refuses sums over all classes that a sample does not estimate."""
         rate, sampler = self.sample_rate, self.sampler
-        check_value("sample_rate", rate, 0 < rate <= 1, "in (0, 1]")
+        check_fraction("sample_rate", rate)
         if self.num_sampled is not None and rate != 1:
             raise ValueError(
                 "Give one of `num_sampled`, `sample_rate` and a `sampler` "

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike
 from tfxclass.checks import as_ids
 from tfxclass.checks import as_numbers
 from tfxclass.checks import as_numbers_of_classes
+from tfxclass.checks import check_nonnegative
+from tfxclass.checks import check_number
 from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.targets import Targets
@@ -112,10 +114,13 @@ class LossOptions:
 
     def _check(self):
         p, counts = self.propensities, self.class_counts
+        check_nonnegative("focal_gamma", self.focal_gamma)
+        for name, is_valid, wanted in (
+            ("label_smoothing", lambda x: 0 <= x < 1, "in [0, 1)"),
+            ("logit_adjustment", np.isfinite, "finite"),
+        ):
+            check_number(name, getattr(self, name), is_valid, wanted)
         ranges = {
-            "focal_gamma": (0 <= self.focal_gamma < np.inf, ">= 0"),
-            "label_smoothing": (0 <= self.label_smoothing < 1, "in [0, 1)"),
-            "logit_adjustment": (np.isfinite(self.logit_adjustment), "finite"),
             "propensities": (
                 p is None or np.all((p > 0) & (p <= 1)),
                 "in (0, 1]",

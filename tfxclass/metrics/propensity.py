@@ -6,6 +6,8 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
+from tfxclass.checks import check_number
+from tfxclass.checks import check_positive
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.layers.output_head import OutputHead
@@ -52,13 +54,10 @@ def propensities(
             "`label_counts` must be finite and >= 0, one for each class. "
             f"Received: from {counts.min()} to {counts.max()}"
         )
-    if not num_rows >= 3:
-        raise ValueError(
-            "`num_rows` must be at least 3: its logarithm less 1 is a factor. "
-            f"Received: {num_rows}"
-        )
-    if not (a > 0 and b > 0):
-        raise ValueError(f"`a` and `b` must be > 0. Received: a={a}, b={b}")
+    # Its logarithm less 1 is a factor.
+    check_number("num_rows", num_rows, lambda x: x >= 3, "at least 3")
+    check_positive("a", a)
+    check_positive("b", b)
     scale = (np.log(num_rows) - 1) * (b + 1) ** a
     return 1 / (1 + scale * (counts + b) ** -a)
 

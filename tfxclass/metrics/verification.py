@@ -7,7 +7,7 @@ from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
 from tfxclass.checks import as_numbers
 from tfxclass.checks import check_k
-from tfxclass.checks import check_value
+from tfxclass.checks import check_number
 
 _BLOCK_ROWS = 1024
 
@@ -88,7 +88,7 @@ def true_positive_rate(
     """
     values, is_same = _check_pairs(similarities, same)
     rate = false_positive_rate
-    check_value("false_positive_rate", rate, 0 <= rate < 1, "in [0, 1)")
+    check_number("false_positive_rate", rate, lambda x: 0 <= x < 1, "in [0, 1)")
     unequal = np.sort(values[~is_same])[::-1]
     # Not one fewer for the rounding of the product.
     allowed = int(false_positive_rate * len(unequal) + 1e-9)

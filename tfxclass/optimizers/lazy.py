@@ -1,12 +1,10 @@
 """Keras' Adam, AdamW, Adagrad and SGD on touched rows."""
 
-import math
-import numbers
 from typing import Any
 
 import keras
 
-from tfxclass.checks import check_value
+from tfxclass.checks import check_nonnegative
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.types import Config
@@ -308,6 +306,4 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
 
 def check_epsilon(epsilon: Any) -> None:
     """Raises ValueError for one that gives NaN; Keras takes anything."""
-    is_number = isinstance(epsilon, numbers.Real)
-    is_valid = is_number and math.isfinite(epsilon) and epsilon >= 0
-    check_value("epsilon", epsilon, is_valid, "a finite number of at least 0")
+    check_nonnegative("epsilon", epsilon)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_number
 from tfxclass.checks import check_optional_int
 from tfxclass.keras_internals import eager_variables
 from tfxclass.keras_internals import merge_call
@@ -284,8 +285,8 @@ def _check_arguments(learning_rate, interval, stages, gamma, options):
                 f"`{name}` must be left out with `stages`, which have their "
                 f"own. Received: {name}={value} and stages={stages}"
             )
-    if gamma is not None and not gamma > 0:
-        raise ValueError(f"`gamma` must be > 0 or None. Received: {gamma}")
+    if gamma is not None:
+        check_number("gamma", gamma, lambda x: x > 0, "> 0 or None")
     if stages is None and gamma not in (None, math.inf):
         raise ValueError(
             "`gamma` needs `stages`: the proximal term pulls to the model at "

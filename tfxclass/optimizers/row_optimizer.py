@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_nonnegative
 from tfxclass.checks import suggesting_arguments
 from tfxclass.core.scopes import check_made_within
 from tfxclass.keras_internals import OptimizerHooks
@@ -98,8 +98,7 @@ class RowOptimizer(OptimizerHooks):
                 f"second_moment={second_moment!r} with "
                 f"slot_dtype={slot_dtype!r}"
             )
-        if not 0 <= l2 < math.inf:
-            raise ValueError(f"`l2` must be finite and >= 0. Received: {l2}")
+        check_nonnegative("l2", l2)
         self.second_moment = second_moment
         self.slot_dtype = slot_dtype
         self.l2 = l2

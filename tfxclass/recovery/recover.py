@@ -1,6 +1,5 @@
 """`recover`: a model with its class matrix in full width."""
 
-import math
 from typing import Any
 
 import keras
@@ -8,7 +7,7 @@ import numpy as np
 
 from tfxclass import progress
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_value
+from tfxclass.checks import check_positive
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -120,7 +119,7 @@ def recover(
     l2 = getattr(head, "l2", 0.0) if l2 is None else l2
     if method == "dual":
         # Without the penalty, the best class matrix does not follow from P.
-        check_value("l2", l2, 0 < l2 < math.inf, "finite and > 0 for the dual")
+        check_positive("l2", l2)
     max_held_out = rows_held_out(head.num_classes) if method == "step" else 0
     sums = RecoverySums(head, num_sampled, max_held_out)
     size = _BATCH if num_sampled is None else _BATCH_OF_SAMPLE

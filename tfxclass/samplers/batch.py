@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_fraction
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
 from tfxclass.core.targets import places_of
@@ -95,11 +96,10 @@ class BatchSampler(Sampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
-        check_value("rate", rate, 0 < rate <= 1, "in (0, 1]")
         is_size = isinstance(memory, int) and memory >= 0
         check_value("memory", memory, is_size, "an int >= 0")
         self.memory = memory
-        self.rate = rate
+        self.rate = check_fraction("rate", rate)
         self.num_buckets = check_positive_int("num_buckets", num_buckets)
         self.correct_labels = bool(correct_labels)
         self.correct_negatives = bool(correct_negatives)

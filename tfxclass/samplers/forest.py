@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_fraction
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.hashing_forest import HashingForest
@@ -14,7 +15,6 @@ from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.indexed import check_fraction
 from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.sampler import count_labels

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass import progress
+from tfxclass.checks import check_fraction
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.ops.index import query_threads
@@ -255,13 +256,6 @@ class IndexedSampler(Sampler):
             names = self.index.state_names
             self.index.set_state({n: store["index_" + n][()] for n in names})
         super().load_own_variables(store)
-
-
-def check_fraction(name: str, value: float) -> float:
-    """`value`; ValueError unless it is in (0, 1]."""
-    if not 0 < value <= 1:
-        raise ValueError(f"`{name}` must be in (0, 1]. Received: {value}")
-    return value
 
 
 def sample_with_candidates(

@@ -6,11 +6,11 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_fraction
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
-from tfxclass.samplers.indexed import check_fraction
 from tfxclass.samplers.indexed import free_slots
 from tfxclass.samplers.lsh_tables import LSHTables
 from tfxclass.samplers.sampler import Sample

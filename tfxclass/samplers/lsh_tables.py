@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.lsh import LSHIndex
@@ -108,10 +109,7 @@ class LSHTables:
             raise ValueError(
                 f"`bin_size` must be at least 2. Received: {self.bin_size}"
             )
-        if not 0 <= self.decay < math.inf:
-            raise ValueError(
-                f"`decay` must be >= 0 and finite. Received: {self.decay}"
-            )
+        check_nonnegative("decay", self.decay)
         bits = (self.num_hashes or 1) * self._function_bits
         if bits > 30:
             raise ValueError(

@@ -1,6 +1,5 @@
 """Samplers that know nothing of the features."""
 
-import math
 from typing import Any
 
 import keras
@@ -9,7 +8,8 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
-from tfxclass.checks import check_value
+from tfxclass.checks import check_nonnegative
+from tfxclass.checks import check_positive
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops import library
 from tfxclass.ops.fallback.refused import BY_FREQUENCY
@@ -151,9 +151,9 @@ class FrequencySampler(_RandomSampler):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
-        check_value("power", power, 0 <= power < math.inf, ">= 0")
-        is_valid = min_count is None or 0 < min_count < math.inf
-        check_value("min_count", min_count, is_valid, "> 0")
+        check_nonnegative("power", power)
+        if min_count is not None:
+            check_positive("min_count", min_count)
         # An array: Keras writes a list element by element.
         self.counts = _check_counts(counts)
         self.power = power

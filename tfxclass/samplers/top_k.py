@@ -5,10 +5,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_fraction
 from tfxclass.checks import check_optional_int
 from tfxclass.rows import search
 from tfxclass.samplers.indexed import candidate_count
-from tfxclass.samplers.indexed import check_fraction
 from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import Sample
