@@ -429,7 +429,9 @@ def _embeddings(task, recipe, plan, answers, alone):
     if not _gains(task, answers, after, "embeddings", wanted):
         return answers
     if not task.is_final:
-        layer = _trained_embeddings(task, recipe, plan, None, layer)
+        # More passes push tags away that have names alone.
+        before = None if task.corpus.num_names else layer
+        layer = _trained_embeddings(task, recipe, plan, None, before)
     _take_embeddings(task, plan, layer, mix)
     return after
 
