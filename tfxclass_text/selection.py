@@ -448,7 +448,7 @@ def _trained_embeddings(task, recipe, plan, among, before=None):
     passes, start = plan.passes, None
     if before is not None:
         # As good as all passes anew (industries, occupations).
-        passes, start = max(passes // 2, 2), before.directions()
+        passes, start = max(2 * passes // 3, 2), before.directions()
     return embeddings.train(
         data, plan.units, passes, tagger.seed, tagger.detail, first, among,
         start, by_names=_known_by_names(task, among),
@@ -564,7 +564,7 @@ def _say_cost(task, recipe, num_trials, plan):
         seconds += (num_trials + (not task.is_final)) * of_one
         seconds += _SCORE * task.truth.size * (num_trials + 1)
     if plan is not None:
-        seconds += (1 if task.is_final else 1.5) * plan.seconds
+        seconds += (1 if task.is_final else 5 / 3) * plan.seconds
         gigabytes = max(gigabytes, plan.gigabytes)
     without = "" if task.tagger.encoder is None else ", without the encoder"
     task.tagger.say(
