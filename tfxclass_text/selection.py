@@ -429,9 +429,7 @@ def _embeddings(task, recipe, plan, answers, alone):
     if not _gains(task, answers, after, "embeddings", wanted):
         return answers
     if not task.is_final:
-        # More passes push tags away that have names alone.
-        before = None if task.corpus.num_names else layer
-        layer = _trained_embeddings(task, recipe, plan, None, before)
+        layer = _trained_embeddings(task, recipe, plan, None)
     _take_embeddings(task, plan, layer, mix)
     return after
 
@@ -442,16 +440,12 @@ def _take_embeddings(task, plan, layer, mix):
     )
 
 
-def _trained_embeddings(task, recipe, plan, among, before=None):
-    """Embeddings that learned from `among`; they go on from `before`."""
+def _trained_embeddings(task, recipe, plan, among):
+    # Anew: going on from a trial's, with fewer passes, lost up to a point.
     tagger, (data, first) = task.tagger, task.embedding_data(recipe)
-    passes, start = plan.passes, None
-    if before is not None:
-        # As good as all passes anew (industries, occupations).
-        passes, start = max(2 * passes // 3, 2), before.directions()
     return embeddings.train(
-        data, plan.units, passes, tagger.seed, tagger.detail, first, among,
-        start, by_names=_known_by_names(task, among),
+        data, plan.units, plan.passes, tagger.seed, tagger.detail, first, among,
+        by_names=_known_by_names(task, among),
     )  # fmt: skip
 
 
@@ -564,7 +558,7 @@ def _say_cost(task, recipe, num_trials, plan):
         seconds += (num_trials + (not task.is_final)) * of_one
         seconds += _SCORE * task.truth.size * (num_trials + 1)
     if plan is not None:
-        seconds += (1 if task.is_final else 5 / 3) * plan.seconds
+        seconds += (1 if task.is_final else 2) * plan.seconds
         gigabytes = max(gigabytes, plan.gigabytes)
     without = "" if task.tagger.encoder is None else ", without the encoder"
     task.tagger.say(

@@ -15,7 +15,7 @@ from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import labelled_arrays
-from tfxclass.data.batches import untuned
+from tfxclass.data.batches import without_autotune
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.optimizers import HeadAdam
@@ -367,7 +367,7 @@ def _rate_text(rate):
 def _split(data, batch_size):
     """Training batches without an end, and held-out batches."""
     if isinstance(data, tf.data.Dataset):
-        data, number = untuned(data), int(data.cardinality())
+        data, number = without_autotune(data), int(data.cardinality())
         most = max(number // _HELD_OUT, 1) if number >= 0 else _HELD_OUT
         held_out = rows = 0
         for held_out, batch in enumerate(data.take(most), 1):
@@ -395,6 +395,6 @@ def _split(data, batch_size):
     order = np.random.default_rng(0).permutation(count)
     held_out = min(count // _HELD_OUT, _MAX_HELD_OUT)
     shuffled = keras.tree.map_structure(lambda z: np.asarray(z)[order], arrays)
-    rows = untuned(tf.data.Dataset.from_tensor_slices(shuffled))
+    rows = without_autotune(tf.data.Dataset.from_tensor_slices(shuffled))
     train = rows.skip(held_out).batch(batch_size)
     return train.repeat(), rows.take(held_out).batch(batch_size)

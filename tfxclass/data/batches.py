@@ -12,8 +12,8 @@ from tfxclass.checks import as_array
 from tfxclass.checks import check_positive_int
 
 
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without TensorFlow's tuning of its pipeline.
+def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without the tuning of its pipeline while it runs.
 
     An iterator that is dropped before its end may wait a minute for the tuning
     thread, which misses a cancellation (`Model::OptimizeLoop` in 2.21).
@@ -37,7 +37,7 @@ class Batches:
         if isinstance(data, (tuple, list)):
             arrays = labelled_arrays(name, data)
             data = tf.data.Dataset.from_tensor_slices(arrays)
-            data = untuned(data.batch(batch_size))
+            data = without_autotune(data.batch(batch_size))
         self._data = data
         if isinstance(data, tf.data.Dataset):
             element, count = data.element_spec, int(data.cardinality())

@@ -9,7 +9,7 @@ from tfxclass import text_files
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.data import passes
-from tfxclass.data.batches import untuned
+from tfxclass.data.batches import without_autotune
 from tfxclass.ops import library
 from tfxclass.paths import local_path
 from tfxclass.types import Path
@@ -137,7 +137,7 @@ class XCFile:
 
     def _blocks(self):
         """Dataset of `(line numbers, lines)`, about a MiB of text each."""
-        return untuned(passes.dataset_of(self._row_blocks))
+        return without_autotune(passes.dataset_of(self._row_blocks))
 
     def _row_blocks(self):
         end = 2

@@ -12,7 +12,7 @@ from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.core.scopes import check_made_within
 from tfxclass.data.batches import labelled_arrays
-from tfxclass.data.batches import untuned
+from tfxclass.data.batches import without_autotune
 from tfxclass.distribute.asynchronous import AsynchronousSteps
 from tfxclass.distribute.checkpoint import Checkpoint
 from tfxclass.distribute.job import Job
@@ -205,7 +205,7 @@ def as_datasets(name: str, data: Any, batch_size: int, shuffle: bool) -> Data:
     def gather(ids):
         return tf.nest.map_structure(lambda x: tf.gather(x, ids), arrays)
 
-    return untuned(order.batch(batch_size).map(gather))
+    return without_autotune(order.batch(batch_size).map(gather))
 
 
 def _check_model(model):

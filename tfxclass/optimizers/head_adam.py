@@ -25,7 +25,7 @@ from tfxclass.types import Variable
 #: Rates of rows are multiplied by it where class vectors are trained already:
 #: Adagrad's first steps are its longest, and would undo the training.
 TRAINED_FACTOR = 0.05
-# The column of `gradient_scale` that says so.
+# The column of `gradient_scale` that is 1 for such class vectors.
 _IS_TRAINED = 2
 
 
@@ -64,8 +64,7 @@ class ScaledAdagrad:
         accumulator = rules.second_moment(variable, storage)
         if not self.has_scale:
             return {"accumulator": accumulator}
-        # Columns: a sum of scales, their number, and `_IS_TRAINED`: 1 for class
-        # vectors that were trained before.
+        # A sum of scales, their number, and whether class vectors were trained.
         mark = float(self.matrix is not None and self.matrix.is_trained())
         scale = rules.one_row(storage, [0.0, 0.0, mark])
         return {"gradient_scale": scale, "accumulator": accumulator}
