@@ -14,9 +14,8 @@ def names_of_functions(config: Config) -> Config:
     The loader replaces each string that names a function of `keras.layers`, as
     `similarity="dot"` does, or one of `custom_objects`.
     """
-    replaced = {
+    return config | {
         name: value.__name__
         for name, value in config.items()
         if inspect.isfunction(value) and not name.endswith(_OF_FUNCTIONS)
     }
-    return {**config, **replaced}

@@ -1,9 +1,9 @@
 """The next item of sessions.
 
-    python -m benchmarks.jobs.next_item
+    python -m benchmarks.jobs.next_item [--methods METHOD ...]
 
-Sessions are those of shared/data, and `examples/next_item.py` trains on them.
-`examples/next_item_users.py` counts items. Rows of users, and of RecTools and
+Sessions are those of shared/data, and `examples/next_item.py` trains on them,
+with each of three seeds. `examples/next_item_users.py` counts items. Rows of users, and of RecTools and
 RePlay, are of the commit that they name. Markov chains were measured before.
 """
 
@@ -24,7 +24,7 @@ SESSIONS = ("diginetica", "tmall")
 COUNTS = {"co-occurrence": False, "seen items, then co-occurrence": True}
 OURS = ("tfxclass, 1 epoch", "tfxclass, 2 epochs", "tfxclass, 3 epochs")
 FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
-_ANSWERS = 20
+_ANSWERS, SEEDS = 20, (0, 1, 2)
 
 
 def counted(others, counts, histories, k, seen_first):
@@ -46,7 +46,7 @@ def counted(others, counts, histories, k, seen_first):
     return ids
 
 
-def child(data, method):
+def child(data, method, seed):
     train, test = next_item.read(os.path.join(FOLDER, data))
     start = time.process_time()
     if method in COUNTS:
@@ -56,14 +56,14 @@ def child(data, method):
         ids = counted(others, counts, test[0], _ANSWERS, COUNTS[method])
         figures = evaluate(ids, test[1])
     else:
-        keras.utils.set_random_seed(0)
+        keras.utils.set_random_seed(seed)
         num_items = 1 + max(map(max, train))
         model = next_item.train(train, num_items, int(method.split()[-2]))
         used = time.process_time() - start
         figures = next_item.evaluate(model, test, 8.0)
     asked = time.process_time() - start - used
     row = {
-        f"{name}@{_ANSWERS}": round(figures[name], 4)
+        f"{name}@{_ANSWERS}": float(figures[name])
         for name in ("hit_rate", "mrr", "ndcg")
     }
     row["CPU s"] = round(used, 1)
@@ -72,9 +72,18 @@ def child(data, method):
 
 
 def main():
-    cases = measure.cases(data=SESSIONS, method=(*COUNTS, *OURS))
-    # What has no script any more stays.
-    measure.compare(NAME, child, cases, ("data", "method"))
+    measure.run_child(child)
+    args = measure.arguments(__doc__, methods=[*COUNTS, *OURS])
+    rows = []
+    for case in measure.cases(data=SESSIONS, method=args.methods):
+        # A count has no chance in it.
+        seeds = SEEDS[:1] if case["method"] in COUNTS else SEEDS
+        found = measure.of_all_seeds(
+            "next_item", *case.values(), seeds=seeds, run=measure.ask
+        )
+        rows.append({**case, **measure.of_seeds(found)})
+        # What has no script any more stays.
+        measure.save(NAME, rows, ("data", "method"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Tags of texts: our taggers and Omikuji on the same rows.
 
     python -m benchmarks.jobs.tags JOB FOLDER [--omikuji PYTHON] [--parts]
+        [--seeds N]
 
 FOLDER has the data of the job: EU laws (EuroVoc), words of bookmarked pages
 (delicious) or of references (bibtex), titles of vacancies (ESCO), library
@@ -13,7 +14,8 @@ of names JMnedict, of the Electronic Dictionary Research and Development Group.
 `occupations` the file `Alternate Titles.txt` of O*NET 27 (CC BY 4.0, in
 SrivardhiniK/career-path-recommender). PYTHON is a Python that has Omikuji
 (peers/omikuji_trees.py); without it, our taggers run alone. `--parts` asks
-what each part of `Tagger, best` costs and brings.
+what each part of `Tagger, best` costs and brings. Rows are means over the
+seeds from 0 to N - 1.
 """
 
 import collections
@@ -255,7 +257,7 @@ def _joined(texts):
     return [" ".join(columns) for columns in zip(*texts.values())]
 
 
-def child(name, method, folder, python):
+def child(name, method, folder, python, seed):
     job = JOBS[name]
     train, (texts, tags) = job.read(folder)
     most = max(job.ks)
@@ -266,7 +268,7 @@ def child(name, method, folder, python):
     else:
         path = os.path.join(folder, job.train)
         fields = readers.fields_of(path, ("text",)) if job.train else None
-        options = {**OURS, **PARTS}[method]
+        options = {**OURS, **PARTS}[method] | {"seed": seed}
         best, found = ours(options, train, texts, most, fields)
     if best is None:
         return found
@@ -278,14 +280,15 @@ def main():
     measure.run_child(child)
     args = measure.arguments(
         __doc__, first=["job", "folder"], choices={"job": JOBS}, omikuji=None,
-        parts=False,
+        parts=False, seeds=1,
     )  # fmt: skip
     methods = PARTS if args.parts else OURS
     name, key = ("parts", {"job": args.job}) if args.parts else (args.job, {})
     rows = []
     for method in [*methods, *(OMIKUJI if args.omikuji else ())]:
-        found = measure.ask(args.job, method, args.folder, args.omikuji)
-        rows.append({**key, "method": method, **found})
+        asked = args.job, method, args.folder, args.omikuji
+        found = [measure.ask(*asked, seed) for seed in range(args.seeds)]
+        rows.append({**key, "method": method, **measure.of_seeds(found)})
         measure.save(f"jobs/{name}", rows, key)
 
 

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tfxclass.keras_internals import get_mask
 from tfxclass.types import Array
 
 _FORWARD = "_tfxclass_forward"
@@ -80,6 +79,8 @@ class Forward:
         self.losses = None
         self.ranking = None
         self.logits = None
+        #: `{graph: {k: (ids, scores)}}`, searches that metrics share.
+        self.answers: dict[Any, dict[int, Any]] = {}
 
     @property
     def head(self) -> Any:
@@ -150,11 +151,6 @@ def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
         "it, without TimeDistributed; the gradient of a pass that is computed "
         f"again needs head.compute_loss. Received: {received}."
     )
-
-
-def mask_of(features: tf.Tensor) -> tf.Tensor | None:
-    """The mask that Keras attached, bool `[batch, ...]`, or None."""
-    return get_mask(features)
 
 
 def flatten(features: tf.Tensor) -> tf.Tensor:

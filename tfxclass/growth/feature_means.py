@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from tfxclass import progress
 from tfxclass.core.forward import flatten
-from tfxclass.core.forward import mask_of
 from tfxclass.core.targets import as_targets
 from tfxclass.data.batches import Batches
+from tfxclass.keras_internals import get_mask
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import Seen
@@ -39,7 +39,7 @@ def class_means(
     for batch in all_batches:
         x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
         features = tf.convert_to_tensor(encoder(x, training=False))
-        leading, mask = tf.shape(features)[:-1], mask_of(features)
+        leading, mask = tf.shape(features)[:-1], get_mask(features)
         labels = as_targets(y, num_classes, leading, mask).ids.numpy()
         # Rows of the batch, and the place of the class of each.
         rows, columns = np.nonzero(np.isin(labels, ids))

@@ -16,12 +16,12 @@ from tfxclass.core import forward as forward_lib
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import flatten
-from tfxclass.core.forward import mask_of
 from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import as_targets
 from tfxclass.core.targets import uniform_targets
 from tfxclass.h5_config import names_of_functions
+from tfxclass.keras_internals import get_mask
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import head_config
 from tfxclass.layers import head_weights
@@ -302,9 +302,7 @@ class OutputHead(keras.layers.Layer):
             return forward_lib.attach(tf.zeros(shape), forward)
         if labels is not None:
             losses = self.compute_loss(features, labels, training)
-            self.add_loss(
-                forward_lib.mean(losses, forward_lib.mask_of(features))
-            )
+            self.add_loss(forward_lib.mean(losses, get_mask(features)))
         logits = self.logits(features)
         if training:
             # Another tensor than the output, which has the pass as attribute.
@@ -374,7 +372,7 @@ class OutputHead(keras.layers.Layer):
             ids,
             self.num_classes,
             tf.shape(features)[:-1],
-            mask=mask_of(features),
+            mask=get_mask(features),
         )
         if not self.removed:
             return found

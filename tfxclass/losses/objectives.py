@@ -18,6 +18,7 @@ from tfxclass.core.one_vs_rest import one_vs_rest_loss
 from tfxclass.core.softmax import probabilities
 from tfxclass.core.softmax import softmax_cross_entropy
 from tfxclass.core.targets import Targets
+from tfxclass.keras_internals import get_mask
 from tfxclass.keras_internals import is_keras_building
 from tfxclass.keras_internals import set_mask
 from tfxclass.losses.options import ALL_OPTIONS
@@ -302,7 +303,7 @@ class HeadLoss(keras.losses.Loss):
                 forward.features, y_true, forward.training
             )
         forward.losses = losses
-        set_mask(losses, forward_lib.mask_of(forward.features))
+        set_mask(losses, get_mask(forward.features))
         # Keras weighs and averages what `call` returns.
         return super().__call__(losses, losses, sample_weight)
 

@@ -10,9 +10,9 @@ import tensorflow as tf
 from tfxclass.checks import check_optional_int
 from tfxclass.core.forward import check_weight_shape
 from tfxclass.core.forward import flatten
-from tfxclass.core.forward import mask_of
 from tfxclass.core.forward import row_weights
 from tfxclass.core.targets import uniform_targets
+from tfxclass.keras_internals import get_mask
 from tfxclass.rows import search
 from tfxclass.rows.best import merge
 from tfxclass.rows.blocks import Blocks
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 
 def _rows_of(head, features, labels, sample_weight):
     """`Rows` of a batch as `fit` has it: positions of sequences are rows."""
-    targets, mask = head.targets(features, labels), mask_of(features)
+    targets, mask = head.targets(features, labels), get_mask(features)
     features = tf.convert_to_tensor(features)
     if sample_weight is None:
         sample_weight = tf.ones(tf.shape(features)[:-1])
