@@ -232,6 +232,14 @@ def means(rows, *keys):
     return {key: statistics.fmean(row[key] for row in rows) for key in keys}
 
 
+def seconds_to(least, curves, score):
+    """Mean CPU seconds to a score, or "" where a curve never gets there."""
+    reached = [[p for p in curve if p[score] >= least] for curve in curves]
+    if not all(reached):
+        return ""
+    return statistics.fmean(points[0]["cpu_seconds"] for points in reached)
+
+
 def standard_error(values):
     """Of their mean; "" for a single value."""
     if len(values) < 2:

@@ -14,23 +14,12 @@ that has no table of its own names the file first, and perhaps a factor:
     {{100 * comparison/verses_steps precision@1: method=uniform}}
 """
 
-import os
 import re
 import textwrap
 
 import measure
 
 FIGURE = re.compile(r"\{\{(.+?)\}\}", re.DOTALL)
-
-
-def note(name, rows):
-    """The text of results/<name>.md with its figures, or None."""
-    path = measure.result_path(name + ".md")
-    if not os.path.exists(path):
-        return None
-    with open(path) as f:
-        text = filled(f.read().strip(), rows)
-    return wrapped(text)
 
 
 def wrapped(text):

@@ -84,17 +84,17 @@ def rows_of(ended, with_settings):
 
 def numbers_of(results, good):
     """Means over the seeds, and the time to a P@1 that is good."""
-    ends = [result["curve"][-1] for result in results]
+    curves = [result["curve"] for result in results]
+    ends = [curve[-1] for curve in curves]
     firsts = [end["precision@1"] for end in ends]
-    points = [point for result in results for point in result["curve"]]
     return {
         "seeds": len(results),
         "precision@1 +-": statistics.stdev(firsts) if firsts[1:] else "",
         "num_sampled": mean(result["num_sampled"] for result in results),
         **measure.means(ends, *COLUMNS),
         "peak_gb": mean(result["peak_gb"] for result in results),
-        "overlap": mean(point["overlap"] for point in points),
-        f"cpu_s_to_{GOOD:.0%}": seconds_to(good, results),
+        "overlap": mean(p["overlap"] for curve in curves for p in curve),
+        f"cpu_s_to_{GOOD:.0%}": measure.seconds_to(good, curves, "precision@1"),
     }
 
 
@@ -114,17 +114,6 @@ def mean(values):
         return ""
     found = statistics.fmean(values)
     return int(found) if isinstance(values[0], int) else found
-
-
-def seconds_to(precision, results):
-    """CPU seconds to a P@1, a mean, or "" where a seed never gets there."""
-    reached = [
-        [p for p in result["curve"] if p["precision@1"] >= precision]
-        for result in results
-    ]
-    if not all(reached):
-        return ""
-    return statistics.fmean(points[0]["cpu_seconds"] for points in reached)
 
 
 def main(argv=None):

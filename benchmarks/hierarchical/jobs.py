@@ -215,15 +215,12 @@ def rows_of(results, size):
         row = {"n": size, "method": method, "rate": results[method]["rate"]}
         row |= curve[-1]
         if HS in curves:
-            f1 = curves[HS][-1]["f1"]
-            row["cpu_s_to_fasttext_hs_f1"] = seconds_to(curve, f1)
+            row["cpu_s_to_fasttext_hs_f1"] = measure.seconds_to(
+                curves[HS][-1]["f1"], [curve], "f1"
+            )
         if FULL in curves:
-            row["softmax_cpu_s_to_f1"] = seconds_to(curves[FULL], row["f1"])
+            row["softmax_cpu_s_to_f1"] = measure.seconds_to(
+                row["f1"], [curves[FULL]], "f1"
+            )
         rows.append(row)
     return rows
-
-
-def seconds_to(curve, f1):
-    """When a curve reaches `f1`, of the CPU; "" if it never does."""
-    reached = [p["cpu_seconds"] for p in curve if p["f1"] >= f1]
-    return reached[0] if reached else ""

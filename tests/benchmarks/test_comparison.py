@@ -459,8 +459,6 @@ class TestTable:
     def test_the_time_to_an_accuracy(self, rows):
         # 90 % of 0.9.
         assert [row["cpu_s_to_90%"] for row in rows] == ["", "", 1.0]
-        found = [{"curve": [{"precision@1": 0.6, "cpu_seconds": 2.0}]}]
-        assert comparison.seconds_to(0.55, found) == 2.0
 
 
 class TestFreshProcess:

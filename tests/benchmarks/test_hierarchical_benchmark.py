@@ -202,8 +202,10 @@ def test_the_best_rate_is_taken_and_results_are_kept(tmp_path, monkeypatch):
 def test_seconds_to_a_score():
     points = ((1, 0.1), (2, 0.5), (3, 0.4))
     curve = [{"cpu_seconds": s, "f1": f} for s, f in points]
-    assert jobs.seconds_to(curve, 0.3) == 2
-    assert jobs.seconds_to(curve, 0.6) == ""
+    assert measure.seconds_to(0.3, [curve], "f1") == 2
+    assert measure.seconds_to(0.6, [curve], "f1") == ""
+    later = [{"cpu_seconds": 4, "f1": 0.4}]
+    assert measure.seconds_to(0.3, [curve, later], "f1") == 3
 
 
 @pytest.mark.slow
