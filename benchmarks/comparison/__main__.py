@@ -17,7 +17,6 @@ from benchmarks.comparison import sets as sets_lib
 from benchmarks.comparison import train
 from benchmarks.comparison.methods import METHODS
 
-SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
 #: What is varied besides each method's curve: an option, the methods that have
 #: it, and its values, without the usual ones. `num_sampled` is EU law's.
 PARTS = {
@@ -123,7 +122,7 @@ def main(argv=None):
         argv,
         choices={"sets": sets_lib.SETS, "methods": METHODS, "parts": PARTS},
         data="../shared/data",
-        sets=SETS,
+        sets=sets_lib.USUAL,
         methods=list(METHODS),
         parts=["curves"],
         epochs=4.0,

@@ -1,6 +1,6 @@
 """How few classes carry the softmax and its gradient, over training.
 
-    python -m benchmarks.comparison.concentration [--sets ...] [--epochs 2]
+    python -m benchmarks.comparison.concentration
 
 Fig. 1 of Zhang et al. (AAAI 2018). CP_K is the sum of the K highest
 probabilities. NCG_K (eq. 5) is the part of the gradient's energy, the sum of
@@ -28,13 +28,11 @@ from benchmarks.comparison.train import batches
 from benchmarks.comparison.train import make_model
 from tfxclass import metrics
 
-SETS = [name for name in sets_lib.SETS if name not in sets_lib.EXTRA]
-SETS += ["glyphs"]
 # Of the training, where the curves are taken.
 PARTS = (0.0, 0.03, 0.1, 0.3, 1.0)
 SHOWN = (1, 10, 100, 1000)
 SHARE = 0.0115  # of the classes: the paper's 1,000 of 87,000
-METHOD, ROWS = "uniform", 512
+METHOD, ROWS, EPOCHS = "uniform", 512, 2.0
 
 
 class Subject(NamedTuple):
@@ -47,7 +45,7 @@ class Subject(NamedTuple):
     labels: np.ndarray  # int64 [rows, p], -1 is padding
 
 
-def _text(name, folder, epochs):
+def _text(name, folder):
     data = sets_lib.load(name, folder)
     keras.utils.set_random_seed(0)
     set_up = sets_lib.SETS[name]
@@ -57,7 +55,7 @@ def _text(name, folder, epochs):
     return Subject(
         make_model(data, set_up, head, set_up.learning_rate),
         batches(data, set_up.batch_size, 0),
-        int(epochs * data.train.num_rows / set_up.batch_size),
+        int(EPOCHS * data.train.num_rows / set_up.batch_size),
         lambda at: {key: value[at] for key, value in words.items()},
         data.train.labels[chosen],
     )
@@ -115,23 +113,17 @@ def point(subject):
     return {name: round(float(m.result()), 3) for name, m in measured.items()}
 
 
-def child(folder, name, epochs):
+def child(folder, name, _):
     # Glyphs take as many steps as on their page.
-    return train(_glyphs() if name == "glyphs" else _text(name, folder, epochs))
+    return train(_glyphs() if name == "glyphs" else _text(name, folder))
 
 
 def main():
     measure.run_child(child)
-    args = measure.arguments(
-        __doc__,
-        choices={"sets": SETS},
-        data="../shared/data",
-        sets=SETS,
-        epochs=2.0,
-    )
+    args = measure.arguments(__doc__, data="../shared/data")
     rows, ask = [], functools.partial(measure.ask, args.data)
-    for name in args.sets:
-        found = measure.once("concentration", name, args.epochs, run=ask)
+    for name in (*sets_lib.USUAL, "glyphs"):
+        found = measure.once("concentration", name, EPOCHS, run=ask)
         if "error" in found:
             sys.exit(f"FAILED {name}: {found['error']}")
         rows += [{"set": name, **point} for point in found]

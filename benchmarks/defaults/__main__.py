@@ -1,6 +1,6 @@
 """Which optimizer of class vectors, at which rate, on many tasks.
 
-    python -m benchmarks.defaults DATA [--cells 0 1 ...] [--parts rules ...]
+    python -m benchmarks.defaults DATA [--report]
 
 trains each cell of `cells.py` with `HeadAdam` at its default rate, and with
 seven other rules for class vectors, each at five rates and with the better of
@@ -26,7 +26,7 @@ OTHER_RATE = 3e-3
 #: Rates at which HeadAdam was tried besides its default.
 HEAD_RATES = (3e-4, 3e-3, 1e-2)
 SEEDS = range(3)
-SAMPLERS = ("uniform", "log_uniform", "auto", "forest", "lsh", "full")
+SAMPLERS = ("uniform", "auto", "forest", "lsh", "full")
 
 
 class CellRun:
@@ -57,11 +57,9 @@ class CellRun:
 
     def samplers(self):
         """`HeadAdam` with each sampler; seconds are of the CPU."""
+        keys = [(RATE, RATE, seed) for seed in SEEDS]
         for name in SAMPLERS:
-            # Classes of the language model are sorted by frequency.
-            if name != "log_uniform" or self.cell.task == "language_model":
-                keys = [(RATE, RATE, seed) for seed in SEEDS]
-                self.train("HeadAdam", keys, sampler=name)
+            self.train("HeadAdam", keys, sampler=name)
 
     def best(self, *names):
         """The row of the best validation rows of some rules."""
@@ -127,17 +125,11 @@ def child(folder, number, part):
 def main():
     measure.run_child(child)
     args = measure.arguments(
-        __doc__,
-        first=["data"],
-        choices={"parts": PARTS},
-        data="../shared/data",
-        cells=range(len(CELLS)),
-        parts=list(PARTS),
-        report=False,
+        __doc__, first=["data"], data="../shared/data", report=False
     )
     rows, ask = report.finished(), functools.partial(measure.ask, args.data)
-    for part in [] if args.report else args.parts:
-        for number in args.cells:
+    for part in [] if args.report else PARTS:
+        for number in range(len(CELLS)):
             job = number, part
             found = measure.once("defaults/runs", *job, run=ask)
             if isinstance(found, list):

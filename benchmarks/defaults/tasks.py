@@ -124,7 +124,6 @@ def language_model(folder):
     """The next word of a verse after the last six."""
     texts = [_WORD.findall(r[1].lower()) for r in _verse_rows(folder, "kjv")]
     counts = collections.Counter(word for words in texts for word in words)
-    # Sorted by frequency, as log-uniform sampling needs it.
     numbers = {word: i for i, (word, _) in enumerate(counts.most_common())}
     rows = []
     for words in texts:
