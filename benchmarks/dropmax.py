@@ -159,15 +159,12 @@ def main(argv=None):
             ]
             measure.save("dropmax", rows, ("set", "method", "setting"))
             if name == CURVES:
-                curves[method] = mean_curve(found[0][-1])
+                each = [result["curve"] for result in found[0][-1]]
+                columns = ("step", "train", "test")
+                curves[method] = measure.mean_curve(each, *columns)
     if {*SHOWN} <= {*curves}:
         path = measure.result_path("dropmax_convergence.png")
         draw_curves(curves, path)
-
-
-def mean_curve(results):
-    points = zip(*(result["curve"] for result in results), strict=True)
-    return [measure.means(same, *same[0]) for same in points]
 
 
 def _row(name, method, equation, setting, tried, found):

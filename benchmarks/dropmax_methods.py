@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from benchmarks import files
 from benchmarks import measure
 from tfxclass import layers
 from tfxclass.core.forward import Step
@@ -232,7 +233,7 @@ def train(method, setting, data, seed, steps, recipe=Recipe()):
         for name, part in (("train", data.train), ("test", data.test))
     }
     while done < steps:
-        order = _order(random, len(data.train[1]), per_epoch * BATCH)
+        order = files.shuffled(random, len(data.train[1]), per_epoch * BATCH)
         with clock:
             take(tf.constant(order.reshape(per_epoch, BATCH)))
         done += per_epoch
@@ -246,9 +247,3 @@ def train(method, setting, data, seed, steps, recipe=Recipe()):
         for name, answer in answers.items():
             result["scores"][f"{part} {name}"] = scores(answer(x), y)
     return result, model
-
-
-def _order(random, count, wanted):
-    """`wanted` rows, each as often as any other but by one."""
-    passes = [random.permutation(count) for _ in range(-(-wanted // count))]
-    return np.concatenate(passes)[:wanted]

@@ -55,6 +55,12 @@ def padded(rows, value=-1, width=None, dtype=np.int64):
     return found
 
 
+def shuffled(random, count, wanted):
+    """`wanted` of `count` rows, each as often as any other but by one."""
+    passes = [random.permutation(count) for _ in range(-(-wanted // count))]
+    return np.concatenate(passes)[:wanted]
+
+
 def verse_words(folder, name):
     """`(verse ids, words of each verse)` of a translation."""
     _, *pairs = tsv(os.path.join(folder, name + ".tsv.xz"))

@@ -232,6 +232,11 @@ def means(rows, *keys):
     return {key: statistics.fmean(row[key] for row in rows) for key in keys}
 
 
+def mean_curve(curves, *keys):
+    """Means of the seeds at each point of their curves, a list of dicts."""
+    return [means(points, *keys) for points in zip(*curves, strict=True)]
+
+
 def seconds_to(least, curves, score):
     """Mean CPU seconds to a score, or "" where a curve never gets there."""
     reached = [[p for p in curve if p[score] >= least] for curve in curves]

@@ -12,8 +12,6 @@ has a result in benchmarks/cache/comparison is not run again. With
 import statistics
 import sys
 
-import numpy as np
-
 from benchmarks import figure_style
 from benchmarks import measure
 from benchmarks.comparison import sets as sets_lib
@@ -113,8 +111,10 @@ def draw(name, rows, ended):
     for one, (column, xlabel) in zip(axes, titles.items(), strict=True):
         for method in dict.fromkeys(job.method for job, _ in ended):
             own = [r["curve"] for job, r in ended if job.method == method]
-            label = METHODS[method].label
-            one.plot(*mean_curve(own, column), ".-", label=label)
+            points = measure.mean_curve(own, column, "precision@1")
+            x = [point[column] for point in points]
+            percent = [100 * point["precision@1"] for point in points]
+            one.plot(x, percent, ".-", label=METHODS[method].label)
         one.set(xlabel=xlabel, xscale="log", ylim=(30, 90))
         one.set(ylabel="precision at 1, in percent")
         figure_style.plain_ticks(one.xaxis)
@@ -123,13 +123,6 @@ def draw(name, rows, ended):
     worst, *_, best = sorted(rows, key=lambda row: row["precision@1"])
     title = f"{best['method']} ends highest, {worst['method']} lowest"
     figure_style.save(figure, measure.result_path(name + ".png"), title)
-
-
-def mean_curve(curves, column):
-    """`(x, P@1)`, the means of the seeds at each point."""
-    points = list(zip(*curves))
-    x = [np.mean([point[column] for point in at]) for at in points]
-    return x, [100 * np.mean([p["precision@1"] for p in at]) for at in points]
 
 
 def save(name, rows, result):

@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 import tfxclass
+from benchmarks import files
 
 DIM = 64
 
@@ -229,7 +230,6 @@ class Trainer:
 def batches_of(cell, task, seed):
     """Rows of each step, int64 `[steps, batch]`, the same for all methods."""
     random = np.random.default_rng(seed)
-    rows = len(task.train[1])
-    epochs = -(-cell.steps * cell.batch // rows)
-    order = np.concatenate([random.permutation(rows) for _ in range(epochs)])
-    return order[: cell.steps * cell.batch].reshape(cell.steps, cell.batch)
+    wanted = cell.steps * cell.batch
+    order = files.shuffled(random, len(task.train[1]), wanted)
+    return order.reshape(cell.steps, cell.batch)
