@@ -17,7 +17,9 @@ same turn, or over a millisecond.
 import statistics
 
 import measure
+import numpy as np
 import step_time
+import tensorflow as tf
 
 CLASSES, SAMPLED = 670_091, 6_700
 SMALL_CLASSES, SMALL_SAMPLED, SMALL_BATCH = 10_000, 228, 128
@@ -36,9 +38,6 @@ ROWS = {
 
 def rates():
     """GFLOP/s of a product, and GB/s that a copy reads and writes."""
-    import numpy as np
-    import tensorflow as tf
-
     x, _ = step_time.random_batch(CLASSES)
     rows = tf.random.normal([CLASSES, step_time.DIM])
     product = measure.median_ms(
@@ -63,8 +62,6 @@ def floor_ms(found, rows, batch=step_time.BATCH, keeps_logits=True):
 
 
 def small_step(method):
-    import tensorflow as tf
-
     head = step_time.make_head(method, SMALL_CLASSES, SMALL_SAMPLED)
     optimizer = step_time.make_optimizer(method)
     model = step_time.make_model(head, optimizer, dense=False)

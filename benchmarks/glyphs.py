@@ -72,12 +72,6 @@ def pixels(x):
     return (x[..., np.newaxis] / 255).astype(np.float32)
 
 
-def embedded(encoder, x):
-    """Features of unit length, float32 `[n, DIM]`."""
-    found = encoder.predict(pixels(x), batch_size=1024, verbose=0)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
-
-
 def accuracy(model, x, y):
     ids, _ = tfxclass.top_k(model, k=1).predict(pixels(x), 500, verbose=0)
     return float(np.mean(ids[:, 0] == y))
@@ -85,9 +79,10 @@ def accuracy(model, x, y):
 
 def verification(encoder, data):
     """Characters that were never learned: is it the same one in two fonts?"""
-    rows, y = embedded(encoder, data.new_x), data.new_y
-    order = np.argsort(y, kind="stable")
-    rows, y = rows[order], y[order]
+    rows = encoder.predict(pixels(data.new_x), batch_size=1024, verbose=0)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    order = np.argsort(data.new_y, kind="stable")
+    rows, y = rows[order], data.new_y[order]
     first = np.flatnonzero(y[1:] == y[:-1])
     equal = np.sum(rows[first] * rows[first + 1], axis=1)
     random = np.random.default_rng(0)

@@ -90,23 +90,18 @@ def main():
         found = measure.once(NAME, method, 1, 1, rate, 0, run=run)
         return found["validation"]["accuracy"]
 
-    rates = {
-        method: measure.best_rate(
-            FIRST_RATES, functools.partial(validation, method), factor=4
-        )[0]
-        for method in (FULL, RP)
-    }
-    rows = []
+    rates, rows = {}, []
+    for method in (FULL, RP):
+        score = functools.partial(validation, method)
+        rates[method], _ = measure.best_rate(FIRST_RATES, score, factor=4)
     for method, replicas, interval in JOBS:
-        rate = rates[method]
-        job = method, replicas, interval, rate
-        found = measure.of_all_seeds(
-            NAME, *job, seeds=range(args.seeds), run=run
-        )
-        scores = measure.of_seeds([one["test"] for one in found])
-        validation = [one["validation"]["accuracy"] for one in found]
         row = {"method": method, "replicas": replicas, "interval": interval}
-        row |= {"rate": rate, **scores}
+        row["rate"] = rates[method]
+        found = measure.of_all_seeds(
+            NAME, *row.values(), seeds=range(args.seeds), run=run
+        )
+        row |= measure.of_seeds([one["test"] for one in found])
+        validation = [one["validation"]["accuracy"] for one in found]
         row["validation accuracy"] = statistics.fmean(validation)
         rows.append(row)
     measure.save(NAME, rows, ("method", "replicas", "interval"))

@@ -79,12 +79,6 @@ def make_head(loss, seed, data, propensities):
     return tfxclass.layers.FullSoftmax(data.num_classes, **options)
 
 
-def best(model, part, data):
-    answer = tfxclass.top_k(model, k=min(BEST, data.num_classes))
-    words = part.batch(np.arange(part.num_rows), data.length)
-    return answer.predict(words, batch_size=512, verbose=0)[0]
-
-
 def scores(ids, labels, counts, propensities, ks=KS, bands=BANDS):
     """P@k, PSP@k, and macro-F1 of the classes of test rows and of each band."""
     found = tfxclass.metrics.ranking_scores(ids, labels, ks, propensities)
@@ -112,7 +106,9 @@ def run(loss, seed, data, set_up):
     size = set_up.batch_size
     steps = EPOCHS * (data.train.num_rows // size)
     seconds = measure.train(model, batches(data, size, seed), steps)
-    ids = best(model, data.test, data)
+    answer = tfxclass.top_k(model, k=min(BEST, data.num_classes))
+    words = data.test.batch(np.arange(data.test.num_rows), data.length)
+    ids, _ = answer.predict(words, batch_size=512, verbose=0)
     found = scores(ids, data.test.labels, data.counts, sure)
     return {"cpu_s": seconds, "scores": found}
 

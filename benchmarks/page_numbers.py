@@ -62,10 +62,6 @@ _CODE = re.compile(
 )
 
 
-def filled(template, expressions):
-    return template.format(*map(notes.value, expressions))
-
-
 def pattern(template, expressions=()):
     """A regular expression for a sentence, whatever the line breaks.
 
@@ -118,13 +114,6 @@ def _cells(text):
         start += len(line)
 
 
-def paper_cells(text):
-    """Spans of the cells that a table says are the paper's."""
-    for header, first, cell, start in _cells(_without_code(text)):
-        if _OF_PAPER.match(header) or _OF_PAPER.match(first):
-            yield start, start + len(cell)
-
-
 def printed_numbers(text):
     """Numbers of a paper: `1,000` and `1K` are 1000, and `.5` is 0.5."""
     found = {_plain(match[0]) for match in _PRINTED.finditer(text)}
@@ -166,10 +155,10 @@ def check(text, entry):
 def _covered(text, entry):
     """Sentences that are not there; spans that have a source; the paper's."""
     wrong, covered, of_paper = [], [], []
-    sentences = [
-        (pattern(*one), filled(*one), covered)
-        for one in entry.get("figures", {}).items()
-    ]
+    sentences = []
+    for template, expressions in entry.get("figures", {}).items():
+        sentence = template.format(*map(notes.value, expressions))
+        sentences.append((pattern(template, expressions), sentence, covered))
     for kind, spans in (("exempt", covered), ("paper", of_paper)):
         for sentence in entry.get(kind, ()):
             plain = sentence.replace("{", "{{").replace("}", "}}")
@@ -180,7 +169,11 @@ def _covered(text, entry):
         if not found:
             wrong.append(f"The page does not say: {sentence!r}")
     if "text" in entry:
-        of_paper += paper_cells(text)
+        of_paper += [
+            (start, start + len(cell))
+            for header, first, cell, start in _cells(_without_code(text))
+            if _OF_PAPER.match(header) or _OF_PAPER.match(first)
+        ]
     return wrong, covered, of_paper
 
 

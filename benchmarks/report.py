@@ -34,7 +34,9 @@ def section(name, title):
             row = {**row, "method": CONTENTS["methods"].get(method, method)}
         shown.append(row)
     lines = [f"## {title}", "", *note(name, rows), *circumstances(record), ""]
-    lines += [measure.table(shown), "", *picture(name, title)]
+    lines += [measure.table(shown), ""]
+    if os.path.exists(measure.result_path(name + ".png")):
+        lines += [f"![{title}](../results/{name}.png)", ""]
     return lines
 
 
@@ -58,12 +60,6 @@ def note(name, rows):
             link = f"](#{anchor(title)})"
             text = text.replace(link, f"]({page}.md#{anchor(title)})")
     return [text.replace("](../docs/", "](../../docs/"), ""]
-
-
-def picture(name, title):
-    if not os.path.exists(measure.result_path(name + ".png")):
-        return []
-    return [f"![{title}](../results/{name}.png)", ""]
 
 
 def written(path):

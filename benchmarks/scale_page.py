@@ -22,7 +22,7 @@ PAGE = os.path.join(DOCS, "scale.md")
 DIM, BATCH, MACHINES, SAMPLED = 128, 4096, 8, 16_384
 SIZES = (10**6, 10**7, 10**8, 10**9)
 # 10 Gbit/s and what a message takes between machines of one room.
-LINK = {"bytes_per_s": 1.25e9, "latency_s": 5e-5}
+LINK = Link(bytes_per_s=1.25e9, latency_s=5e-5)
 COLUMNS = {
     "machine GB": lambda row: row.machine_bytes / 1e9,
     "start GB": lambda row: row.start_bytes / 1e9,
@@ -36,10 +36,8 @@ PARTIAL_FC |= {16_000_000: 19950, 29_000_000: 32324}
 
 
 def planned(num_classes, machines=MACHINES, dim=DIM, batch=BATCH, **options):
-    adam = tfxclass.optimizers.LazyAdam()
-    options = {"num_sampled": SAMPLED, "optimizer": adam, **options}
-    link = Link(**LINK)
-    return tfxclass.plan(num_classes, dim, batch, machines, link, **options)
+    options = {"num_sampled": SAMPLED, "optimizer": LazyAdam(), **options}
+    return tfxclass.plan(num_classes, dim, batch, machines, LINK, **options)
 
 
 def cells(row, **first):

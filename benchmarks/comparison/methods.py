@@ -84,10 +84,6 @@ def lsh_sampler(num_sampled, **options):
     return samplers.LSHSampler(num_sampled, tables, **options)
 
 
-def _every_class(data, set_up):
-    return data.num_classes
-
-
 def _more_sampled(factor):
     """M times a factor; M is the number of classes of a step."""
 
@@ -166,7 +162,7 @@ _LSH_UNCORRECTED = {
 # Daghaghi et al.: each row has a softmax over its labels and its own buckets.
 # No bucket is cut and nothing is filled, so a step must have room for all.
 _LSH_PAPER = {
-    "num_sampled": _every_class,
+    "num_sampled": lambda data, set_up: data.num_classes,
     "bucket_size": None,
     "negatives": "sample",
     "neighbor_fraction": 1.0,

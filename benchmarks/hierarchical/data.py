@@ -44,12 +44,9 @@ class Set(NamedTuple):
 
 
 def eurlex(folder, num_classes):
-    words, labels = [], []
-    for part in PARTS:
-        for of_row, counts in files.xc(f"{folder}/eurlex57k/{part}.xc.txt.xz"):
-            words.append(list(counts))
-            labels.append(of_row)
-    return make_set(words, labels, num_classes)
+    paths = (f"{folder}/eurlex57k/{part}.xc.txt.xz" for part in PARTS)
+    labels, counts = zip(*itertools.chain.from_iterable(map(files.xc, paths)))
+    return make_set([list(words) for words in counts], labels, num_classes)
 
 
 def yso(folder, num_classes, num_rows=50_000):

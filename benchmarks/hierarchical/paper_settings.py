@@ -79,6 +79,7 @@ def rows_of(args, name):
             for method in job.methods
         }
         rows += jobs.rows_of(results, job.size)
+    counts = [(part.labels >= 0).sum(1) for part in (data.train, data.test)]
     of_methods = [
         [row for row in rows if row["method"] == method]
         for method in job.methods
@@ -87,7 +88,8 @@ def rows_of(args, name):
         {
             "set": job.name,
             "n": job.size,
-            **labels_of(data),
+            "labels": float(np.concatenate(counts).mean()),
+            "k": data.k,
             "method": own[0]["method"],
             "rate": own[0]["rate"],
             "epoch": own[0]["epoch"],
@@ -98,11 +100,6 @@ def rows_of(args, name):
         for own in of_methods
         if len(own) == len(job.seeds)
     ]
-
-
-def labels_of(data):
-    counts = [(rows.labels >= 0).sum(1) for rows in (data.train, data.test)]
-    return {"labels": float(np.concatenate(counts).mean()), "k": data.k}
 
 
 def main(argv=None):
