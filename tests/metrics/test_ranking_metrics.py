@@ -309,7 +309,7 @@ def test_config_round_trip_through_json(cls):
     assert (again.head_name, again.k) == ("products", 3)
 
 
-def test_in_fit_evaluate_save_and_load(tmp_path):
+def test_in_fit_save_load_and_evaluate(tmp_path):
     features, labels, p = random_case(3)
     head = layers.SampledSoftmax(60, 40, seed=0)
     model = keras.Sequential([keras.Input([5]), head])
@@ -325,14 +325,14 @@ def test_in_fit_evaluate_save_and_load(tmp_path):
     )
     expected = reference.ranking_metrics(ids, labels, 3, p, weights)
     model.save(tmp_path / "model.keras")
-    for m in (model, keras.saving.load_model(tmp_path / "model.keras")):
-        result = m.evaluate(
-            features,
-            labels,
-            sample_weight=weights,
-            batch_size=8,
-            verbose=0,
-            return_dict=True,
-        )
-        for name, value in zip(("precision", "psp", "ndcg"), expected):
-            np.testing.assert_allclose(result[f"{name}_at_3"], value, rtol=1e-5)
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    result = loaded.evaluate(
+        features,
+        labels,
+        sample_weight=weights,
+        batch_size=8,
+        verbose=0,
+        return_dict=True,
+    )
+    for name, value in zip(("precision", "psp", "ndcg"), expected):
+        np.testing.assert_allclose(result[f"{name}_at_3"], value, rtol=1e-5)
