@@ -2,6 +2,7 @@
 #ifndef TFXCLASS_TESTS_CC_CHECK_H_
 #define TFXCLASS_TESTS_CC_CHECK_H_
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -13,5 +14,19 @@
       std::exit(1);                                                    \
     }                                                                  \
   } while (false)
+
+namespace tfxclass {
+
+// How many of `count` random cases of a test of numbers are tried. A sanitizer
+// takes a hundred times as long for each: the program without one tries all.
+constexpr int64_t NumberCases(int64_t count) {
+#ifdef __SANITIZE_ADDRESS__
+  return count / 5;
+#else
+  return count;
+#endif
+}
+
+}  // namespace tfxclass
 
 #endif  // TFXCLASS_TESTS_CC_CHECK_H_

@@ -127,7 +127,7 @@ float LossOf(const Case& c, const ClassTree& tree,
 }
 
 void LossIsThatOfThePaths() {
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (int64_t seed = 0; seed < NumberCases(300); ++seed) {
     Philox random(seed);
     const Case c(&random, false);
     const ClassTree tree = c.tree.view(false);
@@ -163,7 +163,7 @@ void LossIsThatOfThePaths() {
 }
 
 void IndependentLossCountsAllChildren() {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
+  for (int64_t seed = 0; seed < NumberCases(200); ++seed) {
     Philox random(seed, 1);
     const Case c(&random, true);
     const ClassTree tree = c.tree.view(true);
@@ -199,7 +199,7 @@ void IndependentLossCountsAllChildren() {
 }
 
 void SearchIsExhaustive() {
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (int64_t seed = 0; seed < NumberCases(300); ++seed) {
     Philox random(seed, 2);
     const bool independent = seed % 2;
     const Case c(&random, independent);

@@ -138,14 +138,15 @@ def test_from_a_keras_file(similarity, tmp_path):
     np.testing.assert_allclose(one["scores"], two["scores"], rtol=1e-6)
 
 
-def test_graph_of_a_million_classes_is_small(tmp_path):
-    model = make_model(num_classes=1_000_000, dim=2)
+def test_graph_of_many_classes_is_small(tmp_path):
+    """Class vectors of 800 kB, and names of 590 kB, are in other files."""
+    model = make_model(num_classes=100_000, dim=2)
     folder = tfxclass.export.saved_model(
         model,
         tmp_path,
         verify=False,
         full_scores=True,
-        labels=list(map(str, range(1_000_000))),
+        labels=list(map(str, range(100_000))),
     )
     size = os.path.getsize(os.path.join(folder, "saved_model.pb"))
     assert size < 200_000, size
@@ -204,11 +205,10 @@ class TestInvertedLists:
         assert np.all(np.diff(answers["scores"]) <= 0)
 
     def test_all_lists_are_exact(self):
-        model = self.clustered()
+        model = self.clustered(num_classes=300)
         head = model.layers[-1]
-        lists = tfxclass.export.InvertedLists(num_lists=20, min_recall=1.0)
+        lists = tfxclass.export.InvertedLists(20, num_probes=20, min_recall=1.0)
         search = lists.build(head, 5)
-        search.num_probes = search.num_lists
         features = np.random.default_rng(2).normal(size=(9, DIM))
         ids, scores = search.top_k(features.astype("float32"), 5)
         queries = head.queries(features)

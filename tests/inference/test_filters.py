@@ -193,7 +193,7 @@ def test_predict_of_arrays_of_several_widths_and_of_a_dict():
     for width in (0, 1, 70):
         x, ids = questions(max(width, 1))
         ids = ids[:, :width]
-        found, _ = best.predict([x, ids], batch_size=4, verbose=0)
+        found, _ = best.predict([x, ids], batch_size=3, verbose=0)
         is_allowed = allowed(model.layers[-1], ids, False)
         expected, _ = best_of(model(x).numpy(), is_allowed, K)
         np.testing.assert_array_equal(found, expected)
@@ -291,44 +291,66 @@ def exported(kind, tmp_path, **options):
     return model, tf.saved_model.load(folder).signatures
 
 
-@pytest.mark.parametrize("kind", ["full", "removed", "tree", "adaptive"])
-def test_an_export_excludes(kind, tmp_path):
-    """Proven through TensorFlow's C API; here asked once more."""
-    model, signatures = exported(
-        kind, tmp_path, exclude=7, threshold=1e-4, warmup_batch_sizes=[2]
-    )
-    x, ids = questions()
-    answers = signatures["exclude"](x=tf.constant(x), exclude_ids=ids)
-    best = tfxclass.top_k(model, K, threshold=1e-4, exclude=True)([x, ids])
-    np.testing.assert_array_equal(answers["ids"], best[0])
-    np.testing.assert_allclose(answers["scores"], best[1], rtol=1e-5)
-    if model.layers[-1].num_answers > K + 7:
-        with pytest.raises(tf.errors.InvalidArgumentError, match="7 ids a row"):
-            signatures["exclude"](x=tf.constant(x), exclude_ids=questions(8)[1])
+def check_exported(signatures, filter_name, x, ids, best):
+    """That a signature answers as a model that `top_k` made."""
+    inputs = {"x": tf.constant(x), f"{filter_name}_ids": ids}
+    answers, expected = signatures[filter_name](**inputs), best([x, ids])
+    np.testing.assert_array_equal(answers["ids"], expected[0])
+    np.testing.assert_allclose(answers["scores"], expected[1], rtol=1e-5)
 
 
+# "full" and "removed" have the same search; a tree has no `only`.
 @pytest.mark.parametrize(
     "kind",
     quick(
-        ["removed", "blocks", "cosine", "adaptive", "dropmax", "samples"],
-        ["blocks", "adaptive", "samples"],
+        ["full", "removed", "cosine", "adaptive", "blocks", "dropmax"],
+        ["removed", "adaptive", "blocks"],
     ),
 )
-def test_an_export_answers_among_given_classes(kind, tmp_path):
-    model, signatures = exported(kind, tmp_path, only=True)
-    x, ids = questions()
-    answers = signatures["only"](x=tf.constant(x), only_ids=ids)
-    best = tfxclass.top_k(model, K, only=True)([x, ids])
-    np.testing.assert_array_equal(answers["ids"], best[0])
-    np.testing.assert_allclose(answers["scores"], best[1], rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["removed", "full"])
-def test_lists_exclude(kind, tmp_path):
-    lists = tfxclass.export.InvertedLists(num_lists=6, min_recall=0.5)
+def test_an_export_excludes_and_answers_among_given_classes(kind, tmp_path):
+    """Proven through TensorFlow's C API; here asked once more."""
     model, signatures = exported(
-        kind, tmp_path, search=lists, exclude=True, full_scores=True
+        kind,
+        tmp_path,
+        exclude=7,
+        only=True,
+        threshold=1e-4,
+        warmup_batch_sizes=[2],
     )
+    x, ids = questions()
+    for name in ("exclude", "only"):
+        best = tfxclass.top_k(model, K, threshold=1e-4, **{name: True})
+        check_exported(signatures, name, x, ids, best)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="7 ids a row"):
+        signatures["exclude"](x=tf.constant(x), exclude_ids=questions(8)[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("tree", "exclude"), ("samples", "only")]
+)
+def test_an_export_with_one_filter(kind, name, tmp_path):
+    model, signatures = exported(kind, tmp_path, **{name: True})
+    best = tfxclass.top_k(model, K, **{name: True})
+    check_exported(signatures, name, *questions(), best)
+
+
+@pytest.fixture(scope="module", params=quick(["removed", "full"], ["removed"]))
+def lists(request, tmp_path_factory):
+    """A model, and the signatures of its export with inverted lists."""
+    keras.utils.set_random_seed(3)
+    search = tfxclass.export.InvertedLists(num_lists=6, min_recall=0.5)
+    return exported(
+        request.param,
+        tmp_path_factory.mktemp("lists"),
+        search=search,
+        exclude=True,
+        only=True,
+        full_scores=True,
+    )
+
+
+def test_lists_exclude(lists):
+    model, signatures = lists
     x, ids = questions(20)
     answers = signatures["exclude"](x=tf.constant(x), exclude_ids=ids)
     found = answers["ids"].numpy()
@@ -341,19 +363,13 @@ def test_lists_exclude(kind, tmp_path):
     np.testing.assert_allclose(scores, model(x), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", quick(["removed", "cosine"], ["removed"]))
-def test_lists_answer_among_given_classes(kind, tmp_path):
+def test_lists_answer_among_given_classes(lists):
     """With the scores that they have in an exact search."""
-    lists = tfxclass.export.InvertedLists(num_lists=6, min_recall=0.5)
-    model, signatures = exported(kind, tmp_path, search=lists, only=True)
+    model, signatures = lists
     best = tfxclass.top_k(model, K, only=True)
     for width in (5, 0, 70):
         x, ids = questions(max(width, 1))
-        ids = ids[:, :width]
-        answers = signatures["only"](x=tf.constant(x), only_ids=ids)
-        expected = best([x, ids])
-        np.testing.assert_array_equal(answers["ids"], expected[0])
-        np.testing.assert_allclose(answers["scores"], expected[1], rtol=1e-5)
+        check_exported(signatures, "only", x, ids[:, :width], best)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"{CLASSES}"):
         signatures["only"](x=tf.constant(x), only_ids=ids + CLASSES)
 
@@ -434,9 +450,9 @@ def test_what_is_computed_from_an_input_is_no_answer():
     model = sequence_model()
     seen = np.random.default_rng(1).integers(0, CLASSES, (BATCH, 5))
     latest = model.inputs[0][:, -2:]
-    named = tfxclass.top_k(model, K, exclude=2).predict([seen, seen[:, -2:]])
+    named, _ = tfxclass.top_k(model, K, exclude=2)([seen, seen[:, -2:]])
     best = tfxclass.top_k(model, K, exclude=latest)
-    np.testing.assert_array_equal(best.predict(seen)[0], named[0])
+    np.testing.assert_array_equal(best(seen)[0], named)
 
 
 @pytest.mark.parametrize(
@@ -463,7 +479,7 @@ def test_an_export_leaves_out_what_an_input_names(tmp_path):
     )
     serve = tf.saved_model.load(folder).signatures["serving_default"]
     seen = np.random.default_rng(1).integers(0, CLASSES, (BATCH, 5))
-    best = tfxclass.top_k(model, K, exclude=True).predict([seen, seen])
+    best = tfxclass.top_k(model, K, exclude=True)([seen, seen])
     found = serve(seen=tf.constant(seen))
     np.testing.assert_array_equal(found["ids"], best[0])
     np.testing.assert_allclose(found["scores"], best[1], rtol=1e-5)

@@ -199,11 +199,11 @@ def test_gradient_energy_equals_numpy(k, kind):
     )
 
 
-@pytest.mark.parametrize("kind", ["full", "sampled", "selective"])
+@pytest.mark.parametrize("kind", ["full", "selective"])
 def test_in_fit_and_evaluate(kind):
+    """tests/metrics/test_ranking_metrics.py has one for SampledSoftmax."""
     head = {
         "full": lambda: layers.FullSoftmax(30),
-        "sampled": lambda: layers.SampledSoftmax(30, 20, seed=0),
         "selective": lambda: layers.SelectiveSoftmax(
             30,
             seed=0,

@@ -58,7 +58,9 @@ def check_before(model, names, x, y):
         assert abs(after[name] - before[name]) > 1e-3, name
 
 
-@pytest.mark.parametrize("name", EXACT)
+# One matrix, matrices of groups, two matrices, and nodes of a tree. The others
+# compute their logits as "full" does.
+@pytest.mark.parametrize("name", ["full", "adaptive", "dropmax", "tree"])
 def test_ranks_are_those_before_the_update(name):
     head = EXACT[name]()
     found = [metrics.TopKAccuracy(head, 3), metrics.NDCGAtK(head, 9)]
@@ -78,8 +80,7 @@ def test_ranks_of_a_loaded_model_are_those_before_the_update(
     )
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
-    for each in (model, again):
-        check_before(each, ["accuracy_at_3"], *data(7))
+    check_before(again, ["accuracy_at_3"], *data(7))
 
 
 @pytest.mark.filterwarnings("ignore:.*read the whole output")
