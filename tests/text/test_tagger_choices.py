@@ -23,9 +23,22 @@ from tfxclass_text.sparse_rows import from_pairs
 MANY, MANY_TAGS = TEXTS * 40, TAGS * 40
 
 
+def columns_of(texts):
+    return {"title": [text.split()[1] for text in texts], "text": texts}
+
+
+COLUMNS = columns_of(TEXTS)
+
+
 @pytest.fixture(scope="module")
 def tagger():
-    return quiet(neighbors=3).fit(MANY, MANY_TAGS)
+    """Votes and embeddings are mixed into the scores of two columns."""
+    fields = [
+        Field(["title", "text"], min_count=1),
+        Field("title", "chars", 2, 3),
+    ]
+    tagger = quiet(fields=fields, neighbors=3, embedding_dim=8)
+    return tagger.fit(columns_of(MANY), MANY_TAGS)
 
 
 def random_rows(size, width, seed):
@@ -72,26 +85,35 @@ def test_votes_equal_the_plain_way():
 
 def test_a_tagger_with_votes_is_a_plain_model(tagger, tmp_path):
     assert tagger.summary["neighbors"] == 3
+    assert tagger.summary["embedding_dim"] == 8
     share = tagger.model.get_layer("neighbors").share
     assert tagger.summary["vote_share"] == round(share, 3)
     assert share in neighbors.SHARES
     tagger.save(tmp_path / "tagger")
     loaded = Tagger.load(tmp_path / "tagger")
-    assert loaded.predict(TEXTS) == tagger.predict(TEXTS)
+    assert loaded.predict(COLUMNS) == tagger.predict(COLUMNS)
     np.testing.assert_array_equal(loaded.thresholds, tagger.thresholds)
-    folder = tagger.export(tmp_path / "model", k=5, threshold="calibrated")
+    folder = tagger.export(
+        tmp_path / "model", k=5, threshold="calibrated", verify=False
+    )
     served = tf.saved_model.load(folder).signatures["serving_default"]
-    found = served(text=tf.constant(TEXTS))["labels"].numpy()
-    expected = tagger.predict(TEXTS, threshold="calibrated")
-    assert [[t.decode() for t in row if t] for row in found] == [
-        [tag for tag, _ in answer] for answer in expected
-    ]
+    given = {name: tf.constant(texts) for name, texts in COLUMNS.items()}
+    answers = served(**given)
+    for names, scores, expected in zip(
+        answers["labels"].numpy(),
+        answers["scores"].numpy(),
+        tagger.predict(COLUMNS, threshold="calibrated"),
+    ):
+        assert [x.decode() for x in names if x] == [t for t, _ in expected]
+        np.testing.assert_allclose(
+            scores[: len(expected)], [p for _, p in expected], 1e-4
+        )
 
 
 def test_learned_thresholds(tagger):
     least = dict(zip(tagger.tags, tagger.thresholds))
-    every = tagger.predict(TEXTS, k=len(tagger.tags))
-    learned = tagger.predict(TEXTS, threshold="calibrated")
+    every = tagger.predict(COLUMNS, k=len(tagger.tags))
+    learned = tagger.predict(COLUMNS, threshold="calibrated")
     for answer, all_of in zip(learned, every):
         assert answer == [(tag, p) for tag, p in all_of if p >= least[tag]]
     # These texts were learned: the answers are their tags.
@@ -99,7 +121,7 @@ def test_learned_thresholds(tagger):
         assert {tag for tag, _ in answer} == set(tags)
     for threshold in ("best", 50, np.nan, [0.5, 0.5]):
         with pytest.raises(ValueError, match="`threshold` must be a number"):
-            tagger.predict(TEXTS, threshold=threshold)
+            tagger.predict(COLUMNS, threshold=threshold)
 
 
 def stems(count, size, seed=0):

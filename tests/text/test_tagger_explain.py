@@ -19,7 +19,10 @@ NUM_TAGS = 8
 texts_of_words = st.lists(
     st.sampled_from([*WORDS, "unknown", "日本"]), max_size=14
 ).map(" ".join)
-few = hypothesis.settings(max_examples=6, deadline=None)
+# Explaining a text takes a second: 3 examples, and 25 with --slow.
+few = hypothesis.settings(
+    max_examples=hypothesis.settings().max_examples // 8, deadline=None
+)
 
 
 def made_up(is_multi, size=250):
@@ -237,8 +240,23 @@ def test_bad_input(words_alone, text, tag, message):
         words_alone.explain(text, tag)
 
 
-def assert_served(tagger, answer, texts, numbers):
-    """The answer to texts, dicts of columns, has what `explain` tells."""
+def assert_serves(tagger, columns):
+    """The signature of exports gives what `explain` tells, by stock ops.
+
+    That it is in an export, tests/serve/test_serve_page.py shows.
+    """
+    layers, numbers = layers_of(tagger.model), [1, 2, 3]
+    strings = {x: tf.TensorSpec([None], tf.string, x) for x in columns}
+    ids = tf.TensorSpec([None], tf.int64, "tag_id")
+    served = tf.function(
+        lambda given, tag_id: explain_lib.served(layers, given, tag_id),
+        input_signature=[strings, ids],
+    )
+    graph = served.get_concrete_function().graph
+    assert not [x.type for x in graph.get_operations() if "fxclass" in x.type]
+    given = {name: tf.constant(x) for name, x in columns.items()}
+    answer = served(given, tf.constant(numbers, tf.int64))
+    texts = [dict(zip(columns, row)) for row in zip(*columns.values())]
     for i, (text, number) in enumerate(zip(texts, numbers, strict=True)):
         found = tagger.explain(text, tagger.tags[number])
         names = [x.decode() for x in answer["terms"][i].numpy() if x]
@@ -254,31 +272,10 @@ def assert_served(tagger, answer, texts, numbers):
 SERVED = [" ".join(WORDS[:9]), "", "w1 w1 w7"]
 
 
-def assert_serves(tagger, columns):
-    """The function that exports have as a signature, without files."""
-    answer = explain_lib.served(
-        layers_of(tagger.model),
-        {name: tf.constant(x) for name, x in columns.items()},
-        tf.constant([1, 2, 3], tf.int64),
-    )
-    texts = [dict(zip(columns, row)) for row in zip(*columns.values())]
-    assert_served(tagger, answer, texts, [1, 2, 3])
-
-
-def test_what_is_served(mixed):
+def test_an_export_explains(mixed):
     assert_serves(mixed, {"text": SERVED})
 
 
-def test_what_is_served_of_fields(several_fields):
+def test_an_export_explains_fields(several_fields):
     columns = {"title": SERVED, "text": ["", "w2", "w3"], "code": ["c1:2"] * 3}
     assert_serves(several_fields, columns)
-
-
-@pytest.mark.parametrize("is_multi", ["one tag"], indirect=True)
-@pytest.mark.parametrize("mixed", ["tree"], indirect=True)
-def test_an_export_explains(mixed, tmp_path):
-    loaded = tf.saved_model.load(mixed.export(tmp_path / "model"))
-    answer = loaded.signatures["explain"](
-        text=tf.constant(SERVED), tag_id=tf.constant([1, 2, 3], tf.int64)
-    )
-    assert_served(mixed, answer, [{"text": x} for x in SERVED], [1, 2, 3])
