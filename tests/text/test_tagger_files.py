@@ -118,14 +118,16 @@ def test_a_tagger_is_copied(old, name, tmp_path):
     """It could not be pickled: its answers are a local function."""
     unfitted = COPIES[name](Tagger(seed=3, effort="fast", verbose=0))
     assert unfitted.seed == 3
-    assert len(unfitted.fit(TEXTS, TAGS).predict(TEXTS)) == len(TEXTS)
+    assert unfitted.fit(TEXTS, TAGS).tags == old.tags
     copied = COPIES[name](old)
     assert copied.predict(TEXTS) == old.predict(TEXTS)
     assert copied.evaluate(TEXTS, TAGS) == old.evaluate(TEXTS, TAGS)
     assert copied.summary == old.summary and copied.tags == old.tags
     np.testing.assert_array_equal(copied.thresholds, old.thresholds)
     copied.save(tmp_path)
-    assert Tagger.load(tmp_path).predict(TEXTS) == old.predict(TEXTS)
+    loaded = Tagger.load(tmp_path)
+    for a, b in zip(loaded.model.weights, old.model.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
     before = old.predict(TEXTS)
     copied.fit(TEXTS, ["x", "y", "x", "y"])
     assert copied.tags == ["x", "y"] and old.predict(TEXTS) == before
