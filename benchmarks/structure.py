@@ -105,17 +105,17 @@ def calls_of(run):
     names = {str(path): str(path.relative_to(ROOT)) for path in PACKAGES}
     found = set()
 
-    def note(frame, event, _):
+    def note(frame, *_):
         called = names.get(frame.f_code.co_filename)
-        if event == "call" and called and frame.f_code.co_name != "<module>":
+        if called and frame.f_code.co_name != "<module>":
             by = frame.f_back and frame.f_back.f_code.co_filename
             found.add((names.get(by), called))
 
-    sys.setprofile(note)
+    sys.settrace(note)  # Of calls alone: `note` returns nothing for lines.
     try:
         run()
     finally:
-        sys.setprofile(None)
+        sys.settrace(None)
     return found
 
 

@@ -157,6 +157,7 @@ def test_a_recipe_that_diverges_is_never_recommended(five_steps, monkeypatch):
         advise(model, (np.full_like(x, np.nan), y))
 
     monkeypatch.setattr(advise_lib, "_RATES", (1e-3,))
+    monkeypatch.setattr(advise_lib, "_HEADS", ("FullSoftmax",))
     diverging = keras.optimizers.SGD(1e38)
     model = model_with(layers.FullSoftmax(CLASSES), diverging)
     advice = advise(model, (x, y), seconds=60)
@@ -165,7 +166,7 @@ def test_a_recipe_that_diverges_is_never_recommended(five_steps, monkeypatch):
 
 def test_losses_that_do_not_fall_are_told(five_steps, monkeypatch):
     monkeypatch.setattr(advise_lib, "_RATES", (0.0,))
-    advice = advise(model_with(layers.FullSoftmax(CLASSES)), data(), seconds=60)
+    advice = advise(model_with(layers.FullSoftmax(CLASSES)), data())
     assert "No recipe lowered the held-out loss" in str(advice)
 
 
@@ -218,33 +219,39 @@ class TestData:
         assert np.isfinite(advice.best.loss)
 
 
+class Uncopied(keras.optimizers.SGD):
+    def get_config(self):
+        raise NotImplementedError
+
+
 class TestOptimizers:
     def test_one_that_cannot_be_copied_is_named(self, five_steps):
-        class Mine(keras.optimizers.SGD):
-            def get_config(self):
-                raise NotImplementedError
-
         head = layers.SampledSoftmax(CLASSES, 60)
-        several = model_with(head)
+        model = model_with(head)
         multi = optimizers.MultiOptimizer(
             [
-                (keras.optimizers.SGD(0.1), several.layers[0]),
+                (keras.optimizers.SGD(0.1), model.layers[0]),
                 (optimizers.LazyAdam(1e-2), head),
             ]
         )
-        several.compile(multi, loss=head.loss)
-        for model, name in (
-            (several, "MultiOptimizer"),
-            (model_with(layers.FullSoftmax(CLASSES), Mine(0.1)), "Mine"),
-        ):
-            advice = advise(model, data())
-            assert f"{name} was not tried" in str(advice)
-            assert all(trial.rate for trial in advice.trials)
-
-    def test_the_default_is_tried_once(self, five_steps):
-        head = layers.SampledSoftmax(CLASSES, 60)
-        advice = advise(model_with(head, optimizers.HeadAdam()), data())
+        model.compile(multi, loss=head.loss)
+        advice = advise(model, data())
+        assert "MultiOptimizer was not tried" in str(advice)
         assert all(trial.rate for trial in advice.trials)
+
+    @pytest.mark.parametrize(
+        "make, is_copied, notes",
+        [
+            (keras.optimizers.SGD, True, []),
+            (Uncopied, False, ["Uncopied was not tried: it cannot be copied."]),
+            # It is tried anyway, and not twice.
+            (optimizers.HeadAdam, False, []),
+        ],
+    )
+    def test_what_is_copied(self, make, is_copied, notes):
+        model = model_with(layers.FullSoftmax(CLASSES), make())
+        config, found = advise_lib._copied_optimizer(model)
+        assert (config is not None, found) == (is_copied, notes)
 
 
 X, Y = data(20)

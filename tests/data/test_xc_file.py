@@ -34,8 +34,12 @@ def random_rows(count, num_features, num_classes, seed=0):
 
 def read(dataset):
     """The rows of all batches, as `random_rows` has them."""
+    return rows_of(dataset.as_numpy_iterator())
+
+
+def rows_of(batches):
     rows = []
-    for x, y in dataset.as_numpy_iterator():
+    for x, y in batches:
         ids, values = x["feature_ids"], x["feature_values"]
         assert ids.dtype == y.dtype == np.int64 and values.dtype == np.float32
         assert ids.shape == values.shape and len(ids) == len(y)
@@ -201,14 +205,14 @@ class TestPasses:
     def test_readers_in_turns(self, rows_and_file, count):
         rows, file = rows_and_file
         dataset = file.batches(1)
-        readers = [iter(dataset) for _ in range(count)]
+        readers = [dataset.as_numpy_iterator() for _ in range(count)]
         found = [[] for _ in readers]
         for i in range(24):
             for reader, mine in zip(readers, found):
                 # In step and out of step.
                 if mine is found[0] and i >= 12:
                     continue
-                mine.extend(read(tf.data.Dataset.from_tensors(next(reader))))
+                mine.extend(rows_of([next(reader)]))
         assert found[0] == rows[:12]
         assert all(mine == rows for mine in found[1:])
 

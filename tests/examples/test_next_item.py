@@ -25,8 +25,9 @@ def test_files(tmp_path):
     assert next_item_users.read(str(tmp_path / "users")) == [[4, 5]]
 
 
-def test_sessions(tmp_path):
+def test_sessions(tmp_path, monkeypatch):
     """One of four items follows each: their mean reciprocal rank is 0.52."""
+    monkeypatch.setattr(next_item, "BOOSTS", (None, 4.0))
     figures = next_item.main(epochs=4, path=str(tmp_path))
     assert figures["hit_rate"] > 0.9 and figures["mrr"] > 0.3
     assert figures["coverage"] > 0.9
@@ -36,9 +37,10 @@ def test_sessions(tmp_path):
     assert ids.shape == (2, next_item.K) and np.all(ids > 0)
 
 
-def test_users(tmp_path):
+def test_users(tmp_path, monkeypatch):
     """One of two items follows each."""
-    figures = next_item_users.main(epochs=3, path=str(tmp_path))
+    monkeypatch.setattr(next_item_users, "BLOCKS", 1)
+    figures = next_item_users.main(epochs=2, path=str(tmp_path))
     assert figures["hit_rate"] > 0.9 and figures["ndcg"] > 0.6
     checks.check_ops(str(tmp_path / "1"))
     served = tf.saved_model.load(str(tmp_path / "1"))

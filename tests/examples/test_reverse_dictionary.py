@@ -277,7 +277,8 @@ def test_typed_definitions_end_with_the_input(monkeypatch):
 
 
 @needs_wordnet
-def test_end_to_end(tmp_path, capsys):
+def test_end_to_end(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "PARTS", 1)
     demo.main(
         ["--limit=300", "--epochs=2", "--compare", f"--out={tmp_path}"]
         + ["an entity that has physical existence"]

@@ -15,6 +15,8 @@ def test_end_to_end(monkeypatch, tmp_path):
     """Titles are found by a word that only their occupation has."""
     monkeypatch.setattr(two_towers, "WIDTH", 64)
     monkeypatch.setattr(two_towers, "NUM_SAMPLED", 16)
+    # Runs of characters are tested with `TextFeatures`.
+    monkeypatch.setattr(two_towers, "FIELDS", two_towers.FIELDS[:1])
     works = "baker welder singer farmer tailor barber jockey potter".split()
     occupations = [
         [

@@ -18,6 +18,7 @@ import tfxclass_cli as cli
 from tests.project.test_readme import ROOT
 from tests.project.test_readme import blocks_of
 from tests.support.cases import quick
+from tests.support.docs_scripts import missing_names
 from tests.support.docs_scripts import script
 from tests.support.docs_scripts import site
 
@@ -194,9 +195,18 @@ def test_all_pages_with_code_are_run():
     assert {page for page in pages() if blocks_of(page)} == {*PAGES, *OTHERS}
 
 
-@pytest.mark.parametrize(
-    "page", quick(PAGES, ("docs/identities.md", "docs/scale.md"))
-)
+@pytest.mark.parametrize("page", PAGES)
+def test_what_code_names_is_there(page):
+    assert missing_names("\n".join(blocks_of(page))) == []
+
+
+def test_missing_names_are_told():
+    code = "tfxclass.layers.FullSoftmax(9, no=1)\ntfxclass.top_n(m, k=1)"
+    found = missing_names(code)
+    assert found == ["tfxclass.top_n", "tfxclass.layers.FullSoftmax(no=...)"]
+
+
+@pytest.mark.parametrize("page", quick(PAGES, ("docs/scale.md",)))
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if page == "docs/watching.md":

@@ -39,18 +39,41 @@ def names_of(module):
 MODULES = ["tfxclass", *site().MODULES]
 
 
+def examples_by_module():
+    """`{module: [(name, code)]}`, without code that was printed before.
+
+    A function may have a name in `tfxclass` and in its module.
+    """
+    seen, found = set(), {}
+    for module in MODULES:
+        found[module] = [
+            (name, code)
+            for name in names_of(module)
+            for code in examples_of(name)
+            if code not in seen
+        ]
+        seen |= {code for _, code in found[module]}
+    return found
+
+
+EXAMPLES = examples_by_module()
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_run(module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if module in ("plot", "tfxclass"):
         pytest.importorskip("matplotlib").use("agg")
-    for name in names_of(module):
-        names = {"keras": keras, "np": np, "tf": tf, "tfxclass": tfxclass}
-        for code in examples_of(name):
-            try:
-                exec(code, names)  # noqa: S102
-            except Exception as e:
-                pytest.fail(f"tfxclass.{name}: {e!r}\n{code}")
+    names = {}
+    for name, code in EXAMPLES[module]:
+        # Blocks of one docstring follow from each other.
+        names.setdefault(
+            name, {"keras": keras, "np": np, "tf": tf, "tfxclass": tfxclass}
+        )
+        try:
+            exec(code, names[name])  # noqa: S102
+        except Exception as e:
+            pytest.fail(f"tfxclass.{name}: {e!r}\n{code}")
     if module in ("plot", "tfxclass"):
         import matplotlib.pyplot as plt
 

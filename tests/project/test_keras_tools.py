@@ -140,7 +140,7 @@ def test_tuner(tmp_path):
 
 
 def test_scikit_learn():
-    """A head in Keras' own wrapper: pipeline, folds and a search."""
+    """A head in Keras' own wrapper: pipeline, split and a search."""
     pytest.importorskip("sklearn")
     from sklearn import model_selection
     from sklearn import pipeline
@@ -165,7 +165,9 @@ def test_scikit_learn():
     search = model_selection.GridSearchCV(
         estimator,
         {"sklearnclassifier__model_kwargs": [{"rate": 1e-6}, {"rate": 0.1}]},
-        cv=2,
+        cv=model_selection.StratifiedShuffleSplit(
+            1, test_size=0.5, random_state=0
+        ),
     )
     search.fit(
         x, names, sklearnclassifier__epochs=3, sklearnclassifier__verbose=0

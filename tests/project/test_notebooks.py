@@ -5,6 +5,9 @@ import pathlib
 
 import pytest
 
+from tests.support.cases import quick
+from tests.support.docs_scripts import missing_names
+
 FOLDER = pathlib.Path(__file__).parents[2] / "notebooks"
 #: Other values of the names in the cell with the tag "parameters".
 TINY = {
@@ -41,7 +44,22 @@ def test_a_notebook_is_executed(name):
     assert any(texts) and "/work/" not in "".join(texts)
 
 
+def code_of(name):
+    """Its cells of code as one text."""
+    cells = [x for x in cells_of(name) if x["cell_type"] == "code"]
+    return "\n".join("".join(cell["source"]) for cell in cells)
+
+
 @pytest.mark.parametrize("name", sorted(TINY))
+def test_what_the_code_names_is_there(name):
+    assert missing_names(code_of(name)) == []
+
+
+# What "faces" does, the example of identities does, too. Class names, first
+# class vectors and growth, which "products" has, are tested in tests/growth.
+@pytest.mark.parametrize(
+    "name", quick(sorted(TINY), ("documents", "next_item"))
+)
 def test_the_code_runs(name, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("agg")
     import matplotlib.pyplot as plt

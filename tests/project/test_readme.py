@@ -161,6 +161,7 @@ def test_serving_without_a_server(tmp_path, monkeypatch):
         model,
         "models/reverse_dictionary",
         labels=[f"word{i}" for i in range(20)],
+        verify=False,
     )
     code = blocks_of("serving/README.md")[-1]
     names = {"tf": tf}

@@ -9,6 +9,7 @@ import pytest
 from tests.support import serving_cases
 from tests.support.serving_cases import NAMES
 from tfxclass_serve.server import Server
+from tfxclass_text import Field
 from tfxclass_text import Tagger
 
 PAGE = pathlib.Path(__file__).parents[2] / "tfxclass_serve" / "page.html"
@@ -67,9 +68,9 @@ def url(server):
 def tagger_server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     texts = ["milk and eggs", "milk and flour", "red paint", "blue paint"] * 2
-    tagger = Tagger(effort="fast", verbose=0)
+    tagger = Tagger([Field("text", max_share=1.0)], effort="fast", verbose=0)
     tagger.fit(texts, ["food", "food", "color", "color"] * 2)
-    tagger.export(folder / "tags")
+    tagger.export(folder / "tags", verify=False)
     server = Server(str(folder), grpc_port=None)
     server.start()
     yield server

@@ -4,8 +4,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
 import threading
 from http import server
 from urllib import parse
@@ -15,39 +13,25 @@ import pytest
 import tensorflow as tf
 
 from serving import annif_backend
+from serving import demo
 
 SERVING = pathlib.Path(__file__).resolve().parents[2] / "serving"
 
 
-def test_clients_agree(dictionary_folder):
+def test_clients_agree(dictionary_folder, monkeypatch, capfd):
     pytest.importorskip("tensorflow_serving")
-    done = subprocess.run(
-        [
-            sys.executable,
-            SERVING / "demo.py",
-            dictionary_folder,
-            "a tool",
-            "nails",
-        ],
-        cwd=SERVING.parent,
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
+    # The clients are processes, which import our packages, too.
+    path = os.pathsep.join([str(SERVING.parent), os.getenv("PYTHONPATH", "")])
+    monkeypatch.setenv("PYTHONPATH", path)
+    demo.main(str(dictionary_folder), "a tool", "nails")
+    printed = capfd.readouterr()
     # Nothing but what its user reads.
-    assert (done.returncode, done.stderr) == (0, "")
-    _, rest, grpc = re.split(r"serving/.*\.py\n", done.stdout)
+    assert printed.err == ""
+    _, rest, grpc = re.split(r"serving/.*\.py\n", printed.out)
     rest, grpc = rest.strip(), grpc.partition("\nTo go on")[0].strip()
     assert rest == grpc
     assert [x for x in rest.splitlines() if x[0] != " "] == ["a tool", "nails"]
     assert len(re.findall(r"\n  0\.\d\d\d  word\d+ \u00e9", rest)) == 6
-
-
-def environment():
-    path = os.pathsep.join(
-        [str(SERVING.parent), os.environ.get("PYTHONPATH", "")]
-    )
-    return {**os.environ, "PYTHONPATH": path}
 
 
 @pytest.mark.parametrize("name", ["docker-compose.yml", "kubernetes.yaml"])

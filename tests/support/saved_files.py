@@ -175,7 +175,7 @@ def texts():
 def answers(model):
     """What a model answers, and how it goes on: arrays by name."""
     x, _ = batch(model)
-    outputs = model.predict(x, verbose=0)
+    outputs = model(x).numpy()
     losses = train(model)
     weights = {
         f"weight_{i}": np.asarray(keras.ops.cast(variable, "float32"))

@@ -94,7 +94,17 @@ def test_saved_exported_and_explained(task, tagger, tmp_path):
     tagger.save(tmp_path / "saved")
     again = Tagger.load(tmp_path / "saved")
     assert again.predict(texts[:20]) == tagger.predict(texts[:20])
-    tagger.export(tmp_path / "served")  # compares the answers
+    folder = tagger.export(tmp_path / "served", k=3, verify=False)
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    answers = served(text=tf.constant(texts[:20]))
+    for names, scores, expected in zip(
+        answers["labels"].numpy(),
+        answers["scores"].numpy(),
+        tagger.predict(texts[:20], k=3),
+    ):
+        # Tags that are ints are text in a labels file.
+        assert [int(name) for name in names] == [tag for tag, _ in expected]
+        np.testing.assert_allclose(scores, [p for _, p in expected], 1e-4)
     ((tag, _),) = tagger.predict(texts[:1], k=1)[0]
     found = tagger.explain(texts[0], tag)
     total = found.bias + sum(x.contribution for x in found.terms)

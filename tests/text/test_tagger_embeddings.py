@@ -48,13 +48,12 @@ def test_reads_words_and_characters_of_their_own(tagger):
     assert tagger.evaluate(texts, tags, ks=[1])["precision_at_1"] > 0.95
 
 
-def test_saved_and_exported(tagger, tmp_path):
+def test_saved(tagger, tmp_path):
+    """Exports are tested in test_tagger_choices.py and test_class_names.py."""
     texts, _ = pairs(20, 2)
     expected = tagger.predict(texts)
-    tagger.save(tmp_path / "saved")
-    assert Tagger.load(tmp_path / "saved").predict(texts) == expected
-    # Verified through TensorFlow's C API.
-    tagger.export(tmp_path / "served")
+    tagger.save(tmp_path)
+    assert Tagger.load(tmp_path).predict(texts) == expected
 
 
 def test_onnx_gives_the_same(tagger, tmp_path):
@@ -142,11 +141,8 @@ def test_one_of_many_tags_is_told_by_embeddings_alone(alone, tmp_path):
     why = alone.explain(texts[0], tags[0])
     parts = sum(term.contribution for term in why.terms)
     assert why.bias + parts == pytest.approx(why.logit, abs=1e-5)
-    alone.save(tmp_path / "saved")
-    again = Tagger.load(tmp_path / "saved")
-    assert again.predict(texts) == alone.predict(texts)
-    # Verified through TensorFlow's C API.
-    alone.export(tmp_path / "served")
+    alone.save(tmp_path)
+    assert Tagger.load(tmp_path).predict(texts) == alone.predict(texts)
 
 
 def test_onnx_of_embeddings_alone(alone, tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.cases import quick
 from tfxclass_text import Field
 from tfxclass_text import Tagger
+from tfxclass_text import explain as explain_lib
 from tfxclass_text import recipes
 from tfxclass_text import sparse_linear
 from tfxclass_text.tagger_model import layers_of
@@ -18,7 +19,10 @@ NUM_TAGS = 8
 texts_of_words = st.lists(
     st.sampled_from([*WORDS, "unknown", "日本"]), max_size=14
 ).map(" ".join)
-few = hypothesis.settings(max_examples=6, deadline=None)
+# Explaining a text takes a second: 3 examples, and 25 with --slow.
+few = hypothesis.settings(
+    max_examples=hypothesis.settings().max_examples // 8, deadline=None
+)
 
 
 def made_up(is_multi, size=250):
@@ -59,7 +63,7 @@ def mixed(request, is_multi):
         "embeddings": {"neighbors": 0, "embedding_dim": 8},
         "votes": {"neighbors": 3, "embedding_dim": 0},
         "both": {"neighbors": 3, "embedding_dim": 8},
-        "tree": {"effort": "fast"},
+        "tree": {"effort": "fast", "fields": [Field("text")]},
     }[request.param]
     with pytest.MonkeyPatch.context() as patched:
         if request.param == "tree":
@@ -86,6 +90,16 @@ def odds_of(tagger, logit, first):
     return 1 / (1 + np.exp(-logit))
 
 
+def explain_twice(tagger, text, tag):
+    """Explanations of a tag and of the first one, which `odds_of` reads.
+
+    With several tags a text it is not read, so the tag itself is the first.
+    """
+    found = tagger.explain(text, tag)
+    is_read = tagger.summary["one_tag_a_text"]
+    return found, tagger.explain(text, tagger.tags[0]) if is_read else found
+
+
 def assert_sums_up(found):
     total = found.bias + sum(x.contribution for x in found.terms)
     assert total == pytest.approx(found.logit, abs=1e-5)
@@ -99,7 +113,7 @@ def assert_sums_up(found):
 def test_a_word_is_deleted(words_alone, text, number):
     tagger = words_alone
     tag = tagger.tags[number]
-    found, first = (tagger.explain(text, x) for x in (tag, tagger.tags[0]))
+    found, first = explain_twice(tagger, text, tag)
     assert_sums_up(found)
     bias = tagger.explain("", tag)
     assert not bias.terms
@@ -153,7 +167,7 @@ def without(tagger, columns, term):
 
 def assert_explains(tagger, text, tag, data):
     """As the probabilities are, also without a term that is drawn."""
-    found, first = (tagger.explain(text, x) for x in (tag, tagger.tags[0]))
+    found, first = explain_twice(tagger, text, tag)
     assert_sums_up(found)
     columns = {name: [x] for name, x in text.items()}
     expected = odds_of(tagger, found.logit, first.logit)
@@ -226,15 +240,25 @@ def test_bad_input(words_alone, text, tag, message):
         words_alone.explain(text, tag)
 
 
-def test_an_export_explains(mixed, tmp_path):
-    texts = [" ".join(WORDS[:9]), "", "w1 w1 w7"]
-    folder = mixed.export(tmp_path / "model")
-    signature = tf.saved_model.load(folder).signatures["explain"]
-    answer = signature(
-        text=tf.constant(texts), tag_id=tf.constant([1, 2, 3], tf.int64)
+def assert_serves(tagger, columns):
+    """The signature of exports gives what `explain` tells, by stock ops.
+
+    That it is in an export, tests/serve/test_serve_page.py shows.
+    """
+    layers, numbers = layers_of(tagger.model), [1, 2, 3]
+    strings = {x: tf.TensorSpec([None], tf.string, x) for x in columns}
+    ids = tf.TensorSpec([None], tf.int64, "tag_id")
+    served = tf.function(
+        lambda given, tag_id: explain_lib.served(layers, given, tag_id),
+        input_signature=[strings, ids],
     )
-    for i, text in enumerate(texts):
-        found = mixed.explain(text, mixed.tags[i + 1])
+    graph = served.get_concrete_function().graph
+    assert not [x.type for x in graph.get_operations() if "fxclass" in x.type]
+    given = {name: tf.constant(x) for name, x in columns.items()}
+    answer = served(given, tf.constant(numbers, tf.int64))
+    texts = [dict(zip(columns, row)) for row in zip(*columns.values())]
+    for i, (text, number) in enumerate(zip(texts, numbers, strict=True)):
+        found = tagger.explain(text, tagger.tags[number])
         names = [x.decode() for x in answer["terms"][i].numpy() if x]
         assert sorted(names) == sorted(x.term for x in found.terms)
         sizes = [x.contribution for x in found.terms]
@@ -243,3 +267,15 @@ def test_an_export_explains(mixed, tmp_path):
         )
         pair = answer["logits"][i], answer["bias"][i]
         np.testing.assert_allclose(pair, (found.logit, found.bias), atol=1e-5)
+
+
+SERVED = [" ".join(WORDS[:9]), "", "w1 w1 w7"]
+
+
+def test_an_export_explains(mixed):
+    assert_serves(mixed, {"text": SERVED})
+
+
+def test_an_export_explains_fields(several_fields):
+    columns = {"title": SERVED, "text": ["", "w2", "w3"], "code": ["c1:2"] * 3}
+    assert_serves(several_fields, columns)

@@ -30,8 +30,7 @@ def answers(path, features):
 @pytest.mark.parametrize(
     "tags, options",
     [
-        (TAGS, {"neighbors": 2}),
-        (TAGS, {"embedding_dim": 8}),
+        (TAGS, {"neighbors": 2, "embedding_dim": 8}),
         ([own[0] for own in TAGS], {"embedding_dim": 8}),
     ],
 )
