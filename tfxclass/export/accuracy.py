@@ -36,7 +36,7 @@ def check_quantize(
 def recall(found: np.ndarray, expected: np.ndarray) -> float:
     """Share of the ids `expected` `[n, k]` that are among `found`."""
     shared = [np.intersect1d(*pair).size for pair in zip(found, expected)]
-    return sum(shared) / expected.size
+    return sum(shared) / max(expected.size, 1)
 
 
 def measure(

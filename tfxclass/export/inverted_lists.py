@@ -143,6 +143,9 @@ class InvertedLists:
             queries = _drawn(tf.gather(rows, search.live), self.seed)
         else:
             queries = head.queries(features)
+            # Features of padding may be NaN, and have no best classes.
+            is_finite = tf.reduce_all(tf.math.is_finite(queries), axis=1)
+            queries = queries[is_finite]
         with progress.log_if_slow("Answering exactly"):
             best = stock_search.best(queries, served, k, with_logsumexp=False)
         return search, queries, best
@@ -159,7 +162,7 @@ class InvertedLists:
             )
         while True:
             search.num_probes = probes
-            found, _ = search.top_k_of(queries, k)
+            found, _ = tf.function(search.top_k_of)(queries, k)
             recall = accuracy.recall(found.numpy(), expected.numpy())
             if recall >= self.min_recall:
                 return recall

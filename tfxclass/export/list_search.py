@@ -65,9 +65,8 @@ class ListSearch(ModelSearch):
             self.rows = int8_rows.quantize(self.rows)
         biases = tf.zeros(len(order)) if bias is None else bias
         of_list = np.repeat(np.arange(len(sizes)), sizes)
-        # Of a list, the greatest.
-        most = tf.math.segment_max(biases, of_list)
-        self.centre_bias = _constant(most, tf.float32, "centre_bias")
+        greatest = tf.math.segment_max(biases, of_list)
+        self.centre_bias = _constant(greatest, tf.float32, "centre_bias")
         self.state = [
             self.order,
             self.places,
