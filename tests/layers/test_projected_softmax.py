@@ -78,10 +78,10 @@ def test_inner_products_are_kept_on_average(width):
     total = np.zeros((DIM, DIM))
     draws = 400
     for seed in range(draws):
-        initializer = built(
-            layers.ProjectedSoftmax(2, width, seed=seed)
-        ).projection.numpy()
-        total += initializer @ initializer.T
+        head = layers.ProjectedSoftmax(2, width, seed=seed)
+        head.build((None, DIM))
+        projection = head.projection.numpy()
+        total += projection @ projection.T
     # The variance of an entry is at most 2 / width.
     bound = 5 * np.sqrt(2 / width / draws)
     np.testing.assert_allclose(total / draws, np.eye(DIM), atol=bound)

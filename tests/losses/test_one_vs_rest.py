@@ -377,7 +377,7 @@ def test_exports(kind, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*trains with sample weights")
 def test_sample_weights_and_metrics():
     """Of rows, as of any loss; ranks are those of the logits of the step."""
-    head = layers.SampledSoftmax(CLASSES, CLASSES, loss="sigmoid")
+    head = layers.SampledSoftmax(CLASSES, CLASSES, "uniform", loss="sigmoid")
     model = make_model(head, metrics=[tfxclass.metrics.PrecisionAtK(head, 2)])
     x, y = data(labels_wide=3)
     weights = RANDOM.random(BATCH).astype(np.float32)
