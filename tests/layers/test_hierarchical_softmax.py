@@ -12,6 +12,7 @@ from tests.support.contract import BATCH
 from tests.support.contract import CLASSES
 from tests.support.contract import DIM
 from tests.support.contract import LONG
+from tests.support.contract import STORED
 from tests.support.contract import TOLERANCE
 from tests.support.contract import HeadContract
 from tests.support.contract import built
@@ -142,7 +143,8 @@ class TestPickOne:
 class TestPLT(TestHuffman):
     """Probabilities of each label by itself: logits are their logarithms."""
 
-    slow_tests = LONG
+    # It is stored as TestHuffman; test_export_with_bias_and_plt exports it.
+    slow_tests = (*LONG, *STORED[1:])
 
     def make_head(self, num_classes=CLASSES, **changes):
         options = {"tree": "balanced", "multi_label": "plt", "use_bias": True}
