@@ -102,7 +102,7 @@ class TestPrediction:
             pytest.param("posterior", None, None, marks=pytest.mark.slow),
             ("posterior", 30, None),
             ("random", 30, "softmax"),
-            ("attention", None, "softmax"),
+            pytest.param("attention", None, "softmax", marks=pytest.mark.slow),
         ],
     )
     def test_export(self, mode, predict_samples, activation, tmp_path):

@@ -117,9 +117,8 @@ def test_a_loaded_model_and_a_clone(tmp_path):
     np.testing.assert_allclose(loaded.evaluate(x, y, verbose=0), expected)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
-    clone.compile("sgd", loss=head.loss)
-    result = clone.evaluate(x, y, verbose=0, return_dict=True)
-    np.testing.assert_allclose(result["loss"], expected[0])
+    loss = head.loss(y, clone(x))
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
 
 
 def test_own_training_loop():

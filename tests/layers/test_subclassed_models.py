@@ -65,10 +65,8 @@ def assert_best(model, x):
     np.testing.assert_array_equal(ids, np.argsort(-scores, 1)[:, :3])
 
 
-# The outer model has a tower in it.
-@pytest.mark.parametrize(
-    "kind", quick(["tower", "outer", "ids"], ["outer", "ids"])
-)
+# The outer model has a tower in it. For ids, see `test_types_of_inputs`.
+@pytest.mark.parametrize("kind", quick(["tower", "outer", "ids"], ["outer"]))
 def test_top_k_growth_and_calibration(kind):
     x, y = data()
     make = {"tower": Tower, "outer": Outer, "ids": OfIds}[kind]
@@ -105,6 +103,11 @@ def test_types_of_inputs():
     model = OfIds()
     model(x)
     assert tfxclass.top_k(model, 3).input.dtype == "int64"
+    tfxclass.calibrate(model, (x, data()[1]))
+    model.compile(tfxclass.optimizers.LazyAdam(), loss=model.head.loss)
+    grown = tfxclass.add_classes(model, 2, (x, np.arange(ROWS) % 32))
+    assert grown(x).shape == (ROWS, CLASSES + 2)
+    assert tfxclass.top_k(grown, 3).input.dtype == "int64"
 
 
 # Keras warns of each subclassed model that it builds by calling it.

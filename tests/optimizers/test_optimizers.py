@@ -307,7 +307,8 @@ def test_class_vectors_of_one_seed_are_rounded_apart():
 
 def test_others_are_refused_for_bfloat16_class_vectors():
     """By `fit` itself: they would round each small step to none."""
-    head = layers.SampledSoftmax(100, 20, kernel_dtype="bfloat16")
+    options = {"sampler": "uniform", "kernel_dtype": "bfloat16"}
+    head = layers.SampledSoftmax(100, 20, **options)
     model = keras.Sequential([keras.Input([DIM]), head])
     x, y = np.ones([8, DIM]), np.arange(8)
     scaled = keras.optimizers.LossScaleOptimizer

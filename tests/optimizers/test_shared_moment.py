@@ -292,7 +292,9 @@ def test_a_head_learns(case):
 
 
 def test_resumed_model_continues_bit_for_bit(tmp_path):
-    model, x, y = trained(layers.SampledSoftmax(ROWS, 12), adam(), epochs=1)
+    model, x, y = trained(
+        layers.SampledSoftmax(ROWS, 12, "uniform"), adam(), epochs=1
+    )
     model.save(tmp_path / "model.keras")
     resumed = keras.models.load_model(tmp_path / "model.keras")
     assert resumed.optimizer.second_moment == "matrix"
