@@ -259,8 +259,8 @@ HEADS = {
 }
 
 
-# The others have the rules of "full", and their losses have tests of their own.
-OTHER_RULES = ["full", "bfloat16", "selective", "tree", "projected"]
+# The others have rules of these, and their losses have tests of their own.
+OTHER_RULES = ["full", "full cosine", "bfloat16", "tree", "projected"]
 
 
 @pytest.mark.parametrize("kind", quick(HEADS, OTHER_RULES))
