@@ -1,5 +1,7 @@
 """What people see of a training: samplers' figures in the logs, callbacks."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -197,22 +199,29 @@ def fitted(make_head, epochs, **options):
     return history.history["loss"], model.get_weights()
 
 
+@pytest.fixture(scope="module")
+def fitted_with_all_classes():
+    return fitted(lambda: tfxclass.layers.FullSoftmax(CLASSES, seed=1), 3)
+
+
 @pytest.mark.parametrize(
-    "kind", [tfxclass.layers.SampledSoftmax, tfxclass.layers.ShardedSoftmax]
+    "kind",
+    [
+        functools.partial(tfxclass.layers.SampledSoftmax, sampler="uniform"),
+        tfxclass.layers.ShardedSoftmax,
+    ],
+    ids=["SampledSoftmax", "ShardedSoftmax"],
 )
-def test_the_last_epochs_have_all_classes(kind):
+def test_the_last_epochs_have_all_classes(kind, fitted_with_all_classes):
     """Before, a sample; from then on the steps of the full softmax."""
 
     def head():
         return kind(CLASSES, num_sampled=32, seed=1)
 
-    def full():
-        return tfxclass.layers.FullSoftmax(CLASSES, seed=1)
-
     sampled, _ = fitted(head, 3)
     losses, _ = fitted(head, 3, callbacks=[ExactLast(1)])
     assert losses[:2] == sampled[:2] and losses[2] != sampled[2]
-    exact, weights = fitted(full, 3)
+    exact, weights = fitted_with_all_classes
     losses, ours = fitted(head, 3, callbacks=[ExactLast(5)])
     np.testing.assert_allclose(losses, exact, rtol=1e-5)
     for one, other in zip(weights[:3], ours, strict=False):
@@ -224,7 +233,7 @@ def test_after_an_interruption_a_fit_samples_again():
         def on_epoch_end(self, epoch, logs=None):
             raise KeyboardInterrupt
 
-    head = tfxclass.layers.SampledSoftmax(CLASSES, num_sampled=32)
+    head = tfxclass.layers.SampledSoftmax(CLASSES, 32, "uniform")
     with pytest.raises(KeyboardInterrupt):
         fitted(lambda: head, 1, callbacks=[ExactLast(1), Interrupt()])
     assert not head.is_sampled

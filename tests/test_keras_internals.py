@@ -4,7 +4,6 @@ import ast
 import gc
 import inspect
 import pathlib
-import subprocess
 import sys
 import warnings
 import weakref
@@ -352,18 +351,6 @@ class TestVersions:
         monkeypatch.setattr("keras.backend.backend", lambda: "jax")
         with pytest.raises(ImportError, match="Received: 'jax'"):
             keras_internals.check_backend()
-
-    def test_the_import_leaves_tensorflow_unconfigured(self):
-        """Devices cannot be set up once the first variable is made."""
-        code = (
-            "import keras, tensorflow as tf\n"
-            "import tfxclass\n"
-            "cpu = tf.config.list_physical_devices('CPU')[0]\n"
-            "two = [tf.config.LogicalDeviceConfiguration()] * 2\n"
-            "tf.config.set_logical_device_configuration(cpu, two)\n"
-            "assert keras.Input((1,)).name == 'keras_tensor'\n"
-        )
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 class _Names(ast.NodeVisitor):

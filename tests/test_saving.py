@@ -1,7 +1,6 @@
 """Saves that are whole or not there."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfxclass
+from tests.support import processes
 from tests.support.contract import DIM
 from tests.support.contract import make_model
 from tfxclass import layers
@@ -94,23 +94,20 @@ def test_a_full_disk_keeps_the_old_file(path):
     assert value_in(path) == 1.0 and only_file(path)
 
 
+def save_without_an_end(path):
+    """What a process is stopped in: the file has yet to be renamed."""
+    os.replace = lambda *_: time.sleep(600)
+    tfxclass.save_model(model_of(2.0), path)
+
+
 def test_a_killed_save_keeps_the_old_file(path):
     """It is stopped between the last byte and the renaming."""
     tfxclass.save_model(model_of(1.0), path)
-    code = (
-        "import os, sys, time\n"
-        "from tests.test_saving import model_of\n"
-        "import tfxclass\n"
-        "os.replace = lambda *_: time.sleep(600)\n"
-        "tfxclass.save_model(model_of(2.0), sys.argv[1])\n"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, path])
     unfinished = path.with_name(".model.keras.unfinished.keras")
     deadline = time.monotonic() + 120
-    while not unfinished.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with processes.call(save_without_an_end, path):
+        while not unfinished.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
     assert unfinished.exists() and value_in(path) == 1.0
     tfxclass.save_model(model_of(3.0), path)
     assert value_in(path) == 3.0 and only_file(path)

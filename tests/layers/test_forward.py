@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests.support import reference
+from tests.support.cases import quick
 from tfxclass import layers
 from tfxclass import metrics
 
@@ -67,14 +68,14 @@ class TwoHeads(keras.Model):
 
     def __init__(self):
         super().__init__()
-        self.words = layers.SampledSoftmax(CLASSES, num_sampled=CLASSES)
+        self.words = layers.SampledSoftmax(CLASSES, CLASSES, "uniform")
         self.tags = layers.FullSoftmax(CLASSES)
 
     def call(self, x, training=None):
         return {"words": self.words(x), "tags": self.tags(2.0 * x)}
 
 
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("steps", quick([1, 2], [2]))
 def test_two_heads_in_a_dict(steps):
     model = TwoHeads()
     model.compile(
@@ -116,9 +117,8 @@ def test_a_loaded_model_and_a_clone(tmp_path):
     np.testing.assert_allclose(loaded.evaluate(x, y, verbose=0), expected)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
-    clone.compile("sgd", loss=head.loss)
-    result = clone.evaluate(x, y, verbose=0, return_dict=True)
-    np.testing.assert_allclose(result["loss"], expected[0])
+    loss = head.loss(y, clone(x))
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-6)
 
 
 def test_own_training_loop():

@@ -87,7 +87,9 @@ def test_parts(kernel, block_logits):
 
 @pytest.mark.parametrize("find", [search.best_of_rows, stock_search.best])
 def test_top_k(kernel, block_logits, find):
-    best = find(tf.constant(QUERIES), ClassRows(tf.constant(kernel)), 3)
+    rows = ClassRows(tf.constant(kernel))
+    # A graph, as models and exports are: an eager loop over blocks is slow.
+    best = tf.function(lambda: find(tf.constant(QUERIES), rows, 3))()
     scores = softmax.probabilities(best.logits, best.logsumexp)
     np.testing.assert_allclose(
         scores, best_probabilities(kernel), rtol=TOLERANCE

@@ -12,6 +12,7 @@ from tests.support.contract import BATCH
 from tests.support.contract import CLASSES
 from tests.support.contract import DIM
 from tests.support.contract import LONG
+from tests.support.contract import STORED
 from tests.support.contract import TOLERANCE
 from tests.support.contract import HeadContract
 from tests.support.contract import built
@@ -28,7 +29,9 @@ SUMS = {"rtol": 2e-5, "atol": 1e-5}
 
 
 class TestNoiseContrastive(HeadContract):
-    slow_tests = LONG
+    """It stores and answers as SampledSoftmax."""
+
+    slow_tests = LONG + STORED
     is_random = True
 
     def make_head(self, num_classes=CLASSES, **changes):

@@ -87,9 +87,9 @@ def test_gradients_of_both_uses_are_summed(kind, optimizer):
     )
 
 
-@pytest.mark.parametrize("kind", quick(HEADS, ["full", "forest"]))
+@pytest.mark.parametrize("kind", quick(HEADS, ["forest"]))
 def test_a_head_trains_and_is_saved_once(kind, tmp_path):
-    model = make_model(kind, to_variable=kind == "full")
+    model = make_model(kind, to_variable=kind == "forest")
     x, y = data()
     losses = model.fit(x, y, BATCH, epochs=12, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
@@ -105,9 +105,7 @@ def test_a_head_trains_and_is_saved_once(kind, tmp_path):
     model.save(path)
     loaded = keras.saving.load_model(path)
     assert loaded.layers[-1].kernel is loaded.layers[0].embeddings
-    np.testing.assert_array_equal(
-        loaded.predict(x, verbose=0), model.predict(x, verbose=0)
-    )
+    np.testing.assert_array_equal(loaded(x), model(x))
     again = [m.fit(x, y, BATCH, verbose=0).history for m in (model, loaded)]
     np.testing.assert_allclose(again[0]["loss"], again[1]["loss"], rtol=1e-6)
 

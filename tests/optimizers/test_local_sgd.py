@@ -45,7 +45,9 @@ def test_two_workers(tmp_path):
     tasks = [{"type": "worker", "index": index} for index in range(2)]
     configs = [{"cluster": {"worker": workers}, "task": x} for x in tasks]
     environments = [{"TF_CONFIG": json.dumps(config)} for config in configs]
-    check(tmp_path, ["dense_oracle", "row_oracle", "indexes"], environments)
+    check(
+        tmp_path, ["dense_oracle", "row_oracle", "indexes", "lsh"], environments
+    )
 
 
 @given(

@@ -1,5 +1,6 @@
 """LazyAdam with one second moment for all class rows of a matrix."""
 
+import itertools
 import json
 
 import keras
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.support.cases import quick
 from tests.support.processes import run_code
 from tfxclass import layers
 from tfxclass import optimizers
@@ -260,31 +262,39 @@ def trained(head, optimizer, epochs=8):
     return model, x, y
 
 
+HEADS = {
+    "full": lambda: layers.FullSoftmax(ROWS),
+    "bfloat16": lambda: layers.SampledSoftmax(
+        ROWS, 12, kernel_dtype="bfloat16"
+    ),
+    "selective": lambda: layers.SelectiveSoftmax(ROWS, 12, similarity="cosine"),
+}
+OPTIONS = {
+    "plain": {},
+    "bfloat16 slots": {"slot_dtype": "bfloat16", "clipnorm": 10.0, "l2": 1e-6},
+}
+# The op has a way for each type of rows and of slots.
+SOME = [
+    ("full", "plain"),
+    ("bfloat16", "bfloat16 slots"),
+    ("selective", "bfloat16 slots"),
+]
+
+
 @pytest.mark.parametrize(
-    "head",
-    [
-        lambda: layers.FullSoftmax(ROWS),
-        lambda: layers.SampledSoftmax(ROWS, 12, kernel_dtype="bfloat16"),
-        lambda: layers.SelectiveSoftmax(ROWS, 12, similarity="cosine"),
-    ],
-    ids=["full", "bfloat16", "selective"],
+    "case", quick(list(itertools.product(HEADS, OPTIONS)), SOME), ids="-".join
 )
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"slot_dtype": "bfloat16", "clipnorm": 10.0, "l2": 1e-6},
-    ],
-    ids=["plain", "bfloat16 slots"],
-)
-def test_a_head_learns(head, options):
-    model, x, y = trained(head(), adam(0.1, **options))
+def test_a_head_learns(case):
+    head, options = case
+    model, x, y = trained(HEADS[head](), adam(0.1, **OPTIONS[options]))
     ids, _ = model.layers[-1].top_k(x, 1)
     assert np.mean(ids[:, 0].numpy() == y) > 0.9
 
 
 def test_resumed_model_continues_bit_for_bit(tmp_path):
-    model, x, y = trained(layers.SampledSoftmax(ROWS, 12), adam(), epochs=1)
+    model, x, y = trained(
+        layers.SampledSoftmax(ROWS, 12, "uniform"), adam(), epochs=1
+    )
     model.save(tmp_path / "model.keras")
     resumed = keras.models.load_model(tmp_path / "model.keras")
     assert resumed.optimizer.second_moment == "matrix"

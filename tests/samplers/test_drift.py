@@ -43,10 +43,18 @@ def built(kind, **options):
 
 
 def step(head, queries):
-    labels = tf.zeros([len(queries), 1], tf.int64)
-    queries = tf.constant(queries)
+    labels = tf.zeros([queries.shape[0], 1], tf.int64)
+    queries = tf.convert_to_tensor(queries)
     sample = head.sampler.sample(queries, labels, head.kernel)
     head.sampler.update(head.kernel, sample.ids)
+
+
+def graph_step(head):
+    """`step` of 16 queries as a graph, for tests of many steps."""
+    queries = tf.TensorSpec([16, DIM])
+    return tf.function(
+        lambda queries: step(head, queries), [queries], autograph=False
+    )
 
 
 def measured(head):
@@ -92,9 +100,9 @@ def test_rows_that_rest_are_never_indexed_again(kind, never_old, monkeypatch):
     """Though each probe is of other queries."""
     monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 1.0)
     head = built(kind)
-    before = None
+    next_step, before = graph_step(head), None
     for number in range(70):
-        step(head, clustered(16, DIM, seed=number))
+        next_step(clustered(16, DIM, seed=number))
         before = before or head.sampler.index.state()["ready"].tobytes()
     assert head.sampler.index.state()["ready"].tobytes() == before
     assert int(head.sampler.drift.begun) < 0
@@ -107,14 +115,15 @@ def test_rows_that_moved_are_indexed_again(kind, never_old, monkeypatch):
     monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 1.0)
     head = built(kind)
     queries = clustered(16, DIM, seed=5)
-    step(head, queries)
+    next_step = graph_step(head)
+    next_step(queries)
     fresh = measured(head)
     head.kernel.assign(clustered(CLASSES, DIM, seed=9))
     if kind == "lsh":
         head.sampler.index.mark(tf.range(CLASSES, dtype=tf.int64))
     recalls = []
     for _ in range(80):
-        step(head, queries)
+        next_step(queries)
         recalls.append(measured(head))
     begun = int(head.sampler.drift.begun)
     assert begun > 0
@@ -128,9 +137,9 @@ def test_an_old_index_is_built_again(monkeypatch):
     whose recall is no measure."""
     monkeypatch.setattr(sampler_lib, "PROBE_SHARE", 1.0)
     head = built("forest")
-    begun = []
+    begun, next_step = [], graph_step(head)
     for _ in range(20):
-        step(head, clustered(16, DIM, seed=5))
+        next_step(clustered(16, DIM, seed=5))
         begun.append(int(head.sampler.drift.begun))
     # A refresh takes a step; it is begun one after the probe.
     assert sorted(set(begun)) == [-(2**40), 4, 10]

@@ -40,16 +40,25 @@ def probes(recalls, seed=0, together=True):
         yield random.binomial(BEST, own), np.full(QUERIES, BEST)
 
 
+@tf.function
+def judge(watch, hits, wanted, is_first):
+    """A probe's recall, its variance, the watch after it, and a fall."""
+    recall, variance = recall_of(hits, wanted)
+    watch = watch.after(recall, variance, is_first)
+    return recall, variance, watch, watch.fell(recall)
+
+
 def first_fall(recalls, **options):
     """The probe at which the index fell, or None; as the twin has it."""
     watch, twin = RecallWatch(*[tf.constant(0.0)] * 4), Twin()
     for number, (hits, wanted) in enumerate(probes(recalls, **options)):
-        recall, variance = recall_of(
-            tf.constant(hits, tf.int32), tf.constant(wanted, tf.int32)
+        recall, variance, watch, fell = judge(
+            watch,
+            tf.constant(hits, tf.int32),
+            tf.constant(wanted, tf.int32),
+            tf.constant(number == 0),
         )
         np.testing.assert_allclose(recall, hits.sum() / wanted.sum(), rtol=1e-6)
-        watch = watch.after(recall, variance, tf.constant(number == 0))
-        fell = bool(watch.fell(recall))
         assert fell == twin.add(float(recall), float(variance))
         if fell:
             return number
@@ -83,8 +92,9 @@ def test_a_sudden_fall_is_seen_at_once():
 def test_variance_is_that_between_queries():
     random = np.random.default_rng(2)
     found, told = [], []
+    measure = tf.function(recall_of)
     for hits, wanted in probes([0.6] * 400, seed=random):
-        recall, variance = recall_of(
+        recall, variance = measure(
             tf.constant(hits, tf.int32), tf.constant(wanted, tf.int32)
         )
         found.append(float(recall))

@@ -254,20 +254,29 @@ def check_local_draws(strategy):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def compare_indexes(strategy, make_head):
+    x, y = small_data(5)
+    found, model = after_steps(strategy, make_head, 3, x, y, 5)
+    if len(found[0]) == 2:
+        assert any(np.any(first != second) for first, second in found)
+    steps = components(model.layers[-1].sampler.step)
+    assert set(map(int, steps)) == {5}
+    model.optimizer.average()
+    if len(found[0]) == 2:
+        # A worker caches in the copy of its first replica.
+        cached = model.layers[-1].sampler.neighbor_cache.weights
+        assert_equal_replicas(model, cached)
+
+
 def check_indexes(strategy):
     """Counted once a step; refreshed while replicas differ."""
-    x, y = small_data(5)
-    for make_head in INDEXED.values():
-        found, model = after_steps(strategy, make_head, 3, x, y, 5)
-        if len(found[0]) == 2:
-            assert any(np.any(first != second) for first, second in found)
-        steps = components(model.layers[-1].sampler.step)
-        assert set(map(int, steps)) == {5}
-        model.optimizer.average()
-        if len(found[0]) == 2:
-            # A worker caches in the copy of its first replica.
-            cached = model.layers[-1].sampler.neighbor_cache.weights
-            assert_equal_replicas(model, cached)
+    for name in ("selective", "auto"):
+        compare_indexes(strategy, INDEXED[name])
+
+
+def check_lsh(strategy):
+    """Its tables are an index as the forest is."""
+    compare_indexes(strategy, INDEXED["lsh"])
 
 
 def check_draws_differ(strategy):

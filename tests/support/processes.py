@@ -31,7 +31,12 @@ def _imported():
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tfxclass"])
     # OpenBLAS starts threads when it is imported, which no fork inherits.
-    environment = {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = {
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        # Of TensorFlow, which reads it once: warnings are logged.
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+    }
     with mock.patch.dict(os.environ, environment):
         forkserver.ensure_running()
     return context
@@ -82,6 +87,18 @@ def run_code(code, *arguments):
 
 
 @contextlib.contextmanager
+def call(function, *arguments):
+    """A process that calls a function of a module, killed at the end."""
+    process = _imported().Process(target=function, args=arguments, daemon=True)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+@contextlib.contextmanager
 def start(command, path, **environment):
     """A process that runs a module as `python -m` does, killed at the end.
 
@@ -90,15 +107,8 @@ def start(command, path, **environment):
         path: pathlib.Path, where its output goes.
         **environment: str, variables that it has beside ours.
     """
-    process = _imported().Process(
-        target=_run_module, args=(command, path, environment), daemon=True
-    )
-    process.start()
-    try:
+    with call(_run_module, command, path, environment) as process:
         yield process
-    finally:
-        process.kill()
-        process.join()
 
 
 def wait(process, timeout=300):

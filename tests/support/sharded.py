@@ -43,8 +43,8 @@ SAMPLERS = [
     functools.partial(samplers.FrequencySampler, counts=range(CLASSES)),
 ]
 EQUAL = [
-    (lambda: optimizers.LazyAdam(0.02), COSFACE),
     (lambda: optimizers.LazyAdamW(0.02, weight_decay=0.1), ARCFACE),
+    (lambda: optimizers.LazyAdam(0.02), COSFACE),
     (lambda: optimizers.LazySGD(0.02, momentum=0.9), {"use_bias": True}),
     (lambda: optimizers.LazyAdam(0.02, second_moment="row"), {}),
     (lambda: optimizers.LazyAdagrad(0.1), {"loss": "sigmoid"}),
@@ -94,7 +94,7 @@ def assert_read_in_place(head):
 def check_equal(strategy, folder):
     """Losses, weights and slots are those of the full softmax."""
     # The others with another number of replicas, which is a slow test.
-    some = EQUAL[:2] if strategy.num_replicas_in_sync == 2 else EQUAL[2:]
+    some = EQUAL[:1] if strategy.num_replicas_in_sync == 2 else EQUAL[1:]
     for optimizer, options in some:
         one = make_model(layers.FullSoftmax, optimizer, **options)
         many = make_model(layers.ShardedSoftmax, optimizer, strategy, **options)
