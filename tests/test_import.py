@@ -36,6 +36,7 @@ print(json.dumps({"status": status, "input": keras.Input((1,)).name}))
 
 # TensorFlow is not found: the import ends there, which keeps the test short.
 WITHOUT_TENSORFLOW = f"""
+import importlib
 import os
 import sys
 
@@ -48,7 +49,7 @@ sys.meta_path.insert(0, Finder())
 if "--is-loaded" in sys.argv:
     sys.modules["tensorflow"] = None
 try:
-    import tfxclass
+    importlib.import_module(sys.argv[1])
 except ImportError:
     print(os.environ.get("{NAME}"))
 """
@@ -99,13 +100,14 @@ def test_onednn_is_on():
 @pytest.mark.parametrize(
     ("arguments", "variables", "expected"),
     [
-        ([], {}, "1"),
-        ([], {NAME: "0"}, "0"),
+        (["tfxclass"], {}, "1"),
+        (["tfxclass_text"], {}, "1"),
+        (["tfxclass"], {NAME: "0"}, "0"),
         # Processes that this one starts would inherit a setting it does not
         # have.
-        (["--is-loaded"], {}, "None"),
+        (["tfxclass", "--is-loaded"], {}, "None"),
     ],
-    ids=["before TensorFlow", "not wanted", "after TensorFlow"],
+    ids=["before TensorFlow", "taggers, too", "not wanted", "after TensorFlow"],
 )
 def test_the_setting_of_onednn(arguments, variables, expected):
     found = run(WITHOUT_TENSORFLOW, *arguments, **variables).stdout

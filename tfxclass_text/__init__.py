@@ -3,6 +3,8 @@
 `tfxclass.text` has the same names.
 """
 
+# First, before TensorFlow: it turns on oneDNN.
+import tfxclass  # noqa: F401
 from tfxclass_text.fields import Field
 from tfxclass_text.readers import TextFile
 from tfxclass_text.tagger import Tagger
