@@ -144,8 +144,7 @@ class InvertedLists:
         else:
             queries = head.queries(features)
             # Features of padding may be NaN, and have no best classes.
-            is_finite = tf.reduce_all(tf.math.is_finite(queries), axis=1)
-            queries = queries[is_finite]
+            queries = queries[tf.reduce_all(tf.math.is_finite(queries), 1)]
         with progress.log_if_slow("Answering exactly"):
             best = stock_search.best(queries, served, k, with_logsumexp=False)
         return search, queries, best

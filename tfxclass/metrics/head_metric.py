@@ -135,8 +135,7 @@ def _best(forward, k):
     is_wrong |= ids[:, 0] < 0
     is_wrong |= forward.has_diverged(tf.shape(ids)[0])
     is_wrong = is_wrong[:, tf.newaxis]
-    none = tf.constant(-1, ids.dtype)
-    ids = tf.where(is_wrong, none, ids)
+    ids = tf.where(is_wrong, tf.constant(-1, ids.dtype), ids)
     return ids, tf.where(is_wrong, float("nan"), scores)
 
 
