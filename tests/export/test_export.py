@@ -220,6 +220,16 @@ def make_pooling_model(num_classes=NUM_CLASSES, **kwargs):
     return keras.Model(x, head(features))
 
 
+def test_examples_of_padding_are_no_misses():
+    """Their features are NaN: a search of all lists finds all there is."""
+    head = make_pooling_model(100, activation=None).layers[-1]
+    features = np.random.default_rng(0).normal(size=(9, head.kernel.shape[1]))
+    features[::2] = np.nan
+    lists = tfxclass.export.InvertedLists(9, num_probes=9, min_recall=1.0)
+    search = lists.build(head, 3, features.astype("float32"))
+    assert search.measured["recall"] == 1.0
+
+
 @pytest.mark.parametrize("lists", [False, True])
 def test_rows_of_padding_are_exported_and_answered(lists, tmp_path):
     model = make_pooling_model(100, activation=None if lists else "auto")
