@@ -37,6 +37,7 @@ from tfxclass import metrics
 from tfxclass_text import Tagger
 from tfxclass_text import readers
 
+FREQUENT = "most frequent tags"  # the same for all texts
 OURS = {"Tagger, fast": {"effort": "fast"}, "Tagger, best": {}}
 PARTS = {
     "Tagger, best": {},
@@ -261,7 +262,11 @@ def child(name, method, folder, python, seed):
     job = JOBS[name]
     train, (texts, tags) = job.read(folder)
     most = max(job.ks)
-    if method in OMIKUJI:
+    if method == FREQUENT:
+        counts = collections.Counter(itertools.chain.from_iterable(train[1]))
+        most_common = [tag for tag, _ in counts.most_common(most)]
+        best, found = [most_common] * len(tags), {}
+    elif method in OMIKUJI:
         best, found = omikuji(
             OMIKUJI[method], python, train, texts, most, job.terms
         )
@@ -282,7 +287,7 @@ def main():
         __doc__, first=["job", "folder"], choices={"job": JOBS}, omikuji=None,
         parts=False, seeds=1,
     )  # fmt: skip
-    methods = PARTS if args.parts else OURS
+    methods = PARTS if args.parts else [FREQUENT, *OURS]
     name, key = ("parts", {"job": args.job}) if args.parts else (args.job, {})
     rows = []
     for method in [*methods, *(OMIKUJI if args.omikuji else ())]:
