@@ -334,6 +334,13 @@ def of_seeds(lines):
     return found
 
 
+def mean_row(lines):
+    """`of_seeds` with the deviation of the first score alone."""
+    row = of_seeds(lines)
+    others = [name for name in row if name.endswith("+-")][1:]
+    return {name: row[name] for name in row if name not in others}
+
+
 def cases(**columns):
     """A dict for each combination of values; the last column changes first."""
     return [

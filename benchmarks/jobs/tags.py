@@ -293,11 +293,7 @@ def main():
     for method in [*methods, *(OMIKUJI if args.omikuji else ())]:
         asked = args.job, method, args.folder, args.omikuji
         found = [measure.ask(*asked, seed) for seed in range(args.seeds)]
-        row = measure.of_seeds(found)
-        # Of the deviations, a table has room for the first score's.
-        first = [x for x in row if x.endswith("+-")][:1]
-        row = {x: row[x] for x in row if not x.endswith("+-") or x in first}
-        rows.append({**key, "method": method, **row})
+        rows.append({**key, "method": method, **measure.mean_row(found)})
         measure.save(f"jobs/{name}", rows, key)
 
 
