@@ -9,6 +9,7 @@ import pickle
 import platform
 import re
 import resource
+import shlex
 import statistics
 import subprocess
 import sys
@@ -267,7 +268,7 @@ def command():
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.startswith("benchmarks."):
         started = ["-m", spec.name.removesuffix(".__main__")]
-    return " ".join(["python", *started, *sys.argv[1:]])
+    return shlex.join(["python", *started, *sys.argv[1:]])
 
 
 def _circumstances():

@@ -4,8 +4,7 @@
 
 Sessions are those of shared/data, and `examples/next_item.py` trains on them,
 with each of three seeds. `examples/next_item_users.py` counts items. Rows of
-users, and of RecTools and RePlay, are of the commit that they name. Markov
-chains were measured before.
+users, RecTools, RePlay and Markov chains are of the commit that they name.
 """
 
 import os
