@@ -74,9 +74,11 @@ LINUX_NAMES = {
 
 def tensorflow_flags():
     """`(version, compile flags, link flags)` of the installed TensorFlow."""
-    # Its start-up lines are not what a build has to say.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+    # Its start-up lines are not what a build has to say. Where it is loaded,
+    # the variables would only reach the processes that this one starts.
+    if "tensorflow" not in sys.modules:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
     try:
         import tensorflow as tf
     except ImportError as e:
