@@ -382,9 +382,8 @@ bool ReadsAndQueries(const std::string& bytes) {
 }
 
 void GarbageIsRefusedOrHarmless() {
-  // Each byte is changed in each way, for two of the six cases.
   constexpr int kMasks[] = {1, 0x80, 0xff};
-  int64_t number = 0;
+  size_t number = 0;
   for (const Case& c : kCases) {
     LshOptions options = OptionsOf(c);
     options.hash.num_tables = 2;
@@ -397,9 +396,13 @@ void GarbageIsRefusedOrHarmless() {
     }
     CHECK(!ReadsAndQueries(bytes + "x"));
     for (size_t i = 0; i < bytes.size(); ++i) {
-      std::string flipped = bytes;
-      flipped[i] ^= kMasks[(i + number) % 3];
-      ReadsAndQueries(flipped);
+      for (size_t way = 0; way < 3; ++way) {
+        // The sanitizer sees each byte changed in each way in two of the cases.
+        if (kIsSanitized && way != (i + number) % 3) continue;
+        std::string flipped = bytes;
+        flipped[i] ^= kMasks[way];
+        ReadsAndQueries(flipped);
+      }
     }
     ++number;
   }

@@ -1,11 +1,35 @@
 """What the examples print is for a reader."""
 
 import ast
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Notes come with the import, and with the first step in a function.
+CODE = """
+import examples
+import tensorflow as tf
+
+tf.function(lambda x: x @ x)(tf.ones([4, 4]))
+print("done")
+"""
+
+
+@pytest.mark.slow
+def test_no_notes_of_tensorflow():
+    env = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        env={**env, "TF_ENABLE_ONEDNN_OPTS": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ def test_without_data_rows_are_the_initializer_s():
     [
         {},
         {"second_moment": "row", "slot_dtype": "bfloat16"},
+        pytest.param({"second_moment": "row"}, marks=pytest.mark.slow),
         {"second_moment": "matrix"},
         {"gradient_accumulation_steps": 2},
     ],

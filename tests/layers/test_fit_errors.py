@@ -1,11 +1,14 @@
 """What `fit` says of labels and weights that it cannot take."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfxclass
+from tests.support.cases import quick
 from tests.support.contract import make_model
 from tfxclass import layers
 from tfxclass import samplers
@@ -116,15 +119,20 @@ CALLS = {
 
 @pytest.mark.filterwarnings("ignore:.*trains with sample weights")
 @pytest.mark.parametrize(
-    ("call", "shape"),
-    [
-        ("fit", [ROWS]),
-        ("evaluate", [ROWS]),
-        ("train_on_batch", [ROWS, 1]),
-        ("test_on_batch", [ROWS, 1]),
-    ],
+    "case",
+    quick(
+        list(itertools.product(CALLS, [(ROWS,), (ROWS, 1)])),
+        [
+            ("fit", (ROWS,)),
+            ("evaluate", (ROWS,)),
+            ("train_on_batch", (ROWS, 1)),
+            ("test_on_batch", (ROWS, 1)),
+        ],
+    ),
+    ids=str,
 )
-def test_weights_of_labels_are_refused(call, shape):
+def test_weights_of_labels_are_refused(case):
+    call, shape = case
     model, (x, y) = make(), data()
     labels = np.stack([y, y], 1)
     with pytest.raises(ValueError) as error:

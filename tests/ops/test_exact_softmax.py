@@ -712,7 +712,12 @@ def test_the_dense_gradient_is_computed_for_others(monkeypatch):
 
 @pytest.mark.parametrize(
     ("way", "dtype"),
-    [("op", "bfloat16"), ("blocks", "float32")],
+    [
+        ("op", "bfloat16"),
+        ("blocks", "float32"),
+        pytest.param("op", "float32", marks=pytest.mark.slow),
+        pytest.param("blocks", "bfloat16", marks=pytest.mark.slow),
+    ],
     indirect=["way"],
 )
 def test_resumed_run_goes_on_bit_for_bit(dtype, tmp_path, taken, way):

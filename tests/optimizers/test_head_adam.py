@@ -417,7 +417,7 @@ def accuracy(model, x, y):
 
 @pytest.mark.parametrize("similarity", quick(["dot", "cosine"], ["dot"]))
 def test_a_new_optimizer_keeps_what_was_learned(similarity, tmp_path):
-    """Also that of a saved model, which keeps the rates of its optimizer."""
+    """A new one does, and one that is loaded with its model and its rates."""
     model, x, y = trained_model(similarity)
     before = accuracy(model, x, y)
     assert before > 0.9

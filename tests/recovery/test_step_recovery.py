@@ -136,7 +136,7 @@ def test_result_is_the_definition(name, weighed):
     np.testing.assert_array_equal(recovered_by_step(sums)[0], kernel)
 
 
-# Each draw searches a step, which takes long: fewer of them.
+# Fewer examples than usual, since the search for a step takes long.
 @settings(max_examples=settings().max_examples * 2 // 5)
 @given(
     st.sampled_from(list(HEADS)),

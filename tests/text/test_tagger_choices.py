@@ -213,7 +213,15 @@ def unspaced(size, keys, length, seed):
 
 
 # Of 60 texts none is held out to choose on.
-@pytest.mark.parametrize("size, second", [(60, "title"), (400, "english")])
+@pytest.mark.parametrize(
+    "size, second",
+    [
+        (60, "title"),
+        (400, "english"),
+        pytest.param(60, "english", marks=pytest.mark.slow),
+        pytest.param(400, "title", marks=pytest.mark.slow),
+    ],
+)
 def test_columns_without_spaces(size, second):
     """Characters were never read where there are several columns."""
     keys = ["\u5317\u4eac", "\u4e0a\u6d77", "\u5e7f\u5dde", "\u6df1\u5733"]
@@ -227,7 +235,13 @@ def test_columns_without_spaces(size, second):
 
 
 @pytest.mark.parametrize(
-    "size, effort", [(60, "fast"), (400, "fast"), (400, "best")]
+    "size, effort",
+    [
+        (60, "fast"),
+        (400, "fast"),
+        (400, "best"),
+        pytest.param(60, "best", marks=pytest.mark.slow),
+    ],
 )
 def test_a_column_that_misleads(size, effort):
     """The title says the tag, and the text has the name of another one.
