@@ -129,11 +129,11 @@ def plot_recall(
     least, most = lists.min_probes(k), lists.num_lists
     doubled = [2**i for i in range(most.bit_length()) if 2**i < most]
     probes = [p for p in doubled if p >= least] + [most]
-    recall = []
-    for lists.num_probes in progress.progress_iter(
+    answer, recall = tf.function(lists.top_k_of), []
+    for count in progress.progress_iter(
         probes, "Measuring the recall of the lists", len(probes)
     ):
-        found, _ = lists.top_k_of(queries, k)
+        found, _ = answer(queries, k, tf.constant(count))
         recall.append(accuracy.recall(found.numpy(), best.ids.numpy()))
     ax.plot(probes, recall, "o-", label=f"{most} lists")
     ax.set(

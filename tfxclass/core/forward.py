@@ -64,6 +64,7 @@ class Forward:
             are pruned where no metric reads them.
         losses: float32 `[...]`, once the loss is computed, or None.
         ranking: `Ranking` of the loss, once it is computed, or None.
+        answers: `{graph: {k: (ids, scores)}}`, searches that metrics share.
     """
 
     def __init__(
@@ -79,7 +80,6 @@ class Forward:
         self.losses = None
         self.ranking = None
         self.logits = None
-        #: `{graph: {k: (ids, scores)}}`, searches that metrics share.
         self.answers: dict[Any, dict[int, Any]] = {}
 
     @property

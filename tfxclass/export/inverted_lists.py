@@ -108,9 +108,8 @@ class InvertedLists:
             scores = best.logits
             if search.activation is not None:
                 scores = head.activate(scores)
-            found = accuracy.measure(
-                search.top_k_of(queries, k), (best.ids, scores)
-            )
+            answers = search.top_k_of(queries, k, search.num_probes)
+            found = accuracy.measure(answers, (best.ids, scores))
             measured["quantize"] = accuracy.INT8
             measured["score_error"] = found["score_error"]
         search.measured = measured
@@ -159,9 +158,10 @@ class InvertedLists:
                 f"top_k={k} (with what may be excluded, {most}) of "
                 f"{search.num_lists} lists. Received: {probes}"
             )
+        answer = tf.function(search.top_k_of)
         while True:
             search.num_probes = probes
-            found, _ = tf.function(search.top_k_of)(queries, k)
+            found, _ = answer(queries, k, tf.constant(probes))
             recall = accuracy.recall(found.numpy(), expected.numpy())
             if recall >= self.min_recall:
                 return recall

@@ -15,6 +15,7 @@ from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.types import Scalar
 
 
 class ListSearch(ModelSearch):
@@ -47,7 +48,7 @@ class ListSearch(ModelSearch):
         sizes = np.bincount(lists[order])
         sizes = sizes[sizes > 0]
         self.num_lists = len(sizes)
-        self.num_probes: int | None = None
+        self.num_probes = self.num_lists
         self.order = _constant(order, tf.int64, "order")
         places = np.full(head.num_classes, -1)
         places[order] = np.arange(len(order))
@@ -94,19 +95,17 @@ class ListSearch(ModelSearch):
     def top_k(self, features: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """`(ids, scores)`: int64 and float32 `[..., k]`, best first."""
         features = tf.convert_to_tensor(features)
-        found = self.top_k_of(self.head.queries(features), k)
+        found = self.top_k_of(self.head.queries(features), k, self.num_probes)
         return tuple(unflatten(x, features) for x in found)
 
     def top_k_of(
-        self, queries: tf.Tensor, k: int
+        self, queries: tf.Tensor, k: int, num_probes: Scalar
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`top_k` of queries, float32 `[batch, dim]`."""
+        """`top_k` of queries, float32 `[batch, dim]`, in so many lists."""
         k = check_k(k, self.order.shape[0])
         means = tf.matmul(queries, self.centres, transpose_b=True)
         probes = tf.math.top_k(
-            nan_last(means + self.centre_bias),
-            self.num_probes,
-            sorted=False,
+            nan_last(means + self.centre_bias), num_probes, sorted=False
         ).indices
         starts, class_rows = tf.identity(self.starts), self._class_rows()
 

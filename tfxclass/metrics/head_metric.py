@@ -98,8 +98,8 @@ class HeadMetric(keras.metrics.Mean):
 
         In training they are by the class vectors of before the update. Rows
         with a NaN logit have ids -1 and scores NaN, so a diverged model is
-        never right. The search of one metric is also that of others with the
-        same `k`, or a smaller one.
+        never right. In a graph, metrics that ask for the same `k`, or later for
+        a smaller one, share one search.
         """
         if tf.executing_eagerly():  # Weights may have changed since.
             return _best(forward, k)
