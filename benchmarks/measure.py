@@ -320,9 +320,10 @@ def with_earlier(name, rows, keys):
 
 
 def of_seeds(lines):
-    """Means and deviations over the dicts of several seeds, one dict."""
-    if len(lines) == 1:
-        return lines[0]
+    """Means and deviations over the dicts of seeds, one dict; or an error."""
+    failed = [line for line in lines if "error" in line]
+    if failed or len(lines) == 1:
+        return (failed or lines)[0]
     found = {**lines[0], "seeds": len(lines)}
     for key, value in lines[0].items():
         values = [line[key] for line in lines]

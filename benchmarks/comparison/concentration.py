@@ -113,7 +113,7 @@ def point(subject):
     return {name: round(float(m.result()), 3) for name, m in measured.items()}
 
 
-def child(folder, name, _):
+def child(folder, name):
     # Glyphs take as many steps as on their page.
     return train(_glyphs() if name == "glyphs" else _text(name, folder))
 
@@ -123,7 +123,7 @@ def main():
     args = measure.arguments(__doc__, data="../shared/data")
     rows, ask = [], functools.partial(measure.ask, args.data)
     for name in (*sets_lib.USUAL, "glyphs"):
-        found = measure.once("concentration", name, EPOCHS, run=ask)
+        found = measure.once("concentration", name, run=ask)
         if "error" in found:
             sys.exit(f"FAILED {name}: {found['error']}")
         rows += [{"set": name, **point} for point in found]

@@ -2,9 +2,8 @@
 
     python -m benchmarks.jobs.next_item [--methods METHOD ...]
 
-Sessions are those of shared/data, and `examples/next_item.py` trains on them,
-with each of three seeds. `examples/next_item_users.py` counts items. Rows of
-users, RecTools, RePlay and Markov chains are of the commit that they name.
+`examples/next_item.py` learns the sessions in shared/data, with three seeds.
+Rows of users and of other programs are of the commit that they name.
 """
 
 import os
