@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from tests.support.processes import run_code
-
 NAME = "TF_ENABLE_ONEDNN_OPTS"
 only_x86 = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="TensorFlow decides well elsewhere"
@@ -93,7 +91,8 @@ def test_the_import_leaves_tensorflow_unconfigured(fresh):
 @only_x86
 def test_onednn_is_on():
     """In processes that begin with `import tfxclass`, as these do."""
-    assert "oneDNN: on\n" in run_code("import tfxclass; tfxclass.show_build()")
+    shown = run("import tfxclass; tfxclass.show_build()").stdout
+    assert "oneDNN: on\n" in shown
 
 
 @only_x86

@@ -10,9 +10,11 @@ import functools
 import os
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# oneDNN's allocator waits 10 s for memory before it says that there is none.
-os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+# A test that imports this would pass them on to all processes it starts.
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # oneDNN's allocator waits 10 s for memory before it says there is none.
+    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
