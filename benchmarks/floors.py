@@ -4,7 +4,9 @@
 
 Run it alone on the machine, and on each kind of processor: the rows of another
 kind stay. Batch 256, 128 dimensions, 670,091 classes, of which 6,700 are
-sampled; small steps have batch 128, 10,000 classes and 228 sampled.
+sampled; small steps have batch 128, 10,000 classes and 228 sampled, and are
+measured in a loop of 32 in one call, too, as `steps_per_execution=32` runs
+them, the last rows with one thread for all ops.
 
 The floor is the time of three products at the rate of one large product (256 x
 128 x 670,091), and the time to read and write class vectors and two moments
@@ -33,6 +35,10 @@ ROWS = {
     "exact, float32": ("full_softmax_lazy_adam", "floor", 1.12),
     "small, uniform": ("sampled_uniform_lazy_adam", "ms", 0.3),
     "small, auto": ("sampled_auto_lazy_adam", "ms", 0.45),
+    "small, uniform, 32 a call": ("sampled_uniform_lazy_adam", "ms", None),
+    "small, auto, 32 a call": ("sampled_auto_lazy_adam", "ms", None),
+    "small, uniform, 32, 1 thread": ("sampled_uniform_lazy_adam", "ms", None),
+    "small, auto, 32, 1 thread": ("sampled_auto_lazy_adam", "ms", None),
 }
 
 
@@ -53,20 +59,33 @@ def rates():
     }
 
 
-def floor_ms(found, rows, batch=step_time.BATCH, keeps_logits=True):
-    """The floor of a step on so many class vectors, at `rates` found."""
-    dim = step_time.DIM
-    moved = 4 * (6 * rows * dim + 2 * batch * rows * keeps_logits)
+def floor_ms(row, found):
+    """The floor of a row's step, at the `rates` found."""
+    dim, batch, rows = step_time.DIM, step_time.BATCH, SAMPLED
+    if row.startswith("small"):
+        batch, rows = SMALL_BATCH, SMALL_SAMPLED
+    rows = CLASSES if row.startswith("exact") else rows
+    moved = 4 * (6 * rows * dim + 2 * batch * rows * (rows < CLASSES))
     products = 3 * 2 * batch * dim * rows / found["gflops"]
     return (products + moved / found["gb_s"]) / 1e6
 
 
-def small_step(method):
+def small_ms(row):
+    if "1 thread" in row:
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    method, steps = ROWS[row][0], 32 if "32" in row else 1
     head = step_time.make_head(method, SMALL_CLASSES, SMALL_SAMPLED)
     optimizer = step_time.make_optimizer(method)
     model = step_time.make_model(head, optimizer, dense=False)
     batch = step_time.random_batch(SMALL_CLASSES, SMALL_BATCH)
-    return tf.function(lambda: model.train_step(batch))
+
+    @tf.function
+    def run():
+        for _ in tf.range(steps) if steps > 1 else range(1):
+            model.train_step(batch)
+
+    found = measure.median_ms(run, 2000 // steps, warmup=200 // steps)
+    return found["median_ms"] / steps
 
 
 def child(row):
@@ -74,8 +93,7 @@ def child(row):
         return rates()
     method = ROWS[row][0]
     if row.startswith("small"):
-        found = measure.median_ms(small_step(method), 2000, warmup=200)
-        return {"ms": found["median_ms"]}
+        return {"ms": small_ms(row)}
     if row.startswith("exact"):
         return {"ms": step_time.of_methods(CLASSES, method)["median_ms"]}
     step = step_time.make_step(method, CLASSES)
@@ -88,19 +106,9 @@ def table(turns):
     found = []
     for row, (_, against, goal) in ROWS.items():
         times = [turn[row]["ms"] for turn in turns]
-        floors = [
-            floor_ms(turn["rates"], SMALL_SAMPLED, SMALL_BATCH)
-            if row.startswith("small")
-            else floor_ms(turn["rates"], CLASSES, keeps_logits=False)
-            if row.startswith("exact")
-            else floor_ms(turn["rates"], SAMPLED)
-            for turn in turns
-        ]
-        bases = {
-            "floor": floors,
-            "uniform": [turn["uniform"]["ms"] for turn in turns],
-            "ms": [1.0] * len(turns),
-        }
+        floors = [floor_ms(row, turn["rates"]) for turn in turns]
+        bases = {"floor": floors, "ms": [1.0] * len(turns)}
+        bases["uniform"] = [turn["uniform"]["ms"] for turn in turns]
         ratios = [ms / base for ms, base in zip(times, bases[against])]
         found.append(
             {

@@ -8,7 +8,6 @@ benchmarks/cache is not trained again.
 """
 
 import functools
-import statistics
 
 import keras
 import numpy as np
@@ -124,12 +123,9 @@ def row_of(loss, found):
     results = [one["scores"] for one in found]
     first = [one["P@1"] for one in results]
     row = {"loss": loss, "seeds": len(found)}
-    for key in results[0]:
-        row[key] = round(statistics.fmean(one[key] for one in results), 4)
-    row["P@1 least"] = round(min(first), 4)
-    row["P@1 most"] = round(max(first), 4)
-    row["cpu_s"] = round(statistics.fmean(one["cpu_s"] for one in found), 1)
-    return row
+    row |= measure.means(results, *results[0])
+    row |= {"P@1 least": min(first), "P@1 most": max(first)}
+    return row | measure.means(found, "cpu_s")
 
 
 def draw(rows):

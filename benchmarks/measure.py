@@ -302,8 +302,7 @@ def recorded(name):
 
 def finished(name):
     """Rows of results/<name>.json, of a benchmark that goes on with it."""
-    record = recorded(name)
-    return record["rows"] if record else []
+    return (recorded(name) or {"rows": []})["rows"]
 
 
 def with_earlier(name, rows, keys):

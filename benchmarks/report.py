@@ -28,11 +28,11 @@ _CIRCUMSTANCES = (
 
 def section(name, title):
     record = measure.recorded(name)
-    rows, shown = record["rows"], []
-    for row in rows:
+    rows, names = record["rows"], CONTENTS["methods"]
+    shown = [dict(row) for row in rows]
+    for row in shown:
         if method := row.get("method"):
-            row = {**row, "method": CONTENTS["methods"].get(method, method)}
-        shown.append(row)
+            row["method"] = names.get(method, method)
     lines = [f"## {title}", "", *note(name, rows), *circumstances(record), ""]
     lines += [measure.table(shown), ""]
     if os.path.exists(measure.result_path(name + ".png")):

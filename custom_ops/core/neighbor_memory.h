@@ -18,6 +18,7 @@
 #include "core/class_rows.h"
 #include "core/id_set.h"
 #include "core/softmax_block.h"
+#include "core/tile_dispatch.h"
 #include "core/vectors.h"
 
 namespace tfxclass {
@@ -133,7 +134,7 @@ class NeighborRanker {
     }
     const int64_t best = BestOf(count);
     const float shift = MaxOf(logits_.data(), size);
-    const double whole = SumOfExp(logits_.data(), size, shift);
+    const double whole = BestTiles().sum_of_exp(logits_.data(), size, shift);
     for (int64_t i = 0; i < best; ++i) {
       ids[i] = ranked_[i].second;
       shares[i] = FastExp(ranked_[i].first - shift) / whole;

@@ -15,6 +15,7 @@
 #include <functional>
 #include <limits>
 
+#include "core/tile_kernels.h"
 #include "core/vectors.h"
 
 namespace tfxclass {
@@ -64,29 +65,11 @@ inline void ForEachStretch(const float* logits, int64_t block, int64_t offset,
   }
 }
 
-// sum_c exp(logits[c] - top). Eight float sums of 16 numbers each side by side,
-// a relative error below 5e-7 however they fall, and of those a double one:
-// float alone is off by 3e-4 over millions of classes.
-inline double SumOfExp(const float* logits, int64_t count, float top) {
-  constexpr int64_t kStep = 16 * kLanes;
-  float exp[kStep];
-  double total = 0;
-  for (int64_t start = 0; start < count; start += kStep) {
-    const int64_t size = std::min(kStep, count - start);
-    for (int64_t c = 0; c < size; ++c)
-      exp[c] = FastExp(logits[start + c] - top);
-    std::fill(exp + size, exp + kStep, 0.0f);
-    Lanes part{};
-    for (int64_t c = 0; c < kStep; c += kLanes) part += LoadLanes(exp + c);
-    total += SumLanes(part);
-  }
-  return total;
-}
-
 // Folds a row into (max, sum), where sum = sum_c exp(logit_c - max). Logits of
 // the targets within the block, none twice, are first raised by their delta
 // (the margin): added and taken off again, a great one would swallow the rest.
-inline void SoftmaxStatsRow(const float* logits, int64_t block, int64_t offset,
+inline void SoftmaxStatsRow(const TileKernels& tiles, const float* logits,
+                            int64_t block, int64_t offset,
                             const int64_t* targets, const float* delta,
                             int64_t num_targets, float* max, double* sum) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
@@ -108,7 +91,7 @@ inline void SoftmaxStatsRow(const float* logits, int64_t block, int64_t offset,
   ForEachStretch(
       logits, block, offset, targets, delta, num_targets,
       [&](int64_t begin, int64_t end) {
-        total += SumOfExp(logits + begin, end - begin, top);
+        total += tiles.sum_of_exp(logits + begin, end - begin, top);
       },
       [&](float logit) { total += FastExp(logit - top); });
   *sum = *sum * std::exp(static_cast<double>(*max) - top) + total;
@@ -117,13 +100,12 @@ inline void SoftmaxStatsRow(const float* logits, int64_t block, int64_t offset,
 
 // grad[c] = upstream * softmax[c]; at the targets target_grad is written
 // instead (it already contains the softmax, the margin and the label weight).
-inline void SoftmaxGradRow(const float* logits, int64_t block, int64_t offset,
+inline void SoftmaxGradRow(const TileKernels& tiles, const float* logits,
+                           int64_t block, int64_t offset,
                            const int64_t* targets, const float* target_grad,
                            int64_t num_targets, float logsumexp, float upstream,
                            float* grad) {
-  for (int64_t c = 0; c < block; ++c) {
-    grad[c] = upstream * FastExp(std::min(logits[c] - logsumexp, 0.0f));
-  }
+  tiles.softmax_row(logits, block, logsumexp, upstream, grad);
   for (int64_t t = 0; t < num_targets; ++t) {
     const int64_t c = targets[t] - offset;
     if (c >= 0 && c < block) grad[c] = target_grad[t];

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include "core/tile_kernels.h"
 
@@ -16,11 +17,9 @@
 #if defined(__clang__)
 #define TFXCLASS_TILE_FENCE(x) __arithmetic_fence(x)
 #else
-#if __GNUC__ >= 12
-#define TFXCLASS_TILE_FENCE(x) __builtin_assoc_barrier(x)
-#else
+// Not __builtin_assoc_barrier: GCC 12 takes vectors of 16 floats apart for it.
 #if defined(__x86_64__)
-#define TFXCLASS_TILE_PLACE "+x"
+#define TFXCLASS_TILE_PLACE "+v"
 #else
 #define TFXCLASS_TILE_PLACE "+m"
 #endif
@@ -30,7 +29,6 @@
     asm("" : TFXCLASS_TILE_PLACE(held)); \
     held;                                \
   })
-#endif
 // Vectors are passed between inlined functions alone.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpsabi"

@@ -144,9 +144,11 @@ TFXCLASS_TILE_INLINE void AddDoubles(TileVector part, double* sums) {
   }
 }
 
+// In float; of more, double sums are made.
+constexpr int64_t kSumRows = 16;
+
 inline void Exponentials(float* panel, int64_t count, const float* shift,
                          double* sums) {
-  constexpr int64_t kSumRows = 16;
   for (int64_t j = 0; j < kPanel; j += kTileLanes) {
     const TileVector top = LoadTile(shift + j);
     for (int64_t first = 0; first < count; first += kSumRows) {
@@ -175,7 +177,48 @@ inline void Gradients(float* panel, int64_t count, const ColumnGrad& columns) {
   }
 }
 
+// The first `count` of a vector, as many as it has or fewer; the others are
+// -infinity, whose exponential is 0.
+TFXCLASS_TILE_INLINE TileVector LoadFirst(const float* from, int64_t count) {
+  if (count >= kTileLanes) return LoadTile(from);
+  float lanes[kTileLanes];
+  std::fill_n(lanes, kTileLanes, -std::numeric_limits<float>::infinity());
+  std::copy_n(from, count, lanes);
+  return LoadTile(lanes);
+}
+
+inline double SumOfExp(const float* logits, int64_t count, float top) {
+  double sums[kTileLanes] = {};
+  for (int64_t first = 0; first < count; first += kSumRows * kTileLanes) {
+    const int64_t end = std::min(first + kSumRows * kTileLanes, count);
+    TileVector part{};
+    for (int64_t c = first; c < end; c += kTileLanes) {
+      part += TileExp(LoadFirst(logits + c, end - c) - top);
+    }
+    AddDoubles(part, sums);
+  }
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+inline void SoftmaxRow(const float* logits, int64_t count, float logsumexp,
+                       float upstream, float* grad) {
+  const TileVector zero{};
+  for (int64_t c = 0; c < count; c += kTileLanes) {
+    const TileVector x = LoadFirst(logits + c, count - c) - logsumexp;
+    // NaN stays.
+    const TileVector values = upstream * TileExp(x > zero ? zero : x);
+    if (count - c >= kTileLanes) {
+      StoreTile(values, grad + c);
+    } else {
+      std::memcpy(grad + c, &values, (count - c) * sizeof(float));
+    }
+  }
+}
+
 #undef TFXCLASS_TILE_INLINE
 
 inline constexpr TileKernels kKernels = {
-    TFXCLASS_TILE_NAME, Multiply, Affine, ColumnMax, Exponentials, Gradients};
+    TFXCLASS_TILE_NAME, Multiply,  Affine,   ColumnMax,
+    Exponentials,       Gradients, SumOfExp, SoftmaxRow};

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/bf16.h"
+#include "core/tile_dispatch.h"
 #include "gpu_tests/harness.h"
 #include "kernels/softmax_block.cu.h"
 
@@ -94,9 +95,10 @@ GPU_TEST(SoftmaxBlockStatsTest) {
         exact.push_back(std::log(total));
         found.push_back(found_max[i] + std::log(found_sum[i]));
       }
-      tfxclass::SoftmaxStatsRow(
-          &logits[i * c.block], c.block, c.offset, &targets.ids[i * c.width],
-          &targets.values[i * c.width], c.width, &max[i], &sum[i]);
+      tfxclass::SoftmaxStatsRow(tfxclass::BestTiles(), &logits[i * c.block],
+                                c.block, c.offset, &targets.ids[i * c.width],
+                                &targets.values[i * c.width], c.width, &max[i],
+                                &sum[i]);
     }
     ExpectNear(found, exact, 1e-6, "logsumexp");
     ExpectClose(found_max, max, 0, "max");
@@ -137,8 +139,8 @@ GPU_TEST(SoftmaxBlockStatsOfOddRows) {
                                    max_buffer.data(), sum_buffer.data(),
                                    new_max.data(), new_sum.data(), nullptr));
   for (int64_t i = 0; i < batch; ++i) {
-    tfxclass::SoftmaxStatsRow(&logits[i * block], block, 0, &ids[i], &values[i],
-                              1, &max[i], &sum[i]);
+    tfxclass::SoftmaxStatsRow(tfxclass::BestTiles(), &logits[i * block], block,
+                              0, &ids[i], &values[i], 1, &max[i], &sum[i]);
   }
   ExpectClose(new_max.Read(), max, 0, "max");
   ExpectClose(new_sum.Read(), sum, 1e-6, "sum");
@@ -163,8 +165,8 @@ GPU_TEST(SoftmaxBlockGradTest) {
           up_buffer.data(), to, nullptr));
       std::vector<float> expected(logits.size());
       for (int64_t i = 0; i < c.batch; ++i) {
-        tfxclass::SoftmaxGradRow(&logits[i * c.block], c.block, c.offset,
-                                 &targets.ids[i * c.width],
+        tfxclass::SoftmaxGradRow(tfxclass::BestTiles(), &logits[i * c.block],
+                                 c.block, c.offset, &targets.ids[i * c.width],
                                  &targets.values[i * c.width], c.width, lse[i],
                                  up[i], &expected[i * c.block]);
       }

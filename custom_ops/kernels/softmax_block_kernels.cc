@@ -5,6 +5,7 @@
 
 #include "core/bf16.h"
 #include "core/softmax_block.h"
+#include "core/tile_dispatch.h"
 #include "kernels/softmax_block_checks.h"
 
 namespace tfxclass {
@@ -39,8 +40,9 @@ class SoftmaxBlockStatsOp : public OpKernel {
     std::copy_n(c->input(5).flat<double>().data(), batch, out_sum);
     PoolOf(c)(batch, block, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        SoftmaxStatsRow(x + i * block, block, offset, t + i * width,
-                        d + i * width, width, out_max + i, out_sum + i);
+        SoftmaxStatsRow(BestTiles(), x + i * block, block, offset,
+                        t + i * width, d + i * width, width, out_max + i,
+                        out_sum + i);
       }
     });
   }
@@ -76,7 +78,7 @@ class SoftmaxBlockGradOp : public OpKernel {
       for (int64_t i = begin; i < end; ++i) {
         float* to = row.data();
         if constexpr (kIsFloat) to = out + i * block;
-        SoftmaxGradRow(x + i * block, block, offset, t + i * width,
+        SoftmaxGradRow(BestTiles(), x + i * block, block, offset, t + i * width,
                        g + i * width, width, lse[i], upstream[i], to);
         if constexpr (!kIsFloat) {
           std::transform(row.begin(), row.end(), out + i * block, ToBf16);

@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "core/philox.h"
+#include "core/tile_dispatch.h"
 
 namespace tfxclass {
 namespace {
@@ -28,7 +29,7 @@ void FastExpIsWithinItsError() {
   CHECK(std::isnan(FastExp(std::nanf(""))));
 }
 
-void StatsSkipWhatTheMarginReplaces() {
+void StatsSkipWhatTheMarginReplaces(const TileKernels& tiles) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Philox random(seed);
     const int64_t block = random.Below(20), offset = random.Below(3) * 100;
@@ -49,8 +50,8 @@ void StatsSkipWhatTheMarginReplaces() {
     }
     float max = -kInfinity;
     double sum = 0;
-    SoftmaxStatsRow(logits.data(), block, offset, targets.data(), delta.data(),
-                    targets.size(), &max, &sum);
+    SoftmaxStatsRow(tiles, logits.data(), block, offset, targets.data(),
+                    delta.data(), targets.size(), &max, &sum);
     double expected = 0;
     for (const double x : raised) expected += std::exp(x);
     if (block == 0) {
@@ -76,17 +77,46 @@ void MaximumLeavesNanOut() {
 }
 
 // Equal numbers, whose float sums err to one side at each step.
-void SumsOverMillionsAreExact() {
+void SumsOverMillionsAreExact(const TileKernels& tiles) {
   for (const float logit : {-1e-3f, -0.3f, -2.7f}) {
     const int64_t count = NumberCases(3000000);
     std::vector<float> logits(count + 1, logit);
     logits[0] = 0;
     float max = -kInfinity;
     double sum = 0;
-    SoftmaxStatsRow(logits.data(), logits.size(), 0, nullptr, nullptr, 0, &max,
-                    &sum);
+    SoftmaxStatsRow(tiles, logits.data(), logits.size(), 0, nullptr, nullptr, 0,
+                    &max, &sum);
     const double exact = 1 + count * std::exp(static_cast<double>(logit));
     CHECK(max == 0 && std::abs(sum / exact - 1) < 1e-6);
+  }
+}
+
+// Rows of any length, whose end is part of a vector; NaN stays where it is.
+void RowsOfAnyLengthHaveTheirSoftmax(const TileKernels& tiles) {
+  Philox random(3);
+  for (int64_t count = 0; count < 300; ++count) {
+    std::vector<float> logits(count);
+    for (auto& x : logits) x = 20 * random.Uniform() - 18;
+    const int64_t special = random.Below(3);
+    if (count > 1 && special < 2) logits[count / 2] = -kInfinity;
+    if (count > 1 && special == 0) logits[count - 1] = std::nanf("");
+    std::vector<double> exact(count);
+    double total = 0;
+    for (int64_t c = 0; c < count; ++c) {
+      exact[c] = -3.0 * std::exp(std::min(logits[c] - 1.0, 0.0));
+      total += std::exp(logits[c] - 2.0);
+    }
+    const double sum = tiles.sum_of_exp(logits.data(), count, 2.0f);
+    CHECK(std::isnan(total) ? std::isnan(sum)
+                            : std::abs(sum - total) <= 2e-6 * total);
+    std::vector<float> grad(count + 1, 7.0f);
+    tiles.softmax_row(logits.data(), count, 1.0f, -3.0f, grad.data());
+    CHECK(grad[count] == 7.0f);
+    for (int64_t c = 0; c < count; ++c) {
+      CHECK(std::isnan(logits[c])
+                ? std::isnan(grad[c])
+                : std::abs(grad[c] - exact[c]) <= 2e-6 * std::abs(exact[c]));
+    }
   }
 }
 
@@ -144,9 +174,14 @@ void TopKEqualsASort() {
 
 int main() {
   tfxclass::FastExpIsWithinItsError();
-  tfxclass::StatsSkipWhatTheMarginReplaces();
+  const tfxclass::TileKernels* tiles[2];
+  const int count = tfxclass::RunnableTiles(tiles);
+  for (int i = 0; i < count; ++i) {
+    tfxclass::StatsSkipWhatTheMarginReplaces(*tiles[i]);
+    tfxclass::SumsOverMillionsAreExact(*tiles[i]);
+    tfxclass::RowsOfAnyLengthHaveTheirSoftmax(*tiles[i]);
+  }
   tfxclass::MaximumLeavesNanOut();
-  tfxclass::SumsOverMillionsAreExact();
   tfxclass::TopKWritesNothingPastItsEnd();
   tfxclass::TopKEqualsASort();
 }
