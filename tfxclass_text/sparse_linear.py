@@ -11,6 +11,7 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.types import Config
 from tfxclass.types import Shape
+from tfxclass_text import terms
 from tfxclass_text.linear_ops import SparseWeights
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.text_features import add_weight
@@ -180,19 +181,12 @@ class SparseLinear(keras.layers.Layer):
         places = tf.gather(self.places.value, ids)
         is_dense = places >= 0
         at = tf.stack([rows, tf.cast(places, tf.int64)], axis=1)
+        at, of_at = terms.of_mask(is_dense, at, values)
+        dense = tf.convert_to_tensor(self.dense)
         # TensorFlow's sparse product divides by the number of rows.
-        of_dense = sparse_product(
-            tf.boolean_mask(at, is_dense),
-            tf.boolean_mask(values, is_dense),
-            tf.maximum(size, 1),
-            tf.convert_to_tensor(self.dense),
-        )
-        of_lists = self._of_lists(
-            tf.boolean_mask(rows, ~is_dense),
-            tf.boolean_mask(ids, ~is_dense),
-            tf.boolean_mask(values, ~is_dense),
-            size,
-        )
+        of_dense = sparse_product(at, of_at, tf.maximum(size, 1), dense)
+        rows, ids, values = terms.of_mask(~is_dense, rows, ids, values)
+        of_lists = self._of_lists(rows, ids, values, size)
         return of_dense[:size] + of_lists + self.biases.value
 
     def _of_lists(self, rows, ids, values, size):

@@ -55,7 +55,7 @@ def char_ngrams(
 
 def _runs(rows, hashes, shortest, longest, is_space=None):
     """Runs of neighbours in a row, no space inside."""
-    found_rows, found = [], []
+    found = []
     run, whole = hashes, tf.ones_like(rows, tf.bool)
     for length in range(1, longest + 1):
         if length > 1:
@@ -65,9 +65,18 @@ def _runs(rows, hashes, shortest, longest, is_space=None):
         if is_space is not None and length > 2:
             whole &= ~is_space[length - 2 : -1]
         if length >= shortest:
-            found_rows.append(tf.boolean_mask(rows[: tf.size(run)], whole))
-            found.append(tf.boolean_mask(run * 31 + length, whole))
-    return tf.concat(found_rows, 0), tf.concat(found, 0)
+            found.append((rows[: tf.size(run)], run * 31 + length, whole))
+    rows, hashes, whole = (tf.concat(part, 0) for part in zip(*found))
+    return tuple(of_mask(whole, rows, hashes))
+
+
+def of_mask(mask: tf.Tensor, *parts: tf.Tensor) -> list[tf.Tensor]:
+    """The entries of `[n]` tensors that a bool mask `[n]` keeps.
+
+    `tf.boolean_mask` searches it for each tensor anew, with ops of its own.
+    """
+    kept = tf.where(mask)[:, 0]
+    return [tf.gather(part, kept) for part in parts]
 
 
 def run_names(
@@ -90,7 +99,7 @@ def run_names(
     if kind == "words":
         return names
     is_whole = ~tf.strings.regex_full_match(names, ".+ .+")
-    return tf.strings.join(['"', tf.boolean_mask(names, is_whole), '"'])
+    return tf.strings.join(['"', *of_mask(is_whole, names), '"'])
 
 
 def count(

@@ -166,7 +166,7 @@ class TextFeatures(keras.layers.Layer):
         ids = tf.searchsorted(vocabulary, hashes, out_type=tf.int64)
         ids = tf.minimum(ids, max(self.vocabulary_sizes[number], 1) - 1)
         known = tf.gather(vocabulary, ids) == hashes
-        return [tf.boolean_mask(x, known) for x in (rows, ids, *others)]
+        return terms.of_mask(known, rows, ids, *others)
 
     def _weighed(self, found, size):
         """Ids and values of the `(rows, ids, counts)` of each field."""
