@@ -18,11 +18,7 @@
 #define TFXCLASS_TILE_FENCE(x) __arithmetic_fence(x)
 #else
 // Not __builtin_assoc_barrier: GCC 12 takes vectors of 16 floats apart for it.
-#if defined(__x86_64__)
-#define TFXCLASS_TILE_PLACE "+v"
-#else
-#define TFXCLASS_TILE_PLACE "+m"
-#endif
+// TFXCLASS_TILE_PLACE is where a vector lies.
 #define TFXCLASS_TILE_FENCE(x)           \
   __extension__({                        \
     auto held = (x);                     \
@@ -39,10 +35,16 @@ namespace portable_tiles {
 #define TFXCLASS_TILE_LANES 8
 #define TFXCLASS_TILE_ROWS 6
 #define TFXCLASS_TILE_NAME "portable"
+#if defined(__AVX__)
+#define TFXCLASS_TILE_PLACE "+x"
+#else
+#define TFXCLASS_TILE_PLACE "+m"
+#endif
 #include "core/tile_kernels_impl.h"
 #undef TFXCLASS_TILE_LANES
 #undef TFXCLASS_TILE_ROWS
 #undef TFXCLASS_TILE_NAME
+#undef TFXCLASS_TILE_PLACE
 }  // namespace portable_tiles
 
 #if defined(__x86_64__) && !defined(__clang__)
@@ -53,10 +55,12 @@ namespace avx512_tiles {
 #define TFXCLASS_TILE_LANES 16
 #define TFXCLASS_TILE_ROWS 12
 #define TFXCLASS_TILE_NAME "AVX-512"
+#define TFXCLASS_TILE_PLACE "+v"
 #include "core/tile_kernels_impl.h"
 #undef TFXCLASS_TILE_LANES
 #undef TFXCLASS_TILE_ROWS
 #undef TFXCLASS_TILE_NAME
+#undef TFXCLASS_TILE_PLACE
 }  // namespace avx512_tiles
 #pragma GCC pop_options
 #endif
@@ -89,6 +93,5 @@ inline const TileKernels& BestTiles() {
 #pragma GCC diagnostic pop
 #endif
 #undef TFXCLASS_TILE_FENCE
-#undef TFXCLASS_TILE_PLACE
 
 #endif  // TFXCLASS_CORE_TILE_DISPATCH_H_
