@@ -7,8 +7,6 @@ validation drawings is trained with the other seeds, too. What has a result in
 benchmarks/cache is not run again.
 """
 
-import statistics
-
 import keras
 import numpy as np
 
@@ -74,10 +72,7 @@ def child(method, rate, seed):
 def row_of(method, rate, results):
     """Means over seeds of the best rate, and the range of both accuracies."""
     found = {"head": method, "rate": rate, "seeds": len(results)}
-    digits = {"CPU s": 0, "GB": 2}
-    for key in ("accuracy", "TPR@0.001", "CPU s", "GB"):
-        values = [result[key] for result in results]
-        found[key] = round(statistics.fmean(values), digits.get(key, 3))
+    found |= measure.means(results, "accuracy", "TPR@0.001", "CPU s", "GB")
     for key in ("accuracy", "TPR@0.001"):
         values = [result[key] for result in results]
         found[f"{key}, range"] = f"{min(values):.3f} to {max(values):.3f}"

@@ -22,6 +22,7 @@ import collections
 import functools
 import itertools
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
@@ -146,16 +147,26 @@ _PAIRS = {"analyzer": "word", "ngram_range": (1, 2)}
 _WORDS = {"token_pattern": r"\w+"}
 
 
+def _law_terms(text):
+    """The words, and pairs of words of the title, the first line."""
+    words = re.findall(r"\w+", text.lower())
+    title = words[: len(re.findall(r"\w+", text.split("\n")[0]))]
+    return words + [" ".join(pair) for pair in itertools.pairwise(title)]
+
+
+_LAWS = {"analyzer": _law_terms, "min_df": 3}
+
+
 def _words(name):
     read, train = functools.partial(read_words, name=name), f"{name}_train"
     return Job(read, (1, 3, 5), False, _WORDS, f"{train}.txt.xz")
 
 
 JOBS = {
-    "eurlex57k": Job(read_eurlex57k, (1, 3, 5), False, {**_WORDS, "min_df": 3}),
+    "eurlex57k": Job(read_eurlex57k, (1, 3, 5), False, _LAWS),
     "delicious": _words("delicious"),
     "bibtex": _words("bibtex"),
-    "laws": Job(read_laws, (1, 3, 5), False, _WORDS),
+    "laws": Job(read_laws, (1, 3, 5), False, _LAWS),
     "industries": Job(read_industries, (1, 5, 10), True, _PAIRS),
     "occupations": Job(read_occupations, (1, 5, 10), True, _PAIRS),
     "job_titles": Job(read_job_titles, (1, 5, 10), True, _PAIRS),
@@ -207,11 +218,8 @@ def ours(options, train, texts, most, fields):
 
 
 def figures_of(spent, answered, peak):
-    return {
-        "CPU s": round(spent, 1),
-        "ms per answer": round(answered, 2),
-        "GB": round(peak, 2),
-    }
+    found = {"CPU s": round(spent, 1), "ms per answer": round(answered, 2)}
+    return found | {"GB": round(peak, 2)}
 
 
 def omikuji(kind, python, train, texts, most, terms):
@@ -253,9 +261,8 @@ def prepared(train, texts, terms):
 
 
 def _joined(texts):
-    if not isinstance(texts, dict):
-        return texts
-    return [" ".join(columns) for columns in zip(*texts.values())]
+    columns = texts.values() if isinstance(texts, dict) else [texts]
+    return ["\n".join(row) for row in zip(*columns)]
 
 
 def child(name, method, folder, python, seed):
