@@ -269,6 +269,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _fit(options):
+    from tfxclass.export import version_folder
     from tfxclass.paths import check_folder
     from tfxclass_text import Tagger
     from tfxclass_text import readers
@@ -283,6 +284,12 @@ def _fit(options):
         )
     if options.export:
         check_folder(options.export, "--export")
+        version_folder.check_versions("--export", options.export)
+        if os.path.realpath(options.export) == os.path.realpath(options.out):
+            raise ValueError(
+                "--out and --export must be different folders. Received: "
+                f"{options.out} for both"
+            )
     data = _read(options.data, options.text, options)
     fields = readers.fields_of(options.data, options.text)
     test = None

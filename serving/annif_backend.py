@@ -45,7 +45,8 @@ class Handler(server.BaseHTTPRequestHandler):
 
 
 def main(folder, port):
-    version = max(os.listdir(folder), key=int)
+    # While a version is exported, its folder has another name.
+    version = max(filter(str.isdecimal, os.listdir(folder)), key=int)
     saved = tf.saved_model.load(os.path.join(folder, version))
     http = server.ThreadingHTTPServer(("127.0.0.1", int(port)), Handler)
     http.model = saved.signatures["serving_default"]

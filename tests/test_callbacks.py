@@ -188,6 +188,13 @@ def test_seconds_of_training():
     assert 0 < first < second
 
 
+def test_seconds_of_an_evaluation_alone():
+    head = tfxclass.layers.FullSoftmax(60)
+    x, y = data(rows=64)
+    seconds = tfxclass.callbacks.SecondsLog()
+    make_model(head).evaluate(x, y, verbose=0, callbacks=[seconds])
+
+
 def fitted(make_head, epochs, **options):
     """Losses of epochs, and the weights at the end."""
     keras.utils.set_random_seed(3)

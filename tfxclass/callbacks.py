@@ -41,6 +41,8 @@ class SecondsLog(keras.callbacks.Callback):
     ```
     """
 
+    _begin = 0.0  # `evaluate` alone begins no training.
+
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._begin = time.perf_counter()
 

@@ -1,7 +1,9 @@
 """What a tagger is given: columns of texts, and tags; checked."""
 
 import itertools
+import keyword
 import numbers
+import re
 from collections.abc import Iterable
 from collections.abc import Mapping
 from typing import Any
@@ -41,14 +43,22 @@ def read(texts: Texts) -> Columns:
         raise ValueError(
             f"Columns must be of the same length. Received: {sizes}"
         )
+    lower = [str(name).lower() for name in columns]
     for name, column in columns.items():
-        if not isinstance(name, str) or not name.isidentifier():
+        if not _is_name(name) or lower.count(name.lower()) > 1:
             raise ValueError(
-                "Names of columns must be letters, digits and _. Received: "
-                f"{name!r}"
+                "Names of columns must begin with a letter, A to Z, and have "
+                "letters, digits and _; none may be a word of Python, or "
+                f"differ from another in case alone. Received: {name!r}"
             )
         columns[name] = [_text(name, i, text) for i, text in enumerate(column)]
     return columns
+
+
+def _is_name(name):
+    """Whether a SavedModel can have a column of that name."""
+    is_plain = re.fullmatch(r"[A-Za-z]\w*", str(name), re.A)
+    return is_plain and not keyword.iskeyword(str(name)) and name != "self"
 
 
 def _columns_of(table):

@@ -259,7 +259,7 @@ def train(
             if say is not None:
                 say(f"embeddings: loss {loss:.4f}, epoch {epoch + 1}")
     layer = TextEmbedding(
-        data.num_features, data.num_labels, units, first, name="embeddings"
+        data.num_features, data.num_labels, units, first, name="text-embedding"
     )
     layer.terms.assign(terms)
     directions = tf.math.l2_normalize(tags, axis=1)

@@ -64,8 +64,10 @@ class Estimator:
         self._check_fitted()
         found = []
         for ids, probabilities in self._answers(texts, len(self.tags)):
-            dense = np.empty(ids.shape, np.float32)
-            np.put_along_axis(dense, ids, probabilities, axis=1)
+            dense = np.full(ids.shape, np.nan, np.float32)
+            # Scores of a text that overflows have no order, and an id of -1.
+            rows, places = np.nonzero(ids >= 0)
+            dense[rows, ids[rows, places]] = probabilities[rows, places]
             found.append(dense)
         return np.concatenate(found)
 

@@ -47,14 +47,9 @@ class Explanation(NamedTuple):
             rest = sum(x.contribution for x in self.terms[_SHOWN:])
             count = len(self.terms) - _SHOWN
             lines.append(f"{rest:+13.4f} {'':9}  ({count} other terms)")
-        return "\n".join(
-            [
-                f"{self.tag!r} has the logit {self.logit:.4f}",
-                " contribution    effect  term",
-                *lines,
-                f"{self.bias:+13.4f} {'':9}  (bias)",
-            ]
-        )
+        lines.append(f"{self.bias:+13.4f} {'':9}  (bias)")
+        title = f"{self.tag!r} has the logit {self.logit:.4f}"
+        return "\n".join([title, " contribution    effect  term", *lines])
 
 
 def contributions(

@@ -179,8 +179,9 @@ def _batches(path):
                 labels.numpy(),
             )
     except tf.errors.InvalidArgumentError as e:
-        # TensorFlow's note on the node of the graph helps nobody.
-        raise ValueError(e.message.split("\n")[0]) from e
+        # TensorFlow's notes on the node of the graph help nobody.
+        told = e.message.split("\n")[0].split("}} ")[-1]
+        raise ValueError(told.split("ValueError: ")[-1]) from e
 
 
 def _are_counts(values):

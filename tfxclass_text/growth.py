@@ -101,7 +101,7 @@ def grow(tagger: Any, corpus: Corpus) -> Learned:
         before.features, fields, corpus, summary["texts"], tagger._memory
     )
     features = TextFeatures.from_vocabularies(
-        fields, vocabularies, name="text_features"
+        fields, vocabularies, name="text-features"
     )
     num_features = features.num_features
     parts = term_table.rows_of(corpus.batches(), fields, vocabularies)
@@ -186,7 +186,7 @@ def _grown_linear(tagger, data, places, single_label, size):
     )  # fmt: skip
     layer = sparse_linear.from_weights(
         weights, data.num_labels, "softmax" if single_label else "sigmoid",
-        groups, name="tags", group_slope=old.group_slope,
+        groups, name="tag-scores", group_slope=old.group_slope,
     )  # fmt: skip
     if single_label == summary["one_tag_a_text"]:
         # Probabilities mean the same as before.

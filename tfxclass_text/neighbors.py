@@ -134,7 +134,7 @@ def build_neighbor_votes(
     )
     layer = NeighborVotes(
         from_weights(directions, len(rows), name="similarity"), num_labels,
-        len(labels.ids), num_neighbors, share, name="neighbors",
+        len(labels.ids), num_neighbors, share, name="nearest-texts",
     )  # fmt: skip
     layer.splits.assign(labels.splits)
     layer.labels.assign(labels.ids)

@@ -35,8 +35,8 @@ def read(
 
     The end of the name says what a file is: `.jsonl`, `.csv`, `.tsv`,
     `.parquet`, or the XC format (`.xc`, `.txt`). `.gz`, `.xz` and `.bz2` are
-    decompressed. Empty lines are skipped. Tags that are null, NaN or "" are
-    left out.
+    decompressed. Empty lines are skipped, except in XC, where each is a row.
+    Tags that are null, NaN or "" are left out.
 
     - A text is a str. In JSON lines and Parquet, tags are a list of str, or one
       str. In CSV and TSV they are one field, `separator` between them.
@@ -103,7 +103,8 @@ class TextFile:
                 f"`path` must be a file. Received: {self.path!r}, which does "
                 "not exist"
             )
-        self.columns = as_list("columns", columns, "names", str)
+        columns = as_list("columns", columns, "names", str)
+        self.columns = list(dict.fromkeys(columns))
         text_files.check_encoding(encoding)
         if not isinstance(separator, str):
             raise ValueError(

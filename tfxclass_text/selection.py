@@ -335,7 +335,7 @@ def _linear(task, recipe, among=None):
         among=among,
     )  # fmt: skip
     layer = sparse_linear.from_weights(
-        weights, data.num_labels, task.activation, group_of, name="tags"
+        weights, data.num_labels, task.activation, group_of, name="tag-scores"
     )
     _set_slope(layer, scoring.SLOPE, 0.0)
     return layer
@@ -531,20 +531,17 @@ def _learned(task, recipe, linear, answers):
     }
     vocabularies = [task.table.vocabularies[field] for field in fields]
     features = TextFeatures.from_vocabularies(
-        fields, vocabularies, name="text_features"
+        fields, vocabularies, name="text-features"
     )
     none = np.zeros(0, np.int64)
     of_texts = task.labels.take(np.arange(task.corpus.num_texts))
     counts = np.bincount(of_texts.ids, minlength=task.num_labels)
+    memory = growth.remember(
+        None, data, task.tagger.seed, 0, [(none, none)] * len(fields)
+    )
+    layers = Layers(features, linear, **mixed)
     return Learned(
-        task.tagger.tags,
-        Layers(features, linear, **mixed),
-        thresholds,
-        counts,
-        growth.remember(
-            None, data, task.tagger.seed, 0, [(none, none)] * len(fields)
-        ),
-        summary,
+        task.tagger.tags, layers, thresholds, counts, memory, summary
     )
 
 
@@ -561,19 +558,16 @@ def _say_cost(task, recipe, num_trials, plan):
         seconds += (1 if task.is_final else 2) * plan.seconds
         gigabytes = max(gigabytes, plan.gigabytes)
     without = "" if task.tagger.encoder is None else ", without the encoder"
-    task.tagger.say(
-        f"this takes about {seconds:.0f} CPU seconds and {gigabytes:.1f} GB"
-        f"{without}"
-    )
+    told = f"{seconds:.0f} CPU seconds and {gigabytes:.1f} GB{without}"
+    task.tagger.say(f"this takes about {told}")
 
 
 def _say_result(task, answers):
     """Tells how often the best tag of a held-out text is right."""
     best = np.argmax(answers, axis=1)
     share = np.mean(task.truth[np.arange(len(best)), best])
-    task.tagger.say(
-        f"the best tag is right in {share:.0%} of {len(best):,} held-out texts"
-    )
+    told = f"{share:.0%} of {len(best):,} held-out texts"
+    task.tagger.say(f"the best tag is right in {told}")
 
 
 def _warn_of_unknown(held):

@@ -234,7 +234,7 @@ def empty(data: LabeledRows) -> SparseLinear:
     splits = np.zeros(data.num_features + 1, np.int64)
     none = np.zeros(0, np.int32), np.zeros(0, np.float32)
     weights = SparseWeights(splits, *none, np.zeros(data.num_labels))
-    return from_weights(weights, data.num_labels, "softmax", name="tags")
+    return from_weights(weights, data.num_labels, "softmax", name="tag-scores")
 
 
 def from_weights(

@@ -484,7 +484,7 @@ class Tagger(Estimator):
         """
         columns = self._columns(texts)
         given = {name: tf.constant(x) for name, x in columns.items()}
-        found = self.model.get_layer("text_features")(given)
+        found = tagger_model.layers_of(self.model).features(given)
         return tuple(x.numpy() for x in found)
 
     def _validation(self, data, columns):
@@ -506,10 +506,8 @@ class Tagger(Estimator):
         self._answer = None
         self.tags, self.thresholds = learned.tags, learned.thresholds
         self._counts, self._memory = learned.counts, learned.memory
-        size = sum(
-            int(np.prod(x.shape)) * np.dtype(x.dtype).itemsize
-            for x in self.model.weights
-        )
+        values = [x.value for x in self.model.weights]
+        size = sum(x.dtype.size * x.shape.num_elements() for x in values)
         self.summary = {
             **learned.summary,
             "tags": len(self.tags),

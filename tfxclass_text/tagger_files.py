@@ -14,6 +14,7 @@ import numpy as np
 from tfxclass.export.version_folder import check_kind
 from tfxclass.paths import local_path
 from tfxclass.types import Path
+from tfxclass_text import tagger_model
 from tfxclass_text.growth import Memory
 from tfxclass_text.sparse_rows import SparseRows
 
@@ -134,7 +135,7 @@ def load(cls: Any, folder: Path) -> Any:
     if described["encoder"]:
         tagger.encoder = tagger.model.get_layer(described["encoder"])
     if described["fields_are_given"]:
-        tagger.fields = tagger.model.get_layer("text_features").fields
+        tagger.fields = tagger_model.layers_of(tagger.model).features.fields
     return tagger
 
 

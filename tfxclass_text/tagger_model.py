@@ -27,7 +27,7 @@ from tfxclass_text.text_features import TextFeatures
 from tfxclass_text.text_features import add_weight
 
 #: Layers of the model that mix in scores of embeddings and of an encoder.
-EMBEDDED, ENCODED = "mixed_embeddings", "mixed_scores"
+EMBEDDED, ENCODED = "mixed-embeddings", "mixed-scores"
 _SAVED_MODEL = "tf_saved_model"
 # The logits of 0 and 1 are infinite.
 _LEAST = 1e-7
@@ -213,20 +213,19 @@ def make_model(names: Iterable[str], layers: Layers) -> TaggerModel:
 
 def layers_of(model: keras.Model) -> Layers:
     """The `Layers` that `make_model` was given."""
-    by_name = {layer.name: layer for layer in model.layers}
-    # A column or an encoder may have the name of such a layer.
-    votes = [x for x in model.layers if isinstance(x, NeighborVotes)]
-    embedding = [x for x in model.layers if isinstance(x, TextEmbedding)]
+    # By kind: an encoder may have the names. Earlier files have underscores.
+    by_kind = {type(x): x for x in reversed(model.layers)}
+    mixes = [x for x in model.layers if isinstance(x, MixedScores)]
+    by_name = {x.name.replace("_", "-"): x for x in mixes}
     encoder, mixed = None, by_name.get(ENCODED)
     if mixed is not None:
-        encoder = functools.partial(
-            keras.Model(model.input, mixed.input[1]), training=False
-        )
+        own = keras.Model(model.input, mixed.input[1])
+        encoder = functools.partial(own, training=False)
     return Layers(
-        by_name["text_features"],
-        by_name["tags"],
-        votes[0] if votes else None,
-        embedding[0] if embedding else None,
+        by_kind[TextFeatures],
+        by_kind[SparseLinear],
+        by_kind.get(NeighborVotes),
+        by_kind.get(TextEmbedding),
         by_name.get(EMBEDDED),
         encoder,
         mixed,

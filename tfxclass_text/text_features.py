@@ -121,7 +121,8 @@ class TextFeatures(keras.layers.Layer):
 
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         plain = {name: terms.plain(text) for name, text in texts.items()}
-        size = tf.shape(next(iter(plain.values())), tf.int64)[0]
+        # Stacked: columns of different lengths are an error.
+        size = tf.shape(tf.stack(list(plain.values())), tf.int64)[1]
         found = []
         for number, field in enumerate(self.fields):
             if field.kind == "values":

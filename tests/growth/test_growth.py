@@ -208,6 +208,14 @@ def test_labels_may_be_a_plain_list():
     np.testing.assert_array_equal(*kernels)
 
 
+@pytest.mark.parametrize("options", [None, {"predict_samples": 3}])
+def test_a_class_that_dropmax_removed_has_probability_0(options):
+    model = trained(layers.DropMax(CLASSES, mode_options=options))
+    left = tfxclass.remove_classes(model, [3]).predict(NEW_DATA[0], verbose=0)
+    assert not left[:, 3].any()
+    np.testing.assert_allclose(left.sum(axis=1), 1, rtol=1e-5)
+
+
 def test_rows_of_parts_are_of_their_own_queries():
     head = layers.DifferentiatedSoftmax(CLASSES, blocks=[(20, 5), (40, 3)])
     model = trained(head)

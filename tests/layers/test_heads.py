@@ -467,6 +467,44 @@ def test_sample_weight_is_a_weighted_mean(kind):
     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("batch", [4, 6])
+def test_weight_of_a_sequence_is_one_of_all_its_positions(batch, recwarn):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(6, 6, DIM)).astype(np.float32)
+    y = random.integers(0, CLASSES, (6, 6))
+    weights = np.array([0, 0, 0, 1, 1, 2], np.float32)
+    head = layers.FullSoftmax(CLASSES)
+    model = keras.Sequential([keras.Input([None, DIM]), head])
+    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
+
+    def loss(weights):
+        return model.evaluate(
+            x, y, sample_weight=weights, batch_size=batch, verbose=0
+        )
+
+    expected = loss(np.tile(weights[:, np.newaxis], 6))
+    np.testing.assert_allclose(loss(weights), expected, rtol=1e-6)
+    model.fit(x, y, sample_weight=weights, batch_size=batch, verbose=0)
+    assert not [x for x in recwarn if "class_weight" in str(x.message)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_of_rows_without_a_column_of_labels(kind):
+    """As ragged labels have it whose rows have none: [n, 0]."""
+    head = make_head(kind)
+    model = make_model(head, use_bias=False)
+    x, y = data()
+    labels = tf.RaggedTensor.from_row_lengths(
+        y.reshape(-1), [1] * BATCH + [0] * 2
+    )
+    rows = np.concatenate([x, x[:2]])
+    dataset = tf.data.Dataset.from_tensor_slices((rows, labels))
+    model.fit(dataset.batch(BATCH), verbose=0, shuffle=False)
+    padded = np.full((2, 1), -1)
+    none = head.loss(np.zeros((2, 0), np.int64), model(x[:2]))
+    assert float(none) == float(head.loss(padded, model(x[:2]))) == 0
+
+
 @pytest.mark.parametrize("kind", ["uniform", "selective"])
 def test_full_output_is_pruned_from_a_training_step(kind):
     """2 million classes, batch 512: the [batch, num_classes] output would be

@@ -183,7 +183,7 @@ def test_model_is_a_plain_keras_model(trained, tmp_path):
     np.testing.assert_array_equal(
         model({"text": texts}), trained.model({"text": texts})
     )
-    features = model.get_layer("text_features")
+    features = model.get_layer("text-features")
     ids, values = features({"text": texts})
     norms = np.linalg.norm(values, axis=1)
     np.testing.assert_allclose(norms[0], np.sqrt(len(features.fields)))
@@ -248,7 +248,7 @@ def test_training_counts_the_terms_that_the_model_reads(
 
 def test_terms_counted_by_the_op_are_the_layers(trained, glosses):
     """What predict reads is bit for bit what a served model reads."""
-    layer = trained.model.get_layer("text_features")
+    layer = trained.model.get_layer("text-features")
     texts = [x.encode() for x in glosses[0][2000:2050]] + random_texts(10)
     stock = layer({"text": tf.constant(texts)})
     found = layer.of_counted(
@@ -357,7 +357,11 @@ def test_plain_text():
         (["a", "b"], np.eye(2, dtype=int), "array of 0 and 1.*MultiLabelBin"),
         ("train.tsv", None, r"TextFile\(path, columns, tags\)"),
         ({"a": ["x"], "b": []}, ["x"], "the same length"),
-        ({"a b": ["x"]}, ["x"], "Names of columns"),
+        *[
+            ({name: ["x"]}, ["x"], f"Names of columns.*'{name}'")
+            for name in ("a b", "_a", "título", "class", "self", "1a")
+        ],
+        ({"a": ["x"], "A": ["y"]}, ["x"], "Names of columns.*case alone"),
     ],
 )
 def test_bad_input(texts, tags, message):
@@ -426,6 +430,35 @@ def test_what_a_user_sees(capsys):
     # Fewer tags than the greatest k, and one that was not learned.
     found = tagger.evaluate(TEXTS[:1], ["new"])
     assert found["precision_at_5"] == 0.0 == found["recall_at_5"]
+
+
+@pytest.mark.parametrize("name", ["tags", "text_features", "mixed_scores"])
+def test_a_column_may_have_any_name(name, tmp_path):
+    texts = {name: TEXTS * 5}
+    tagger = quiet(effort="fast").fit(texts, TAGS * 5)
+    expected = tagger.predict({name: TEXTS[:2]})
+    tagger.save(tmp_path / "m")
+    loaded = Tagger.load(tmp_path / "m")
+    assert loaded.predict({name: TEXTS[:2]}) == expected
+    tagger.export(tmp_path / "e")
+
+
+def test_columns_of_different_lengths_are_refused():
+    fields = [Field(name) for name in ("a", "b")]
+    texts = {"a": TEXTS * 5, "b": TEXTS * 5}
+    tagger = quiet(effort="fast", fields=fields).fit(texts, TAGS * 5)
+    given = {"a": tf.constant(TEXTS[:2]), "b": tf.constant(TEXTS[:1])}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="hapes"):
+        tagger.model(given)
+
+
+def test_scores_that_are_not_finite_are_nan():
+    field = Field("text", "values", min_count=1)
+    texts = ["f0:1 f1:.5", "f1:2", "f0:3", "f2:1"] * 5
+    tagger = quiet(effort="fast", fields=[field])
+    tagger.fit(texts, ["a", "b", "a", "c"] * 5)
+    found = tagger.predict_proba(["f0:1e39", "f1:2"])
+    assert not np.isfinite(found[0]).any() and np.isfinite(found[1]).all()
 
 
 def test_other_columns_are_refused(trained):
@@ -647,6 +680,27 @@ def write_table(path, separator, size=240):
     ]
     path.write_text("title\tsubjects\n" + "\n".join(rows) + "\n")
     return path
+
+
+def test_folders_of_an_export_are_checked_before_training(tmp_path, capsys):
+    data, out = write_table(tmp_path / "d.tsv", "|"), tmp_path / "m"
+    fit = ["fit", data, "--text", "title", "--tags", "subjects", "--out", out]
+    assert command(*fit, "--export", out) == 1
+    shown = capsys.readouterr()
+    assert "--out and --export must be different" in shown.err
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "tagger.json").write_text("{}")
+    assert command(*fit, "--export", other) == 1
+    shown = shown.out + (found := capsys.readouterr()).out
+    assert "--export` must not hold another export" in found.err
+    assert "reading" not in shown and not out.exists()
+
+
+def test_a_column_that_is_named_twice_is_read_once(tmp_path):
+    path = write_table(tmp_path / "d.tsv", "|", size=6)
+    texts, tags = tfxclass.text.readers.read(path, ["title"] * 2, "subjects")
+    assert texts == {"title": TEXTS} and len(tags) == 6
 
 
 def test_columns_and_separator_are_kept(tmp_path, capsys):

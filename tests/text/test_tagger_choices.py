@@ -83,7 +83,7 @@ def test_votes_equal_the_plain_way():
 def test_a_tagger_with_votes_is_a_plain_model(tagger, tmp_path):
     assert tagger.summary["neighbors"] == 3
     assert tagger.summary["embedding_dim"] == 8
-    share = tagger.model.get_layer("neighbors").share
+    share = tagger.model.get_layer("nearest-texts").share
     assert tagger.summary["vote_share"] == round(share, 3)
     assert share in neighbors.SHARES
     tagger.save(tmp_path / "tagger")
@@ -369,7 +369,7 @@ def test_a_tree_is_judged_as_it_answers(monkeypatch):
         tagger.predict_proba(held[0]), answers, rtol=1e-3, atol=1e-6
     )
     # All texts were learned from, so the classifiers that were judged stay.
-    assert tagger.model.get_layer("tags") is found[0][2]
+    assert tagger.model.get_layer("tag-scores") is found[0][2]
 
 
 def test_fitted_to_rows_that_have_a_label(monkeypatch):

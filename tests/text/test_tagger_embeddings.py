@@ -39,7 +39,7 @@ def tagger():
 
 def test_reads_words_and_characters_of_their_own(tagger):
     assert tagger.summary["embedding_dim"] == 16
-    fields = tagger.model.get_layer("text_features").fields
+    fields = tagger.model.get_layer("text-features").fields
     kinds = [(field.kind, field.longest) for field in fields]
     assert kinds == [("words", 2), ("words", 1), ("chars", 5)]
     (linear,) = growth.linear_fields(layers_of(tagger.model))
@@ -69,7 +69,7 @@ def test_partial_fit_leaves_them_out(tmp_path):
         tagger.partial_fit(["flying kites"], ["flying kites"])
     assert tagger.summary["embedding_dim"] == 0
     assert len(tagger.summary["fields"]) == 3  # of the first fit
-    assert len(tagger.model.get_layer("text_features").fields) == 1
+    assert len(tagger.model.get_layer("text-features").fields) == 1
     assert tagger.predict(["flying kites"], k=1)[0][0][0] == "flying kites"
 
 
@@ -91,7 +91,7 @@ def test_given_fields_are_read_by_both():
     field = Field("text", "chars", 2, 4)
     tagger = Tagger([field], embedding_dim=8, verbose=0)
     tagger.fit(*pairs(300, 0))
-    assert tagger.model.get_layer("text_features").fields == [field]
+    assert tagger.model.get_layer("text-features").fields == [field]
     assert tagger.summary["embedding_dim"] == 8
 
 

@@ -92,7 +92,7 @@ def test_many_tags_a_text():
     tagger = fitted(make_encoder(), tags=tags)
     best = tagger.predict(TEXTS, k=2)
     assert all({t for t, _ in x} == set(own) for x, own in zip(best, tags))
-    assert tagger.model.get_layer("mixed_scores").activation == "sigmoid"
+    assert tagger.model.get_layer("mixed-scores").activation == "sigmoid"
 
 
 def test_a_tagger_with_an_encoder_is_saved_and_exported(tagger, tmp_path):

@@ -122,7 +122,7 @@ def test_a_label_tree_grows(monkeypatch):
     assert tagger.summary["groups"] == 2
     new = ["w0 new x", "w0 new y", "w0 new z"] * 2
     tagger.partial_fit(new, [["added", "tag-w0"]] * 6)
-    layer = tagger.model.get_layer("tags")
+    layer = tagger.model.get_layer("tag-scores")
     groups = dict(zip(tagger.tags, layer.groups.numpy()))
     assert groups["added"] == groups["tag-w0"]
     answers = {tag for tag, _ in tagger.predict(["w0 new"], k=3)[0]}

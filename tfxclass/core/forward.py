@@ -179,12 +179,17 @@ def row_weights(sample_weight: Array, features: tf.Tensor) -> tf.Tensor:
     """
     weights = tf.cast(sample_weight, tf.float32)
     rank = features.shape.rank - 1
-    if weights.shape.rank > rank:
-        weights = tf.squeeze(weights, axis=-1)
-    for _ in range(rank - weights.shape.rank):
-        weights = weights[..., tf.newaxis]
-    weights = tf.broadcast_to(weights, tf.shape(features)[:-1])
+    weights = tf.broadcast_to(with_rank(weights, rank), tf.shape(features)[:-1])
     return tf.reshape(weights, [-1])
+
+
+def with_rank(weights: Array, rank: int) -> tf.Tensor:
+    """Weights of sequences as weights of all their positions, of a rank.
+
+    A trace for weights of several shapes does not know theirs.
+    """
+    shape = tf.pad(tf.shape(weights), [[0, rank]], constant_values=1)
+    return tf.ensure_shape(tf.reshape(weights, shape[:rank]), [None] * rank)
 
 
 def check_weight_shape(weight: tf.Tensor, leading: tf.TensorShape) -> None:

@@ -15,6 +15,10 @@ from tfxclass.ops import library
 from tfxclass.types import Margin
 from tfxclass.types import Scalar
 
+#: Logit of a class that was removed: its probability is 0, and sums of such
+#: numbers are still finite.
+REMOVED_LOGIT = -1e9
+
 
 class TargetTerms:
     """Loss and gradient at the targets, given their logits `[batch, p]`."""

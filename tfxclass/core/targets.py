@@ -177,9 +177,11 @@ def _as_rows(labels, leading_shape):
         ids = tf.reshape(ids, [tf.reduce_prod(leading), width])
     if labels.shape.rank == rank:
         return tf.ensure_shape(ids, [None, 1])
-    if labels.shape.rank == rank + 1:
+    if labels.shape.rank == rank + 1 and labels.shape[-1]:
         return tf.ensure_shape(ids, [None, labels.shape[-1]])
-    return ids
+    # No row may have a label: [rows, 0] is a column of padding.
+    none = tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)
+    return tf.pad(ids, [[0, 0], [0, none]], constant_values=-1)
 
 
 def _check_static_shape(labels, leading):

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from tfxclass.checks import check_k
 from tfxclass.core.forward import unflatten
+from tfxclass.core.softmax import REMOVED_LOGIT
 from tfxclass.export.searches import ModelSearch
-from tfxclass.layers.head_config import REMOVED_LOGIT
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows

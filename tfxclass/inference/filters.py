@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfxclass.checks import check_optional_int
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
+from tfxclass.core.softmax import REMOVED_LOGIT
 from tfxclass.core.targets import require
-from tfxclass.layers.head_config import REMOVED_LOGIT
 from tfxclass.layers.head_config import live_ids
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.rows.best import mask_missing

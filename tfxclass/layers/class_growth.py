@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from tfxclass.core.class_update import ClassUpdate
-from tfxclass.layers.head_config import REMOVED_LOGIT
+from tfxclass.core.softmax import REMOVED_LOGIT
 from tfxclass.rows import sharded_rows
 from tfxclass.trees import growing
 from tfxclass.trees.class_means import ClassMeans

@@ -18,6 +18,7 @@ from tfxclass.checks import as_list
 from tfxclass.checks import as_names
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_distinct_names
+from tfxclass.core.softmax import REMOVED_LOGIT
 from tfxclass.core.targets import as_tensor
 from tfxclass.core.targets import require
 from tfxclass.layers.head_weights import WeightSpec
@@ -25,10 +26,6 @@ from tfxclass.layers.head_weights import constant
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.text_files import is_one_line
 from tfxclass.types import Labels
-
-#: Logit of a class that was removed: its probability is 0, and sums of such
-#: numbers are still finite.
-REMOVED_LOGIT = -1e9
 
 
 def live_ids(ids: tf.Tensor, removed: Sequence[int]) -> tf.Tensor:

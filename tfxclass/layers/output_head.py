@@ -368,12 +368,8 @@ class OutputHead(keras.layers.Layer):
         return found._replace(negatives=negatives)
 
     def _as_targets(self, features, ids):
-        found = as_targets(
-            ids,
-            self.num_classes,
-            tf.shape(features)[:-1],
-            mask=get_mask(features),
-        )
+        leading, mask = tf.shape(features)[:-1], get_mask(features)
+        found = as_targets(ids, self.num_classes, leading, mask=mask)
         if not self.removed:
             return found
         ids = head_config.live_ids(found.ids, self.removed)

@@ -162,11 +162,9 @@ def sparse_product(
 
         def grad(upstream):
             # Pruned from a tf.function if nobody asks for it.
-            values_grad = tf.reduce_sum(
-                tf.gather(upstream, places[:, 0])
-                * tf.gather(rows, places[:, 1]),
-                axis=1,
-            )
+            own = tf.gather(rows, places[:, 1])
+            products = tf.gather(upstream, places[:, 0]) * own
+            values_grad = tf.reduce_sum(products, axis=1)
             # The matrix is made again: a SavedModel holds this function, and
             # it may not capture a variant. `transpose_a=True` would add up
             # its terms in the order in which threads finish, and takes seven

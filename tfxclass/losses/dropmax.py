@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.core.softmax import REMOVED_LOGIT
 from tfxclass.core.softmax import first_order_gradients
 from tfxclass.core.softmax import softmax_cross_entropy
 from tfxclass.core.targets import Targets
@@ -304,11 +305,8 @@ def auxiliary_loss(logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
 
 def negative_entropy(retain_logits: tf.Tensor) -> tf.Tensor:
     """rho log rho + (1 - rho) log(1 - rho), from -log 2 to 0."""
-    return sum(
-        tf.sigmoid(sign * retain_logits)
-        * tf.math.log_sigmoid(sign * retain_logits)
-        for sign in (1.0, -1.0)
-    )
+    signed = (sign * retain_logits for sign in (1.0, -1.0))
+    return sum(tf.sigmoid(x) * tf.math.log_sigmoid(x) for x in signed)
 
 
 def stationary_logits(
@@ -351,7 +349,13 @@ def expected_logits(
     """
     if retain_logits is None:
         return logits
-    return add_epsilon(logits + tf.math.log_sigmoid(retain_logits))
+    return _lifted(logits, tf.math.log_sigmoid(retain_logits))
+
+
+def _lifted(logits, log_masks):
+    """`add_epsilon` of masked logits; a class that was removed gets none."""
+    lifted = add_epsilon(logits + log_masks)
+    return tf.where(logits > REMOVED_LOGIT / 2, lifted, logits)
 
 
 def mixture_log_probabilities(
@@ -368,7 +372,7 @@ def mixture_log_probabilities(
     def sample(i):
         draws = uniform([width], [seed, i])
         log_mask = bernoulli_log_mask(retain_logits, draws)
-        return tf.nn.log_softmax(add_epsilon(logits + log_mask))
+        return tf.nn.log_softmax(_lifted(logits, log_mask))
 
     def step(i, total):
         both = tf.stack([total, sample(i)])

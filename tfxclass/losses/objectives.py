@@ -296,7 +296,8 @@ class HeadLoss(keras.losses.Loss):
         if sample_weight is not None:
             forward_lib.check_weight_shape(sample_weight, y_pred.shape[:-1])
             if forward.training:
-                _warn_of_class_weight(forward.head, y_true, sample_weight)
+                rank = len(y_pred.shape) - 1
+                _warn_of_class_weight(forward.head, y_true, sample_weight, rank)
         # By its name TensorBoard draws all of the head's loss as one box.
         with tf.name_scope(forward.head.name):
             losses, forward.ranking = forward.head.compute_step(
@@ -304,6 +305,10 @@ class HeadLoss(keras.losses.Loss):
             )
         forward.losses = losses
         set_mask(losses, get_mask(forward.features))
+        if sample_weight is not None:
+            # Keras would multiply by the weights from the last axis on.
+            rank = losses.shape.rank
+            sample_weight = forward_lib.with_rank(sample_weight, rank)
         # Keras weighs and averages what `call` returns.
         return super().__call__(losses, losses, sample_weight)
 
@@ -314,14 +319,14 @@ class HeadLoss(keras.losses.Loss):
         return {**super().get_config(), "head_name": self.head_name}
 
 
-def _warn_of_class_weight(head, labels, weights):
+def _warn_of_class_weight(head, labels, weights, rank):
     """Warns once of weights that Keras may have made of `class_weight`.
 
     Keras turns `class_weight` into a weight for each row before it calls a
-    loss, and the loss sees these weights alone.
+    loss, and the loss sees these weights alone. `rank` is of one label a row.
     """
     shape = tf.TensorShape(getattr(labels, "shape", None))
-    has_several = shape.rank is not None and shape.rank > 1 and shape[-1] != 1
+    has_several = (shape.rank or 0) > rank and shape[-1] != 1
     is_of_rows = tf.TensorShape(weights.shape).rank in (None, 1)
     if head.has_warned or not has_several or not is_of_rows:
         return

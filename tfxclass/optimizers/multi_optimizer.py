@@ -197,11 +197,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         variables = list(self._built_for if variables is None else variables)
         if variables:
             self.build(variables)
-        unknown = [
-            path_of(v)
-            for v in variables
-            if self._key_of(v) not in self._group_of
-        ]
+        others = [v for v in variables if self._key_of(v) not in self._group_of]
+        unknown = list(map(path_of, others))
         if unknown or not variables:
             raise ValueError(
                 "`apply` takes the variables that the optimizer is built with: "

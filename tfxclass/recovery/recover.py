@@ -7,7 +7,7 @@ import numpy as np
 
 from tfxclass import progress
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_positive
+from tfxclass.checks import check_number
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -119,7 +119,8 @@ def recover(
     l2 = getattr(head, "l2", 0.0) if l2 is None else l2
     if method == "dual":
         # Without the penalty, the best class matrix does not follow from P.
-        check_positive("l2", l2)
+        wanted = 'finite and > 0 with method="dual": give it, or train with it'
+        check_number("l2", l2, lambda x: 0 < x < np.inf, wanted)
     max_held_out = rows_held_out(head.num_classes) if method == "step" else 0
     sums = RecoverySums(head, num_sampled, max_held_out)
     size = _BATCH if num_sampled is None else _BATCH_OF_SAMPLE

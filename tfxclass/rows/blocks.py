@@ -216,9 +216,5 @@ def effective_classes(
     missed = tf.cast(tf.exp(mass - everything), tf.float32)
     counts = tf.reduce_any(target_ids >= 0, axis=1)
     counts &= tf.math.is_finite(mass) & tf.math.is_finite(k_eff)
-    return Effective(
-        tf.where(counts, k_eff, 1.0),
-        tf.where(counts, missed, 0.0),
-        counts,
-        best[1],
-    )
+    k_eff, missed = tf.where(counts, k_eff, 1.0), tf.where(counts, missed, 0.0)
+    return Effective(k_eff, missed, counts, best[1])

@@ -117,12 +117,8 @@ class IndexedSampler(Sampler):
             # Its ops run on a CPU and read class vectors: it lies with them.
             with placement.on(self.device):
                 self.neighbor_cache = NeighborCache(self, fraction)
-        self.source.prepare(
-            kernel_shape,
-            self.normalize,
-            self.neighbor_cache,
-            self.oversampling(),
-        )
+        times, cache = self.oversampling(), self.neighbor_cache
+        self.source.prepare(kernel_shape, self.normalize, cache, times)
         self.index.device = self.device
 
     def make_schedule(

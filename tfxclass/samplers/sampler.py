@@ -298,12 +298,8 @@ class Sampler(keras.layers.Layer):
         if "fill_rate" in self.measured:
             self.measured["fill_rate"].assign(chosen.fill_rate)
         if self._may_overflow(target_ids):
-            self.overflow.note(
-                chosen.num_targets,
-                self.num_sampled,
-                self.head_name,
-                self.num_shards,
-            )
+            sizes = chosen.num_targets, self.num_sampled
+            self.overflow.note(*sizes, self.head_name, self.num_shards)
         return chosen
 
     def _may_overflow(self, target_ids):
