@@ -119,10 +119,10 @@ class Tagger(Estimator):
     ) -> None:
         check_choice("effort", effort, tuple(PRESETS))
         counts = {"neighbors": neighbors, "embedding_dim": embedding_dim}
-        for name, value in {**counts, "seed": seed}.items():
-            is_count = isinstance(value, numbers.Integral) and value >= 0
-            is_chosen = value is None and name != "seed"
-            wanted = "an int of 0 or more"
+        for name, value in {**counts, "seed": seed, "verbose": verbose}.items():
+            is_count = isinstance(value, numbers.Integral) and value >> 63 == 0
+            is_chosen = value is None and name in counts
+            wanted = "an int of 0 or more, below 2^63"
             check_value(name, value, is_chosen or is_count, wanted)
         rates = {"learning_rate": learning_rate}
         for name, rate in (rates if c is None else {**rates, "c": c}).items():

@@ -206,6 +206,10 @@ BAD = {
     ),
     "shape": (lambda: retrieval.evaluate([1], [1]), ["ids", "(1,)"]),
     "k": (lambda: retrieval.evaluate([[1]], [1], k=2), ["k=2", "1 answers"]),
+    "k, no int": (
+        lambda: retrieval.evaluate([[1]], [1], k=1.5),
+        ["`k`", "1.5"],
+    ),
     "fractions": (
         lambda: retrieval.split_sessions(SEQUENCES, validation=0.5, test=0.5),
         ["validation=0.5"],

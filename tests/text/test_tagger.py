@@ -377,6 +377,8 @@ def test_bad_input(texts, tags, message):
         ({"neighbors": 2.5}, "`neighbors` must be an int"),
         ({"seed": None}, "`seed` must be an int"),
         ({"seed": -1}, "`seed` must be an int"),
+        ({"seed": 2**70}, r"`seed` must be an int of 0 or more, below 2\^63"),
+        ({"verbose": "yes"}, "`verbose` must be an int.*'yes'"),
         ({"fields": []}, r"`fields` must be .*with a `tfxclass.text.Field`"),
         ({"fields": iter([])}, r"`fields` must be"),
     ],

@@ -7,6 +7,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_ids
+from tfxclass.checks import check_positive_int
 from tfxclass.retrieval import measures
 from tfxclass.retrieval.measures import as_answers
 from tfxclass.retrieval.sequences import as_sequences
@@ -74,7 +75,7 @@ def evaluate(
             f"{len(labels)} questions without one. Fix: look at the split of "
             "the data, which may leave no questions for a test"
         )
-    k = ids.shape[1] if k is None else k
+    k = check_positive_int("k", ids.shape[1] if k is None else k)
     if not 1 <= k <= ids.shape[1]:
         raise ValueError(
             "`k` must be at least 1 and at most the number of answers. "
