@@ -78,10 +78,8 @@ def contributions(
     keys = tf.strings.join([tf.strings.as_string(rows), names], ":")
     distinct, places = tf.unique(keys)
     size = tf.size(distinct)
-    found = layers.contributions(features, tags)
-    sums = tf.math.unsorted_segment_sum(
-        tf.gather_nd(found, where), places, size
-    )
+    found = tf.gather_nd(layers.contributions(features, tags), where)
+    sums = tf.math.unsorted_segment_sum(found, places, size)
     first = tf.math.unsorted_segment_min(tf.range(tf.size(keys)), places, size)
     return tf.gather(rows, first), tf.gather(names, first), sums, places
 
