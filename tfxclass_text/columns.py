@@ -47,9 +47,9 @@ def read(texts: Texts) -> Columns:
     for name, column in columns.items():
         if not _is_name(name) or lower.count(name.lower()) > 1:
             raise ValueError(
-                "Names of columns must begin with a letter, A to Z, and have "
-                "letters, digits and _; none may be a word of Python, or "
-                f"differ from another in case alone. Received: {name!r}"
+                "Names of columns must begin with a letter (A to Z), be of "
+                "letters, digits and _, be no words of Python, and differ in "
+                f"more than case alone. Received: {name!r}"
             )
         columns[name] = [_text(name, i, text) for i, text in enumerate(column)]
     return columns
@@ -58,7 +58,7 @@ def read(texts: Texts) -> Columns:
 def _is_name(name):
     """Whether a SavedModel can have a column of that name."""
     is_plain = re.fullmatch(r"[A-Za-z]\w*", str(name), re.A)
-    return is_plain and not keyword.iskeyword(str(name)) and name != "self"
+    return is_plain and str(name) not in (*keyword.kwlist, "self", "tag_id")
 
 
 def _columns_of(table):

@@ -59,7 +59,7 @@ class Estimator:
         """The probability of each tag, float32 `[texts, tags]`.
 
         It takes 4 bytes for each text and tag. `predict` gives the best tags
-        only, in less memory.
+        only, in less memory. A text whose scores overflow has NaN.
         """
         self._check_fitted()
         found = []

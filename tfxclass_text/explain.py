@@ -101,8 +101,7 @@ def served(
         ).to_tensor()
         for x in (names, sums)
     )
-    logits = layers.logits(columns, features)
-    logits = tf.gather(logits, tags, batch_dims=1)
+    logits = tf.gather(layers.logits(columns, features), tags, batch_dims=1)
     bias = logits - tf.reduce_sum(sums, axis=1)
     return {
         "terms": names, "contributions": sums, "bias": bias, "logits": logits,

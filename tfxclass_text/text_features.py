@@ -121,8 +121,9 @@ class TextFeatures(keras.layers.Layer):
 
     def call(self, texts: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         plain = {name: terms.plain(text) for name, text in texts.items()}
-        # Stacked: columns of different lengths are an error.
-        size = tf.shape(tf.stack(list(plain.values())), tf.int64)[1]
+        sizes = [tf.size(text, tf.int64) for text in plain.values()]
+        size, told = sizes[0], f"columns {sorted(texts)} must be of one length"
+        tf.debugging.assert_equal(sizes, size, told)
         found = []
         for number, field in enumerate(self.fields):
             if field.kind == "values":

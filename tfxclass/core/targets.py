@@ -180,8 +180,8 @@ def _as_rows(labels, leading_shape):
     if labels.shape.rank == rank + 1 and labels.shape[-1]:
         return tf.ensure_shape(ids, [None, labels.shape[-1]])
     # No row may have a label: [rows, 0] is a column of padding.
-    none = tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)
-    return tf.pad(ids, [[0, 0], [0, none]], constant_values=-1)
+    missing = tf.cast(tf.equal(tf.shape(ids)[1], 0), tf.int32)
+    return tf.pad(ids, [[0, 0], [0, missing]], constant_values=-1)
 
 
 def _check_static_shape(labels, leading):

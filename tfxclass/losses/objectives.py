@@ -293,10 +293,10 @@ class HeadLoss(keras.losses.Loss):
         if is_keras_building():
             return tf.zeros([])
         forward = forward_lib.forward_of(y_pred, self.head_name, self.name)
+        rank = len(y_pred.shape) - 1
         if sample_weight is not None:
             forward_lib.check_weight_shape(sample_weight, y_pred.shape[:-1])
             if forward.training:
-                rank = len(y_pred.shape) - 1
                 _warn_of_class_weight(forward.head, y_true, sample_weight, rank)
         # By its name TensorBoard draws all of the head's loss as one box.
         with tf.name_scope(forward.head.name):
@@ -307,7 +307,6 @@ class HeadLoss(keras.losses.Loss):
         set_mask(losses, get_mask(forward.features))
         if sample_weight is not None:
             # Keras would multiply by the weights from the last axis on.
-            rank = losses.shape.rank
             sample_weight = forward_lib.with_rank(sample_weight, rank)
         # Keras weighs and averages what `call` returns.
         return super().__call__(losses, losses, sample_weight)
