@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 31_318,
+    "lines of heads": 31_317,
     "lines of the tagger": 5_998,
     "lines of benchmarks": 8_999,
     "classes of ours under a head": 4,
