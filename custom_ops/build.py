@@ -41,10 +41,8 @@ else:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.join(os.path.dirname(HERE), "build")
-# The sources that take half a minute: many rules in many dtypes.
-LONG = ("row_update_kernels.cc",)
 # Rough CPU seconds of a file: those of whole builds over their files.
-CPP_SECONDS, CUDA_SECONDS = 8, 40
+CPP_SECONDS, CUDA_SECONDS = 18, 40
 #: A folder in it for each TensorFlow, named after its minor version.
 COMPILED = os.path.join(os.path.dirname(HERE), "tfxclass", "ops", "compiled")
 LIBRARY = "_tfxclass_ops.so"
@@ -205,15 +203,16 @@ def _cuda_version(compiler):
 
 
 def sources(with_cuda):
-    """`(of the C++ compiler, of nvcc)`."""
-    found = glob.glob(os.path.join(HERE, "ops", "*.cc"))
-    found += glob.glob(os.path.join(HERE, "kernels", "*.cc"))
-    cuda = [path for path in found if path.endswith(".cu.cc")]
-    of_gpu = [path for path in found if path.endswith("_gpu_kernels.cc")]
-    rest = set(found) - set(cuda) - set(of_gpu)
-    if not with_cuda:
-        return sorted(rest), []
-    return sorted([*rest, *of_gpu]), sorted(cuda)
+    """`(of the C++ compiler, of nvcc)`.
+
+    A unit includes several sources: TensorFlow's headers cost five CPU seconds
+    each time, and what two of them instantiate is compiled once.
+    """
+    plain = glob.glob(os.path.join(HERE, "units", "*.cc"))
+    cuda = glob.glob(os.path.join(HERE, "kernels", "*.cu.cc"))
+    if with_cuda:
+        return sorted(plain), sorted(cuda)
+    return sorted(x for x in plain if os.path.basename(x) != "gpu.cc"), []
 
 
 def build(folder=COMPILED):
@@ -274,19 +273,11 @@ def _build_library(output, march, version, compile_flags, link_flags):
     cxx, cuda = compiler(), nvcc()
     plain, of_cuda = sources(with_cuda=cuda is not None)
     command = [cxx, *op_flags(compile_flags, march)]
-    headers = header_jobs(command, key=version)
-    # What takes longer than the headers is compiled beside them.
-    long = [x for x in plain if os.path.basename(x) in LONG and headers]
-    plain = [x for x in plain if x not in long]
-    jobs = compile_jobs(command, long, version)
+    jobs = compile_jobs(command, plain, version)
     if cuda:
         jobs += cuda_jobs(cuda, of_cuda)
-    rest = compile_jobs([*command, *with_headers(headers)], plain, version)
-    _announce([*jobs, *rest], cuda)
+    _announce(jobs, cuda)
     compiled = _count_old(jobs)
-    _compile([*headers, *jobs])
-    compiled += _count_old(rest)
-    jobs += rest
     # The CUDA runtime goes in, and looks for a driver when it is used.
     linker = [cuda, "-cudart", "static"] if cuda else [cxx]
     objects = _compile(jobs)
@@ -300,9 +291,9 @@ def _announce(jobs, cuda):
     """Says what is compiled and about how long it takes, before it begins."""
     of_cuda = _count_old([job for job in jobs if job[0][0] == cuda])
     plain = _count_old(jobs) - of_cuda
-    cores = os.cpu_count() or 1
+    cores = max(1, min(os.cpu_count() or 1, plain + of_cuda))
     seconds = (CPP_SECONDS * plain + CUDA_SECONDS * of_cuda) / cores
-    if seconds < 10:
+    if seconds < 20:
         return
     also = f" and {of_cuda} of CUDA" if of_cuda else ""
     print(
@@ -345,42 +336,6 @@ def op_flags(compile_flags, march=None):
         *machine_flags(march),
         *[f for f in compile_flags if not f.startswith("-std=")],
     ]
-
-
-def is_gcc(compiler):
-    """Whether it reads compiled headers (.gch) in place of their source.
-
-    clang looks for other files, and warns of flags that it does not use.
-    """
-    done = subprocess.run(
-        [compiler, "--version"], capture_output=True, text=True
-    )
-    return "Free Software Foundation" in done.stdout
-
-
-def header_jobs(command, key=""):
-    """What compiles TensorFlow's headers, for `compile_all`; only with GCC."""
-    if not is_gcc(command[0]):
-        return []
-    source = os.path.join(HERE, "tensorflow_headers.h")
-    target = os.path.join(_object_folder([key, *command]), "headers.h.gch")
-    return [([*command, "-x", "c++-header"], source, target)]
-
-
-def with_headers(jobs):
-    """Flags by which a source uses the headers of `header_jobs`.
-
-    The compiler must have been given the same flags, but for macros.
-    """
-    flags = []
-    for _, source, target in jobs:
-        header = target.removesuffix(".gch")
-        # What it reads where it cannot use the compiled one; whole at any time.
-        copy = f"{header}.{os.getpid()}"
-        shutil.copyfile(source, copy)
-        os.replace(copy, header)
-        flags += ["-include", header]
-    return flags
 
 
 def compile_jobs(command, paths, key=""):

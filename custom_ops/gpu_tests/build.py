@@ -74,10 +74,8 @@ def build_emulated_ops(output):
     compiler = os.environ.get("CXX", "g++")
     version, compile_flags, link_flags = ops.tensorflow_flags()
     command = [compiler, *ops.op_flags(compile_flags)]
-    headers = ops.header_jobs(command, key=version)
-    ops.compile_all(headers)
-    command += [*ops.with_headers(headers), "-DTFXCLASS_EMULATE_CUDA"]
-    of_gpu = glob.glob(os.path.join(ROOT, "kernels", "*_gpu_kernels.cc"))
+    command += ["-O1", "-DTFXCLASS_EMULATE_CUDA"]
+    of_gpu = [os.path.join(ROOT, "units", "gpu.cc")]
     objects = emulated_kernels()
     objects += ops.compile_all(ops.compile_jobs(command, of_gpu, key=version))
     ops.run([compiler, "-shared", "-o", output, *objects, *link_flags])

@@ -21,7 +21,7 @@ using tensorflow::Tensor;
 
 // T is how TensorFlow names the numbers that are stored here.
 template <class T, class Stored>
-const Stored* RowsOf(const Tensor& kernel) {
+const Stored* StoredData(const Tensor& kernel) {
   return reinterpret_cast<const Stored*>(kernel.flat<T>().data());
 }
 
@@ -69,7 +69,7 @@ class ExactSoftmaxOp : public OpKernel {
         c, AllocateOutput(c, 2, {wants_rows_ ? in.batch : 0, in.dim}, &rows));
     const int64_t num_classes = kernel.dim_size(0);
     const ClassMatrix<Stored> matrix =
-        in.Matrix(RowsOf<T, Stored>(kernel), num_classes, epsilon_);
+        in.Matrix(StoredData<T, Stored>(kernel), num_classes, epsilon_);
     const std::vector<SoftmaxSums> sums =
         ForwardSoftmax(BestTiles(), matrix, *MakePanels(in, false, is_narrow_),
                        in.Targets(num_classes), wants_rows_, PoolOf(c));
@@ -124,10 +124,11 @@ class ExactSoftmaxGradOp : public OpKernel {
       }
       CopyBiasGrads(found, bias_out);
     };
-    BackwardSoftmax(BestTiles(),
-                    in.Matrix(RowsOf<T, Stored>(kernel), num_classes, epsilon_),
-                    *MakePanels(in, true, is_narrow_), in.Targets(num_classes),
-                    in.Grads(uniform_), PoolOf(c), [=] { return take; });
+    BackwardSoftmax(
+        BestTiles(),
+        in.Matrix(StoredData<T, Stored>(kernel), num_classes, epsilon_),
+        *MakePanels(in, true, is_narrow_), in.Targets(num_classes),
+        in.Grads(uniform_), PoolOf(c), [=] { return take; });
   }
 
  private:

@@ -194,12 +194,12 @@ def test_build_says_what_it_did(march, text, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
         build,
         "is_current",
-        lambda target, source: not os.path.basename(source).startswith("lsh_k"),
+        lambda target, source: not os.path.basename(source).startswith("texts"),
     )
     build.build(str(tmp_path))
     assert re.fullmatch(
         rf"Built .*ops\.so for the CPU \({text}\), TensorFlow "
-        rf"{re.escape(tf.__version__)}: 1 files compiled, \d\d reused, \d+ s\n",
+        rf"{re.escape(tf.__version__)}: 1 files compiled, 3 reused, \d+ s\n",
         capsys.readouterr().out,
     )
 
@@ -259,19 +259,18 @@ def test_build_names_cuda():
     assert build.target_text(built).startswith(text)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("g++", "Free Software Foundation, Inc."), ("clang", "clang version 19")],
-)
-def test_headers_are_compiled_for_gcc_alone(name, text, tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "BUILD", str(tmp_path))
-    compiler = tmp_path / name
-    compiler.write_text(f"#!/bin/sh\necho '{text}'\n")
-    compiler.chmod(0o755)
-    jobs = build.header_jobs([str(compiler), "-O3"])
-    flags = build.with_headers(jobs)
-    assert len(jobs) == (name == "g++")
-    assert flags[:1] == ["-include"] * len(jobs)
+def test_each_source_is_of_one_unit():
+    units, _ = build.sources(with_cuda=True)
+    texts = [pathlib.Path(path).read_text() for path in units]
+    included = re.findall(r'#include "(.+)"', "".join(texts))
+    found = {
+        f"{folder}/{path.name}"
+        for folder in ("kernels", "ops")
+        for path in pathlib.Path(build.HERE, folder).glob("*.cc")
+        if not path.name.endswith(".cu.cc")
+    }
+    assert len(included) == len(set(included))
+    assert set(included) == found
 
 
 def test_build_without_compiler(monkeypatch):
@@ -385,7 +384,7 @@ def test_sdist_can_be_built_from(tmp_path):
         for path in (ROOT / "custom_ops").rglob("*")
         if path.suffix in (".py", ".h", ".cc")
     ]
-    assert "custom_ops/tensorflow_headers.h" in sources
+    assert "custom_ops/units/texts.cc" in sources
     assert [name for name in sources if name.endswith(".cu.cc")]
     assert set(sources) <= names
     assert {"setup.py", "tfxclass_cli.py", "CITATION.cff"} <= names
