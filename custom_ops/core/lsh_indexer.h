@@ -91,11 +91,15 @@ struct LshBytes {
         table.offsets[buckets] != static_cast<int64_t>(table.ids.size())) {
       return false;
     }
+    const int64_t size = table.ids.size();
     for (size_t b = 0; b < buckets; ++b) {
-      if (table.offsets[b] > table.offsets[b + 1]) return false;
-    }
-    for (const int32_t id : table.ids) {
-      if (id < 0 || id >= tables.count) return false;
+      const int64_t begin = table.offsets[b], end = table.offsets[b + 1];
+      if (begin > end || end > size) return false;
+      // Rising: a class is in it once, and queries search it.
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t least = i == begin ? 0 : int64_t{table.ids[i - 1]} + 1;
+        if (table.ids[i] < least || table.ids[i] >= tables.count) return false;
+      }
     }
     return true;
   }

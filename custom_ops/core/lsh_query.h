@@ -13,13 +13,16 @@
 // cut of that, or of the tables, is a uniform sample of nearly all classes.
 //
 // Time: the codes, two cache misses a query and table (asked for ahead), one
-// visit of each id in a bucket. Memory: two bytes for each class and thread,
-// and as many once more, of a pool that the queries of an index share.
+// visit of each id in a bucket: ids are sorted by range first, and a thread
+// counts a range for all queries, so no counts are shared, and all are in a
+// cache. Memory: four bytes a class, of a pool that the queries of an index
+// share, and as many for each of a million visits.
 // Thread-safe; the result does not depend on the threads.
 #ifndef TFXCLASS_CORE_LSH_QUERY_H_
 #define TFXCLASS_CORE_LSH_QUERY_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <mutex>
 #include <numeric>
@@ -65,21 +68,37 @@ struct VoteCut {
   }
 };
 
-using LshMarks = MarkPool<uint16_t>;
+// Of a class: votes of the query that is read, and the most of those before.
+struct LshMark {
+  uint16_t votes, most;
+};
+using LshMarks = MarkPool<LshMark>;
 
 class LshSearcher {
  public:
   LshSearcher(const LshTables& tables, const LshQueries& queries,
               const ParallelFor& parallel)
-      : tables_(tables), queries_(queries), parallel_(parallel) {
+      : tables_(tables),
+        queries_(queries),
+        parallel_(parallel),
+        shift_(std::max(CeilLog2(tables.count) - kRangeBits, 0)) {
     LaneRows rows;
     rows.Resize(queries.count(), tables.functions->dim());
     stride_ = rows.blocks() * kBlockRows;
-    const int64_t num_tables = tables.tables.size();
+    const int64_t num_tables = tables.tables.size(), dim = tables.dim;
     buckets_.resize(num_tables * stride_);
-    const int64_t cost = num_tables * tables.functions->Cost() + tables.dim;
-    parallel(rows.blocks(), kBlockRows * cost, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) HashBlock(b, &rows);
+    parallel(rows.blocks(), kBlockRows * dim, [&](int64_t begin, int64_t end) {
+      for (int64_t q = begin * kBlockRows; q < end * kBlockRows; ++q) {
+        // Places without a query have the last one: zeros take DWTA longest.
+        const int64_t from = std::min(q, queries.count() - 1);
+        rows.Set(q, queries.values + from * dim, dim);
+      }
+    });
+    const int64_t cost = stride_ * tables.functions->Cost();
+    parallel(num_tables, cost, [&](int64_t first, int64_t last) {
+      for (int64_t b = 0; b < rows.blocks(); ++b) {
+        HashBlock(rows.block(b), b, first, last);
+      }
     });
   }
 
@@ -91,12 +110,7 @@ class LshSearcher {
     found.probed.resize(tables_.tables.size());
     std::iota(found.probed.begin(), found.probed.end(), 0);
     LshMarks::Loan loan(pool, tables_.count);
-    uint16_t* const most = loan.data();
-    const std::vector<int32_t> ids = Vote(most, pool);
-    for (int64_t i = 0; i < num_excluded; ++i) {
-      if (excluded[i] >= 0) most[excluded[i]] = 0;
-    }
-    Keep(ids, TakeVotes(ids, most), room, seed, &found);
+    Keep(Vote(excluded, num_excluded, loan.data()), room, seed, &found);
     return found;
   }
 
@@ -122,67 +136,166 @@ class LshSearcher {
   }
 
  private:
-  void HashBlock(int64_t b, LaneRows* rows) {
-    const int64_t first = b * kBlockRows;
-    const int64_t last = std::min(first + kBlockRows, queries_.count());
-    for (int64_t q = first; q < last; ++q) {
-      rows->Set(q, queries_.values + q * tables_.dim, tables_.dim);
-    }
-    const int64_t num_tables = tables_.tables.size();
-    std::vector<uint32_t> codes(num_tables * kBlockRows);
-    tables_.functions->Codes(rows->block(b), 0, num_tables, codes.data(),
+  static constexpr int kRangeBits = 6;
+  static constexpr int64_t kRanges = int64_t{1} << kRangeBits;
+  // Ids of some queries that are held at a time: 4 MiB.
+  static constexpr int64_t kTogether = 1 << 20;
+
+  // Of a query.
+  struct Ids {
+    const int32_t *first, *last;
+    const int32_t* begin() const { return first; }
+    const int32_t* end() const { return last; }
+  };
+
+  // Buckets of the queries of a block in the tables [first, last).
+  void HashBlock(const float* block, int64_t number, int64_t first,
+                 int64_t last) {
+    std::vector<uint32_t> codes((last - first) * kBlockRows);
+    tables_.functions->Codes(block, first, last - first, codes.data(),
                              kBlockRows);
-    for (int64_t t = 0; t < num_tables; ++t) {
-      tables_.BucketsOf(codes.data() + t * kBlockRows, kBlockRows,
-                        buckets_.data() + t * stride_ + first);
+    for (int64_t t = first; t < last; ++t) {
+      tables_.BucketsOf(codes.data() + (t - first) * kBlockRows, kBlockRows,
+                        buckets_.data() + t * stride_ + number * kBlockRows);
     }
   }
 
-  // most[id]: the most votes that a query gives. Returns the classes that have
-  // any, in no order.
-  std::vector<int32_t> Vote(uint16_t* most, LshMarks* pool) const {
+  // Classes that have votes, in no order: the most that a query gives.
+  struct Voted {
     std::vector<int32_t> ids;
+    std::vector<uint16_t> votes;
+    std::vector<int64_t> with;  // [tables + 1], classes by their votes
+
+    explicit Voted(int64_t num_tables) : with(num_tables + 1) {}
+
+    void Add(int32_t id, uint16_t of_id) {
+      ids.push_back(id);
+      votes.push_back(of_id);
+      ++with[of_id];
+    }
+
+    void Add(const Voted& other) {
+      ids.insert(ids.end(), other.ids.begin(), other.ids.end());
+      votes.insert(votes.end(), other.votes.begin(), other.votes.end());
+      for (size_t i = 0; i < with.size(); ++i) with[i] += other.with[i];
+    }
+  };
+
+  Voted Vote(const int64_t* excluded, int64_t num_excluded,
+             LshMark* marks) const {
+    std::vector<std::vector<int32_t>> ids(kRanges);  // that have votes
+    Visits visits;
+    for (int64_t q = 0; q < queries_.count(); q += visits.num_queries()) {
+      Reserve(q, &visits);
+      VoteOf(&visits, marks, &ids);
+    }
+    Voted all(tables_.tables.size());
     std::mutex mutex;
-    const int64_t cost = tables_.tables.size() * 100;
-    parallel_(queries_.count(), cost, [&](int64_t begin, int64_t end) {
-      LshMarks::Loan loan(pool, tables_.count);
-      uint16_t* const votes = loan.data();
-      std::vector<int32_t> own, first;
-      for (int64_t q = begin; q < end; ++q) {
-        if (q + 1 < end) PrefetchOffsets(q + 1);
-        if (!queries_.valid[q]) continue;
-        ReadBuckets(q, votes, &own);
-        const int64_t num_own = own.size();
-        for (int64_t i = 0; i < num_own; ++i) {
-          __builtin_prefetch(&most[own[std::min(i + kIdsAhead, num_own - 1)]]);
-          const int32_t id = own[i];
-          if (RaiseTo(votes[id], &most[id])) first.push_back(id);
-          votes[id] = 0;
+    parallel_(kRanges, ids[0].size() * 5, [&](int64_t first, int64_t last) {
+      const int64_t begin = first << shift_, end = last << shift_;
+      for (int64_t i = 0; i < num_excluded; ++i) {
+        const int64_t id = excluded[i];
+        if (begin <= id && id < end) marks[id].most = 0;
+      }
+      Voted own(tables_.tables.size());
+      for (int64_t range = first; range < last; ++range) {
+        for (const int32_t id : ids[range]) {
+          const uint16_t most = std::exchange(marks[id].most, 0);
+          if (most > 0) own.Add(id, most);
         }
       }
       std::lock_guard<std::mutex> lock(mutex);
-      ids.insert(ids.end(), first.begin(), first.end());
+      all.Add(own);
     });
-    return ids;
+    return all;
   }
 
-  // The votes of `ids`, which become 0 in `most`.
-  std::vector<uint16_t> TakeVotes(const std::vector<int32_t>& ids,
-                                  uint16_t* most) const {
-    const int64_t size = ids.size();
-    std::vector<uint16_t> votes(size);
-    parallel_(size, /*cost=*/20, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        __builtin_prefetch(&most[ids[std::min(i + kIdsAhead, end - 1)]]);
-        votes[i] = std::exchange(most[ids[i]], 0);
+  // The ids in the buckets of some queries in a row: of a query, those of each
+  // range of classes together.
+  struct Visits {
+    int64_t first;                // query
+    std::vector<int64_t> begins;  // [queries, ranges + 1], of `ids`
+    std::vector<int32_t> ids;
+
+    int64_t num_queries() const { return begins.size() / (kRanges + 1); }
+
+    Ids Of(int64_t query, int64_t range) const {
+      const int64_t* const begin = &begins[query * (kRanges + 1) + range];
+      return {ids.data() + begin[0], ids.data() + begin[1]};
+    }
+  };
+
+  // Room for the queries from `first` on whose visits are held at a time.
+  void Reserve(int64_t first, Visits* visits) const {
+    const int64_t num_tables = tables_.tables.size();
+    visits->first = first;
+    visits->begins.clear();
+    int64_t size = 0;
+    for (int64_t q = first; q < queries_.count() && size < kTogether; ++q) {
+      if (q + 1 < queries_.count()) PrefetchOffsets(q + 1);
+      visits->begins.insert(visits->begins.end(), kRanges + 1, size);
+      for (int64_t t = 0; t < num_tables && queries_.valid[q]; ++t) {
+        const Ids ids = Bucket(t, q);
+        size += ids.last - ids.first;
+      }
+    }
+    visits->ids.resize(size);
+  }
+
+  // The visits of a query, from the place of its first one.
+  void ReadBuckets(int64_t query, int64_t* begins, int32_t* ids) const {
+    constexpr int64_t kAhead = 4;  // tables
+    const int64_t num_tables = tables_.tables.size();
+    for (int64_t t = 0; t < num_tables + kAhead; ++t) {
+      if (t < num_tables) PrefetchIds(t, query);
+      if (t < kAhead) continue;
+      for (const int32_t id : Bucket(t - kAhead, query)) {
+        ++begins[(id >> shift_) + 1];
+      }
+    }
+    const int64_t start = begins[0];
+    for (int64_t range = 0; range < kRanges; ++range) {
+      begins[range + 1] += begins[range] - start;
+    }
+    int64_t next[kRanges];
+    std::copy_n(begins, kRanges, next);
+    for (int64_t t = 0; t < num_tables; ++t) {
+      for (const int32_t id : Bucket(t, query)) {
+        ids[next[id >> shift_]++] = id;
+      }
+    }
+  }
+
+  // marks[id].most with these queries; `ids` gets those of each range that have
+  // votes for the first time.
+  void VoteOf(Visits* visits, LshMark* marks,
+              std::vector<std::vector<int32_t>>* ids) const {
+    const int64_t size = visits->ids.size(), count = visits->num_queries();
+    parallel_(count, 3 * size / count, [&](int64_t first, int64_t last) {
+      for (int64_t q = first; q < last; ++q) {
+        if (!queries_.valid[visits->first + q]) continue;
+        ReadBuckets(visits->first + q, &visits->begins[q * (kRanges + 1)],
+                    visits->ids.data());
       }
     });
-    return votes;
+    parallel_(kRanges, 4 * size / kRanges, [&](int64_t first, int64_t last) {
+      for (int64_t range = first; range < last; ++range) {
+        for (int64_t q = 0; q < count; ++q) {
+          Count(visits->Of(q, range), marks, &(*ids)[range]);
+        }
+      }
+    });
   }
 
-  // A restored table may have a class twice: never past this.
-  static int64_t MostVotes(int64_t num_tables) {
-    return std::min<int64_t>(std::max<int64_t>(num_tables, 1), UINT16_MAX);
+  // Counts a query's visits; `ids` gets those of which marks[id].most was 0.
+  static void Count(Ids visits, LshMark* marks, std::vector<int32_t>* ids) {
+    for (const int32_t id : visits) ++marks[id].votes;
+    for (const int32_t id : visits) {
+      LshMark& mark = marks[id];
+      if (mark.most == 0) ids->push_back(id);
+      mark.most = std::max(mark.most, mark.votes);
+      mark.votes = 0;
+    }
   }
 
   void PrefetchOffsets(int64_t query) const {
@@ -193,36 +306,6 @@ class LshSearcher {
     }
   }
 
-  // Counts the votes of a query; `own` gets the classes that have any.
-  void ReadBuckets(int64_t query, uint16_t* votes,
-                   std::vector<int32_t>* own) const {
-    constexpr int64_t kVotesAhead = 2, kAhead = 8;  // tables
-    const int64_t num_tables = tables_.tables.size();
-    const int64_t most_votes = MostVotes(num_tables);
-    own->clear();
-    for (int64_t t = 0; t < num_tables + kAhead; ++t) {
-      if (t < num_tables) PrefetchIds(t, query);
-      const int64_t soon = t - kAhead + kVotesAhead;
-      if (soon >= 0 && soon < num_tables) {
-        for (const int32_t id : Bucket(soon, query)) {
-          __builtin_prefetch(&votes[id]);
-        }
-      }
-      if (t < kAhead) continue;
-      for (const int32_t id : Bucket(t - kAhead, query)) {
-        uint16_t& of_id = votes[id];
-        if (of_id == 0) own->push_back(id);
-        of_id += of_id < most_votes;
-      }
-    }
-  }
-
-  struct Ids {
-    const int32_t *first, *last;
-    const int32_t* begin() const { return first; }
-    const int32_t* end() const { return last; }
-  };
-
   // The bucket of a query.
   Ids Bucket(int64_t number, int64_t query) const {
     const LshTable& table = tables_.tables[number];
@@ -231,39 +314,43 @@ class LshSearcher {
     return {ids + table.offsets[bucket], ids + table.offsets[bucket + 1]};
   }
 
-  // The first lines of a bucket; the processor asks for those that follow.
+  // The lines of a small bucket, and the first ones of a large one.
   void PrefetchIds(int64_t number, int64_t query) const {
-    const int32_t* const first = Bucket(number, query).first;
-    __builtin_prefetch(first);
-    __builtin_prefetch(first + kIdsOfLine);
-  }
-
-  // Whether it was 0. The greatest wins, in whatever order.
-  static bool RaiseTo(uint16_t votes, uint16_t* most) {
-    uint16_t before = __atomic_load_n(most, __ATOMIC_RELAXED);
-    while (before < votes) {
-      if (__atomic_compare_exchange_n(most, &before, votes, /*weak=*/true,
-                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-        return before == 0;
-      }
+    constexpr int64_t kIdsOfLine = 16, kLines = 8;
+    const Ids ids = Bucket(number, query);
+    const int32_t* const last =
+        ids.first +
+        std::min<int64_t>(ids.last - ids.first, kLines * kIdsOfLine);
+    for (const int32_t* id = ids.first; id < last; id += kIdsOfLine) {
+      __builtin_prefetch(id);
     }
-    return false;
   }
 
-  static void Keep(const std::vector<int32_t>& pool,
-                   const std::vector<uint16_t>& votes, int64_t room,
-                   uint64_t seed, LshCandidates* found) {
-    const int64_t most_votes = MostVotes(found->probed.size());
-    std::vector<int64_t> with(most_votes + 1, 0);
-    for (const uint16_t of_id : votes) ++with[of_id];
+  // What the `kept` least of `count` priorities hardly ever pass.
+  static uint64_t LikelyGreatest(int64_t kept, int64_t count) {
+    const double wanted = kept + 6 * std::sqrt(kept) + 20;
+    if (wanted >= count) return UINT64_MAX;
+    return static_cast<uint64_t>(wanted / count * 0x1p64);
+  }
+
+  static void Keep(const Voted& all, int64_t room, uint64_t seed,
+                   LshCandidates* found) {
+    const std::vector<int64_t>& with = all.with;
     const VoteCut cut(with, room);
+    const int64_t num_last = with[cut.least_votes];
     std::vector<std::pair<uint64_t, int32_t>> last;
-    last.reserve(with[cut.least_votes]);
-    for (size_t i = 0; i < pool.size(); ++i) {
-      if (votes[i] > cut.least_votes) found->ids.push_back(pool[i]);
-      if (votes[i] == cut.least_votes) {
-        last.emplace_back(BucketPriority(seed, 0, pool[i]), pool[i]);
+    // Of many, those with a small priority are enough, but by a rare chance.
+    for (uint64_t most : {LikelyGreatest(cut.kept, num_last), UINT64_MAX}) {
+      last.clear();
+      for (size_t i = 0; i < all.ids.size(); ++i) {
+        if (all.votes[i] != cut.least_votes) continue;
+        const uint64_t priority = BucketPriority(seed, 0, all.ids[i]);
+        if (priority <= most) last.emplace_back(priority, all.ids[i]);
       }
+      if (static_cast<int64_t>(last.size()) >= cut.kept) break;
+    }
+    for (size_t i = 0; i < all.ids.size(); ++i) {
+      if (all.votes[i] > cut.least_votes) found->ids.push_back(all.ids[i]);
     }
     std::sort(found->ids.begin(), found->ids.end());
     std::nth_element(last.begin(), last.begin() + cut.kept, last.end());
@@ -271,10 +358,10 @@ class LshSearcher {
     for (int64_t i = 0; i < cut.kept; ++i) {
       found->ids.push_back(last[i].second);
     }
-    found->pool = pool.size() - with[0];
+    found->pool = all.ids.size();
     found->least_votes = cut.least_votes;
-    if (!last.empty()) {
-      found->last_fraction = static_cast<float>(cut.kept) / last.size();
+    if (num_last > 0) {
+      found->last_fraction = static_cast<float>(cut.kept) / num_last;
     }
   }
 
@@ -289,11 +376,10 @@ class LshSearcher {
     }
   }
 
-  static constexpr int64_t kIdsAhead = 16, kIdsOfLine = 16;
-
   const LshTables& tables_;
   const LshQueries queries_;
   const ParallelFor& parallel_;
+  const int shift_;  // of an id, to its range
   int64_t stride_ = 0;
   std::vector<int32_t> buckets_;  // [tables, queries]
 };

@@ -302,10 +302,10 @@ def test_peak_of_a_recovery(sizes):
 
 @pytest.mark.parametrize(
     ("head", "bytes_of_vote"),
-    [(layers.SelectiveSoftmax, 1), (layers.LSHSoftmax, 2)],
+    [(layers.SelectiveSoftmax, 1), (layers.LSHSoftmax, 0)],
 )
 def test_each_thread_that_searches_has_votes(head, bytes_of_vote, monkeypatch):
-    """For each class; the index itself is the same for all processors."""
+    """For each class; threads share the tables' votes, and all indexes."""
     found = []
     for threads in (1, 64):
         monkeypatch.setattr(indexed, "query_threads", lambda n=threads: n)

@@ -151,8 +151,6 @@ class LSHSampler(IndexedSampler):
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         tables = self.tables.index_bytes(num_classes, self.num_sampled)
-        # Two bytes for each class and thread, above the votes of the batch.
-        tables += 2 * self.vote_arrays() * num_classes
         if self.searched_fraction() == 1:
             return tables
         return tables + neighbor_cache.bytes_of(num_classes, dim)

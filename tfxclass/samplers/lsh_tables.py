@@ -193,7 +193,7 @@ class LSHTables:
         built = 4 * together * (num_classes + ids)
         kept = num_classes // 8 * (4 * num_tables + 8)
         # Votes, while they are queried.
-        return tables + max(built, kept) + 2 * num_classes
+        return tables + max(built, kept) + 4 * num_classes
 
     def get_config(self) -> Config:
         return dataclasses.asdict(self)
