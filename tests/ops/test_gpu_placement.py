@@ -65,7 +65,7 @@ def test_without_cuda_ops_rows_stay_on_the_host(gpu, name):
     with pytest.warns(UserWarning, match="built without CUDA. Fix: install"):
         head = HEADS[name]()
         trained(head)
-    assert all(is_on_host(weight) for weight in head.weights)
+    assert all(is_on_host(weight) for weight in head.trainable_weights)
     assert head.rows_device is not None
     with warnings.catch_warnings():  # once is enough
         warnings.simplefilter("error")
@@ -87,10 +87,33 @@ def test_a_sampler_without_gpu_ops_keeps_rows_on_the_host(gpu):
     head = layers.SampledSoftmax(
         30, sampler=samplers.KMeansSampler(20, num_groups=4)
     )
-    with pytest.warns(UserWarning, match="sampler has ops for CPUs only"):
+    with pytest.warns(UserWarning, match="sampler of .* has ops for CPUs"):
         trained(head)
     assert head.rows_device is not None
     assert "CPU" in head.sampler.index.device
+
+
+@pytest.mark.parametrize("head", [layers.SampledSoftmax, layers.ShardedSoftmax])
+def test_an_index_on_the_host_reads_no_rows_on_a_gpu(gpu, head, monkeypatch):
+    """Under a strategy, which keeps class vectors on its GPUs."""
+    gpu("12.5")
+    device = "/job:localhost/replica:0/task:0/device:GPU:0"
+    monkeypatch.setattr(placement, "device_of", lambda variable: device)
+    head = head(30, sampler=samplers.KMeansSampler(20, num_groups=4))
+    with (
+        pytest.warns(UserWarning, match="sampler of .* has ops for CPUs"),
+        pytest.raises(ValueError, match="KMeansSampler, has its index in hos"),
+    ):
+        head.build((None, 8))
+
+
+def test_a_sharded_head_keeps_its_rows_with_its_index(gpu):
+    gpu("12.5")
+    sampler = samplers.KMeansSampler(20, num_groups=4)
+    head = layers.ShardedSoftmax(30, sampler=sampler)
+    with pytest.warns(UserWarning, match="sampler of .* has ops for CPUs"):
+        trained(head)
+    assert all(is_on_host(weight) for weight in head.trainable_weights)
 
 
 def test_rows_in_bfloat16_stay_on_the_host_for_an_index_alone(gpu):

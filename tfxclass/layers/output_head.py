@@ -149,12 +149,6 @@ class OutputHead(keras.layers.Layer):
     #: search in exports by a beam.
     has_class_rows = True
 
-    #: Whether all compiled ops of a training step run on GPUs.
-    has_gpu_ops = True
-
-    #: Whether they do with rows in bfloat16, too.
-    has_gpu_half_ops = True
-
     #: What logits are divided by before they become probabilities.
     answer_temperature = 1.0
 

@@ -104,9 +104,6 @@ class SampledSoftmax(ClassHead):
         super().__init__(num_classes, **kwargs)
         self.sampler = self._make_sampler(sampler, num_sampled)
         self.num_sampled = self.sampler and self.sampler.num_sampled
-        if self.sampler is not None:
-            self.has_gpu_ops = self.sampler.has_gpu_ops
-            self.has_gpu_half_ops = self.sampler.has_gpu_half_ops
         if self.objective.is_sum:
             self.check_estimates("loss", self.objective.name)
         self.check_estimates("label_smoothing", self.options.label_smoothing)

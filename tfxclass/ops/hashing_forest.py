@@ -28,7 +28,6 @@ class HashingForest(RefreshingIndex):
     """
 
     prefix = "forest"
-    has_gpu_ops = True
 
     def query(
         self,

@@ -43,8 +43,6 @@ class RefreshingIndex:
     """
 
     prefix: str
-    #: Whether its ops run on GPUs.
-    has_gpu_ops = False
     #: What `state` holds.
     state_names = ("ready", "pending", "steps", "touched")
 

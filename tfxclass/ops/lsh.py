@@ -51,7 +51,6 @@ class LSHIndex(RefreshingIndex):
     """
 
     prefix = "lsh"
-    has_gpu_ops = True
 
     def __init__(
         self,

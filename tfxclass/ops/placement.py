@@ -71,15 +71,14 @@ def why_not_on_gpu(head: keras.layers.Layer) -> str | None:
             "without CUDA. Fix: install CUDA's compiler, nvcc, and build them "
             f"again. {library.REBUILD}."
         )
-    is_half = head.kernel_dtype == "bfloat16"
-    if is_half and not head.has_gpu_half_ops:
-        return f"{head.name!r} has an index of class rows in bfloat16."
-    if head.has_gpu_ops:
+    sampler = getattr(head, "sampler", None)
+    if sampler is None:
         return None
-    return (
-        f"{head.name!r}, a {type(head).__name__}, or its sampler has ops for "
-        "CPUs only."
-    )
+    if head.kernel_dtype == "bfloat16" and not sampler.has_gpu_half_ops:
+        return f"{head.name!r} has an index of class rows in bfloat16."
+    if sampler.has_gpu_ops:
+        return None
+    return f"The sampler of {head.name!r} has ops for CPUs only."
 
 
 @functools.cache

@@ -101,9 +101,20 @@ class IndexedSampler(Sampler):
         self, head_name: str, rows: ClassRows, num_negatives: int = 0
     ) -> None:
         self.device = placement.of_index(rows.kernel, self.has_gpu_ops)
+        if placement.on_gpu(placement.device_of(rows.kernel)):
+            self._check_is_on_gpu()
         super().build_for(head_name, rows, num_negatives)
         if self.searched_fraction() > 0:
             library.require_op(f"{self.index.prefix}_build")
+
+    def _check_is_on_gpu(self):
+        if not self.is_on_gpu():
+            raise ValueError(
+                f"`sampler`, a {type(self).__name__}, has its index in host "
+                "memory, which cannot read class vectors on a GPU. Fix: "
+                'sampler="uniform"; "auto", "lsh" and "hashing_forest" work '
+                f"with ops built for CUDA. Received: {self.device}"
+            )
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         self.num_classes, self.dim = kernel_shape
