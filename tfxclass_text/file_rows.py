@@ -173,11 +173,8 @@ def _batches(path):
     """Yields `(ids, values, labels)`, padded arrays `[batch, ...]`."""
     try:
         for features, labels in XCFile(path).batches(_BATCH):
-            yield (
-                features["feature_ids"].numpy(),
-                features["feature_values"].numpy(),
-                labels.numpy(),
-            )
+            ids, values = features["feature_ids"], features["feature_values"]
+            yield ids.numpy(), values.numpy(), labels.numpy()
     except tf.errors.InvalidArgumentError as e:
         # TensorFlow's notes on the node of the graph help nobody.
         told = e.message.split("\n")[0].split("}} ")[-1]

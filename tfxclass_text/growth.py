@@ -136,11 +136,8 @@ def grow(tagger: Any, corpus: Corpus) -> Learned:
     thresholds = np.full(len(tags), summary["threshold"], np.float32)
     thresholds[place] = tagger.thresholds
     new = LabeledRows(rows, labels, num_features, len(tags))
-    summary |= {
-        "texts": size,
-        "one_tag_a_text": single_label,
-        "weights": layers.linear.num_entries,
-    }
+    summary |= {"texts": size, "one_tag_a_text": single_label}
+    summary["weights"] = layers.linear.num_entries
     return Learned(
         tags, layers, thresholds, counts,
         remember(memory, new, tagger.seed, size - corpus.size, pending),
@@ -241,10 +238,8 @@ def _moved_weights(layer, data, feature_place, label_place):
     if layer.groups is not None:
         groups = np.full(data.num_labels, -1, np.int32)
         groups[label_place] = layer.groups.numpy()
-    weights = SparseWeights(
-        splits, columns[found.columns], found.values, biases
-    )
-    return weights, groups
+    columns = columns[found.columns]
+    return SparseWeights(splits, columns, found.values, biases), groups
 
 
 def _choose_groups(groups, weights, data):

@@ -12,6 +12,7 @@ from tfxclass.types import Columns
 from tfxclass_text import linear_tree
 from tfxclass_text import terms
 from tfxclass_text.fields import Field
+from tfxclass_text.fields import read_terms
 
 # Words of a text on average, up to which word order is read, too.
 _SHORT = 40
@@ -130,6 +131,16 @@ def candidates(
         chars = [*words, Field(some, "chars", 2, 5)]
         sets += _with_own(chars, some, "chars", 2, 5)
     return sets
+
+
+def pass_seconds(
+    fields: Sequence[Field], columns: Columns, num_texts: int, num_labels: int
+) -> float:
+    """CPU seconds of a pass over all terms of the fields, by some texts."""
+    some = {name: _some(texts) for name, texts in columns.items()}
+    count = sum(len(terms[1]) for terms in read_terms(some, fields))
+    size = len(next(iter(some.values())))
+    return linear_tree.seconds(count * num_texts / size, num_labels, 1)
 
 
 def _with_own(fields, names, *options):

@@ -138,12 +138,8 @@ def tag_thresholds(probabilities: np.ndarray, truth: np.ndarray) -> np.ndarray:
     all. They are float32 `[labels]`.
     """
     rows, columns = np.nonzero(probabilities >= _MIN_ANSWER)
-    pairs = Pairs(
-        columns,
-        probabilities[rows, columns].astype(np.float32),
-        truth[rows, columns],
-        truth.sum(axis=0),
-    )
+    scores = probabilities[rows, columns].astype(np.float32)
+    pairs = Pairs(columns, scores, truth[rows, columns], truth.sum(axis=0))
     return np.asarray(best_thresholds(pairs, "micro")[0], np.float32)
 
 

@@ -40,8 +40,9 @@ _MIN_HELD = 20
 _FEW_HELD = 0.05
 # A smaller share of held-out texts with a known term is worth a warning.
 _MIN_KNOWN = 0.5
-# Seconds up to which other recipes than the first are tried.
-_MAX_SECONDS = 6.0
+# Seconds up to which other recipes than the first are tried; and of a pass, by
+# a sample whose rare terms count, from which they hardly can be.
+_MAX_SECONDS, _PASS = 6.0, 12.0
 # Texts that are answered at a time.
 _ANSWERED = 256
 # Seconds to score a held-out text and label, and to build and trace the
@@ -289,7 +290,10 @@ def _fields(tagger, corpus, alone, has_embeddings):
     # Embeddings know the characters of short columns.
     sets = recipes.candidates(corpus.sample, corpus.size, has_embeddings)
     if not alone:
-        return sets, own or []
+        # Terms that no trial has time for are not even read.
+        sizes = corpus.sample, corpus.size, len(tagger.tags)
+        fast = [x for x in sets[1:] if recipes.pass_seconds(x, *sizes) < _PASS]
+        return [sets[0], *fast], own or []
     fields = own or sets[0]
     if corpus.num_names:
         # A term that one name has tells it from all others.
@@ -330,13 +334,14 @@ def _task(tagger, corpus, labels, given, sets, own_fields, linear_only):
 def _linear(task, recipe, among=None):
     """A `SparseLinear` that learned from all texts, or from `among`."""
     tagger, data = task.tagger, task.linear_data(recipe)
-    weights, group_of = linear_tree.train_linear(
+    *found, group_of = linear_tree.train_linear(
         data, recipe.groups, recipe.c, recipe.passes, seed=tagger.seed,
         among=among,
     )  # fmt: skip
     layer = sparse_linear.from_weights(
-        weights, data.num_labels, task.activation, group_of, name="tag-scores"
-    )
+        found.pop(),  # which is freed as soon as the layer has copied it
+        data.num_labels, task.activation, group_of, name="tag-scores",
+    )  # fmt: skip
     _set_slope(layer, scoring.SLOPE, 0.0)
     return layer
 

@@ -246,8 +246,9 @@ def from_weights(
     group_slope: float = _GROUP_SLOPE,
 ) -> SparseLinear:
     """A `SparseLinear` of weights, whose columns are labels, then groups."""
-    rows, biases = weights.rows, weights.biases
-    width, lengths = len(biases), np.diff(rows.splits)
+    splits, columns, entries, biases = weights
+    del weights  # Its arrays are freed one by one: they may be gigabytes.
+    width, lengths = len(biases), np.diff(splits)
     is_dense = np.zeros(len(lengths), bool)
     most = _MAX_DENSE_BYTES // (4 * width)
     is_dense[np.argsort(-lengths, kind="stable")[:most]] = True
@@ -256,23 +257,22 @@ def from_weights(
     places[is_dense] = np.arange(is_dense.sum())
     dense = np.zeros((max(is_dense.sum(), 1), width), np.float32)
     for row, feature in zip(dense, np.flatnonzero(is_dense)):
-        own = slice(*rows.splits[[feature, feature + 1]])
-        row[rows.ids[own]] = rows.values[own]
+        own = slice(*splits[[feature, feature + 1]])
+        row[columns[own]] = entries[own]
     if is_dense.any():
-        rows = rows.where(np.repeat(~is_dense, lengths))
+        kept = np.repeat(~is_dense, lengths)
+        splits = np.append(0, np.cumsum(lengths * ~is_dense))
+        columns = columns[kept]
+        entries = entries[kept]
     initial = {
-        "places": places,
-        "dense": dense,
-        "splits": rows.splits,
-        "columns": rows.ids,
-        "entries": rows.values,
-        "biases": biases,
-    }
+        "places": places, "dense": dense, "splits": splits, "columns": columns,
+        "entries": entries, "biases": biases,
+    }  # fmt: skip
     if groups is not None:
         initial["groups"] = groups
-    num_entries = len(rows.ids)
+    num_entries = len(entries)
     # They are freed as soon as the layer has copied them.
-    del dense, rows, weights
+    del dense, columns, entries
     return SparseLinear(
         len(lengths), num_labels, int(is_dense.sum()), num_entries, activation,
         width - num_labels, group_slope, initial, name=name,

@@ -48,7 +48,7 @@ class SparseRows(NamedTuple):
 
     def where(self, kept: np.ndarray) -> "SparseRows":
         """The entries where `kept`, bool `[entries]`, is true."""
-        splits = np.concatenate([[0], np.cumsum(kept)])[self.splits]
+        splits = np.append(0, np.cumsum(kept))[self.splits]
         return SparseRows(splits, self.ids[kept], self.values[kept])
 
     def heaviest(self, most: int) -> "SparseRows":
@@ -68,7 +68,7 @@ class SparseRows(NamedTuple):
             chosen = np.zeros(inside.shape, bool)
             np.put_along_axis(chosen, best, True, axis=1)
             kept[at] = chosen[inside]
-        return self.where(kept)
+        return self if kept.all() else self.where(kept)
 
     def padded(self) -> tuple[np.ndarray, np.ndarray]:
         """`(ids, values)` `[rows, longest]`, padded with id 0, value 0."""

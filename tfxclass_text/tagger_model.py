@@ -221,15 +221,9 @@ def layers_of(model: keras.Model) -> Layers:
     if mixed is not None:
         own = keras.Model(model.input, mixed.input[1])
         encoder = functools.partial(own, training=False)
-    return Layers(
-        by_kind[TextFeatures],
-        by_kind[SparseLinear],
-        by_kind.get(NeighborVotes),
-        by_kind.get(TextEmbedding),
-        by_name.get(EMBEDDED),
-        encoder,
-        mixed,
-    )
+    kinds = (TextFeatures, SparseLinear, NeighborVotes, TextEmbedding)
+    found = map(by_kind.get, kinds)
+    return Layers(*found, by_name.get(EMBEDDED), encoder, mixed)  # type: ignore
 
 
 def build_predictor(
@@ -258,10 +252,9 @@ def build_predictor(
         texts = fields_lib.texts_of(columns, layers.features.fields)
         found = best(
             {name: tf.constant(x) for name, x in columns.items()},
-            [tf.constant(x) for x in texts],
-            tf.constant(k),
+            [tf.constant(x) for x in texts], tf.constant(k),
             has_op and k <= _FEW,
-        )
+        )  # fmt: skip
         return tuple(x.numpy() for x in found)
 
     return answer

@@ -129,22 +129,24 @@ def read_short_texts(path):
     return _columns(train), _columns(test)
 
 
-def read_library_titles(folder):
+def read_library_titles(folder, count=NUM_TRAIN):
     """The first titles, and test rows."""
     path = os.path.join(folder, "titles_subjects.tsv.xz")
-    lines = itertools.islice(files.tsv(path), NUM_TRAIN + NUM_BETWEEN)
+    lines = itertools.islice(files.tsv(path), count + NUM_BETWEEN)
     pairs = [(text, subjects.split()) for text, subjects in lines]
-    test = [pair for pair in pairs[NUM_TRAIN:] if len(pair[1]) > 1][:NUM_TEST]
-    train, test = zip(*pairs[:NUM_TRAIN]), zip(*test)
-    return tuple(map(list, train)), tuple(map(list, test))
+    test = [pair for pair in pairs[count:] if len(pair[1]) > 1][:NUM_TEST]
+    return tuple(tuple(map(list, zip(*x))) for x in (pairs[:count], test))
 
 
 def _columns(pairs):
     return [text for text, _ in pairs], [[tag] for _, tag in pairs]
 
 
+read_all_titles = functools.partial(read_library_titles, count=600_000)
 _PAIRS = {"analyzer": "word", "ngram_range": (1, 2)}
 _WORDS = {"token_pattern": r"\w+"}
+# All names have the space at their ends; it makes each the neighbor of all.
+_CHARS = {"analyzer": "char_wb", "ngram_range": (1, 3), "max_df": 0.5}
 
 
 def _law_terms(text):
@@ -171,13 +173,8 @@ JOBS = {
     "occupations": Job(read_occupations, (1, 5, 10), True, _PAIRS),
     "job_titles": Job(read_job_titles, (1, 5, 10), True, _PAIRS),
     "library_titles": Job(read_library_titles, (1, 3, 5), False, _PAIRS),
-    # All names have the space at their ends; it makes each the neighbor of all.
-    "short_texts": Job(
-        read_short_texts,
-        (1, 5),
-        True,
-        {"analyzer": "char_wb", "ngram_range": (1, 3), "max_df": 0.5},
-    ),
+    "all_titles": Job(read_all_titles, (1, 3, 5), False, _PAIRS),
+    "short_texts": Job(read_short_texts, (1, 5), True, _CHARS),
 }
 
 
