@@ -38,9 +38,9 @@ class RandomSampler(samplers.UniformSampler):
 
 @keras.saving.register_keras_serializable("benchmarks")
 class CosineTopKSampler(samplers.TopKSampler):
-    """The optimal selection by cosine, as the selective softmax paper ranks.
+    """The optimal selection by cosine: ours, to compare with.
 
-    `TopKSampler` ranks by logits, which the loss is made of.
+    The paper's optimal selection ranks by logits, its forest by cosine.
     """
 
     def neighbors(self, queries, kernel, num_neighbors):
@@ -224,7 +224,7 @@ METHODS = {
         "forest, adaptive (HF-A), threshold raised", **_RAISED
     ),
     "top_k_cosine_paper": _sampled(
-        "optimal by cosine, as in the paper", CosineTopKSampler, **_PAPER
+        "optimal by cosine (ours)", CosineTopKSampler, **_PAPER
     ),
     "lsh_embedding_paper": _lsh(
         "LSH embedding, SimHash K=9 L=50", "embedding", **_SIMHASH_PAPER

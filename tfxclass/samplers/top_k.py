@@ -26,8 +26,8 @@ class TopKSampler(Sampler):
     approximates ("optimal" in the paper). A training step costs a product of
     [batch, dim] by [dim, num_classes], in blocks. If the batch finds too many
     classes, the greatest logits stay. Biases do not count. Classes are ranked
-    by logits, because the loss and its gradient are made of them. The paper
-    ranks by cosine: docs/papers/selective_softmax.md compares both.
+    by logits, as in the paper's optimal selection. The paper's forest ranks by
+    cosine: docs/papers/selective_softmax.md compares both.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
