@@ -4,11 +4,12 @@
 
 LSH sampling draws a class with probability 1 - (1 - p^K)^L, where p falls with
 the angle between the query and the class row. Fresh rows point anywhere, so
-for any query the distribution is nearly uniform. Training turns the rows, and
-the distribution with them: classes that the features take for near, the hard
-negatives, come up ever more often. That is figure 3 of "A Tale of Two
-Efficient and Informative Negative Sampling Distributions" (Daghaghi et al.,
-ICML 2021), drawn here for classes that come in groups of 50.
+for any query the distribution is closer to uniform than later. Training turns
+the rows, and the distribution with them: classes that the features take for
+near, the hard negatives, come up ever more often. That is figure 3 of "A Tale
+of Two Efficient and Informative Negative Sampling Distributions" (Daghaghi et
+al., ICML 2021), drawn here for classes that come in groups of 50. The figure
+calls the first distribution close to uniform, and prints no distance.
 
 The number at the end is the share of all samples that goes to the most sampled
 1 % of the classes: about 2 % of them before training, a fifth or more after.

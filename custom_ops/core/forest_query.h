@@ -2,7 +2,8 @@
 //
 // A query walks every tree, side by side. The paper's rule: go down to the
 // first node with fewer than num_neighbors rows and take its parent's rows;
-// the pooled rows are ranked by their exact score. Beyond the paper: a walk may
+// a leaf with num_neighbors rows or more is taken as it is. The pooled rows are
+// ranked by their exact score. Beyond the paper: a walk may
 // stop earlier, at `bucket` rows, and of the pooled rows only the
 // num_candidates that most trees agree on are scored, since a score costs a
 // cache miss of a whole row and a vote one byte.

@@ -43,12 +43,17 @@ class SelectiveSoftmax(SampledSoftmax):
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
-    The method of the paper. Its HF-A adds
-    `allocation=AdaptiveAllocation(include_labels=True)`:
+    The method of the paper, which prints no interval. One reading of its HF-A
+    adds `allocation=AdaptiveAllocation(include_labels=True)`. Uniform classes
+    fill spare places, and heads of dot products rank by dot product:
 
     ```python
     sampler = tfxclass.samplers.HashingForestSampler(
-        6_700, neighbor_fraction=1.0, correct_fill=False, num_candidates=None
+        6_700,
+        neighbor_fraction=1.0,
+        correct_fill=False,
+        num_candidates=None,
+        rebuild_interval=500,
     )
     head = tfxclass.layers.SelectiveSoftmax(670_091, sampler=sampler)
     ```

@@ -32,8 +32,7 @@ _MIN_TREES = 8
 _MAX_BYTES = 2 * 10**9
 # Projections per tree where whole directions would take more bytes.
 _SKETCH = 32
-# Trees that are built before the ones in front of them are swapped in, and
-# those that are built side by side by the first step.
+# Trees that are built ahead of their turn, or side by side by the first step.
 _TREES_AHEAD = 2
 # Rows whose softmax is computed in full to choose the number of classes.
 _ALLOCATION_ROWS = 32
@@ -97,10 +96,8 @@ class Forest:
         is_on_gpu = "GPU" in (self.index.device or "")
         sketch = _SKETCH if dim > _SKETCH and not is_on_gpu else 0
         if self.num_trees is None:
-            fixed, with_one = (
-                self._bytes_of(*sizes, n, sketch) for n in (0, 1)
-            )
-            room = (_MAX_BYTES - fixed) // (with_one - fixed)
+            fixed, one = (self._bytes_of(*sizes, n, sketch) for n in (0, 1))
+            room = (_MAX_BYTES - fixed) // (one - fixed)
             num_trees = min(max(room, _MIN_TREES), num_trees)
         return num_trees, sketch
 
@@ -121,10 +118,7 @@ class Forest:
     def index_bytes(
         self, num_classes: int, dim: int, fraction: float, num_threads: int
     ) -> int:
-        """Bytes of the forest and of the neighbor cache, refresh included.
-
-        Each of the threads that search it has a byte for each class.
-        """
+        """Bytes, with cache and refresh, and one for each class and thread."""
         if fraction == 0:
             return neighbor_cache.bytes_of(num_classes, dim)
         sizes = num_classes, dim, fraction < 1
@@ -238,11 +232,11 @@ class HashingForestSampler(IndexedSampler):
 
     Similar classes get at most `neighbor_fraction` of the non-label places. If
     there are more, the classes with the highest probability for an example
-    stay. With `query_fraction=1` they are drawn by this probability. The rest
-    of the sample is uniform. With `correct_fill`, the uniform samples stand for
-    all classes that were not found, which makes the sum of exponentials an
-    unbiased estimate. Without it, and with `neighbor_fraction=1`, the softmax
-    is restricted to the sample, as in the paper.
+    stay. With `query_fraction=1` they are sampled by exp of their greatest
+    logit in the batch, so examples with long features get more classes. The
+    rest is uniform. With `correct_fill`, it stands for all classes that were
+    not found, which makes the sum of exponentials an unbiased estimate. Without
+    it, and with `neighbor_fraction=1`, the softmax is restricted to the sample.
 
     The first step builds a forest. A new forest is built in the background from
     a snapshot of the class vectors. Its trees replace the old ones one by one

@@ -26,10 +26,10 @@ class LSHSampler(IndexedSampler):
     It is the sampler of `LSHSoftmax`. Class vectors are kept in hash tables,
     which `LSHTables` describes. The negatives of an example are the classes in
     the buckets of its features (`scheme="embedding"`) or of its labels' class
-    vectors (`"label"`). A class whose functions collide with
-    probability p is found with probability 1 - (1 - p^K)^L, for K functions and
-    L tables. With `"dwta"` it is found less often: see
-    `tfxclass.ops.lsh.LSHIndex`.
+    vectors (`"label"`). With `bucket_size=None`, a class whose functions
+    collide with probability p is found with probability 1 - (1 - p^K)^L, for K
+    functions and L tables. It is found less often with `"dwta"` (see
+    `tfxclass.ops.lsh.LSHIndex`), and in cut buckets, which are the default.
 
     The classes found for the batch get at most `neighbor_fraction` of what the
     labels leave. Each table that returns a class is a vote for it. Votes

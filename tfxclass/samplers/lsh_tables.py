@@ -130,7 +130,7 @@ class LSHTables:
         near classes better from far ones, whatever the batch is (votes rank
         what its queries find), so there are as few as the visits allow: about
         twice the classes that a step computes for a row. L is the paper's 50
-        where hashing then costs no more than those products.
+        for Text8 where hashing then costs no more than those products.
         """
         sizes = num_classes, min(num_sampled, num_classes)
         if self.num_tables is not None:

@@ -88,11 +88,11 @@ class Groups:
 class KMeansSampler(IndexedSampler):
     """Labels, classes of the labels' clusters, and uniform samples.
 
-    Use it to reproduce the paper's comparison. Class vectors are clustered by
-    direction. The negatives are the classes in the clusters of the batch's
-    labels, sampled uniformly if there are too many. The first step clusters the
-    class vectors. Every `rebuild_interval` steps a new clustering is begun in
-    the background, and replaces the old one `rebuild_interval` steps later.
+    Use it to reproduce the paper's comparison, with `correct_fill=False` and
+    `neighbor_fraction=1.0`. Class vectors are clustered by direction. The
+    negatives are the classes in the clusters of the batch's labels, sampled
+    uniformly if there are too many. The first step builds the clusters. Every
+    `rebuild_interval` steps new ones are begun, to be used as many steps later.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
@@ -136,10 +136,11 @@ class KMeansSampler(IndexedSampler):
 class PCAHashSampler(IndexedSampler):
     """Labels, classes with the labels' PCA codes, and uniform samples.
 
-    Use it to reproduce the paper's comparison. The code of a class is the signs
-    of its vector's projections on the `num_bits` principal axes. The negatives
-    are the classes with the codes of the batch's labels, sampled uniformly if
-    there are too many. Codes are refreshed as in `KMeansSampler`.
+    Use it to reproduce the paper's comparison, with `correct_fill=False` and
+    `neighbor_fraction=1.0`. The code of a class says on which of the `num_bits`
+    principal axes its projection is at least the mean's; the paper's, its sign.
+    The negatives are the classes with the codes of the batch's labels, sampled
+    uniformly if there are too many. Codes are refreshed as in `KMeansSampler`.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
