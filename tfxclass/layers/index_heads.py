@@ -43,9 +43,9 @@ class SelectiveSoftmax(SampledSoftmax):
     model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
-    The method of the paper, which prints no interval. One reading of its HF-A
-    adds `allocation=AdaptiveAllocation(include_labels=True)`. Uniform classes
-    fill spare places, and heads of dot products rank by dot product:
+    The method of the paper, which prints no rebuild interval. Uniform classes
+    fill spare places, and heads of dot products rank by dot product. One
+    reading of HF-A adds `allocation=AdaptiveAllocation(include_labels=True)`:
 
     ```python
     sampler = tfxclass.samplers.HashingForestSampler(

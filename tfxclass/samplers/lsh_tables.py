@@ -129,8 +129,8 @@ class LSHTables:
         A query visits L N / 2^bits ids and takes K L products. Fewer bits tell
         near classes better from far ones, whatever the batch is (votes rank
         what its queries find), so there are as few as the visits allow: about
-        twice the classes that a step computes for a row. L is the paper's 50
-        for Text8 where hashing then costs no more than those products.
+        twice the classes that a step computes for a row. L is 50, the paper's
+        for Text8, where hashing then costs no more than those products.
         """
         sizes = num_classes, min(num_sampled, num_classes)
         if self.num_tables is not None:

@@ -137,9 +137,9 @@ class PCAHashSampler(IndexedSampler):
     """Labels, classes with the labels' PCA codes, and uniform samples.
 
     Use it to reproduce the paper's comparison, with `correct_fill=False` and
-    `neighbor_fraction=1.0`. The code of a class says on which of the `num_bits`
-    principal axes its projection is at least the mean's; the paper's, its sign.
-    The negatives are the classes with the codes of the batch's labels, sampled
+    `neighbor_fraction=1.0`. Bit i of a class's code says whether its projection
+    on principal axis i is at least the mean's. (The paper takes the sign.) The
+    negatives are the classes with the codes of the batch's labels, sampled
     uniformly if there are too many. Codes are refreshed as in `KMeansSampler`.
 
     Args:
