@@ -137,8 +137,10 @@ void RunBlock(int threads) {
 
 void* shared_memory() { return shared.data(); }
 
-void Run(int64_t blocks, int threads, size_t shared_bytes,
-         const std::function<void()>& thread) {
+const char* Run(int64_t blocks, int threads, size_t shared_bytes,
+                const std::function<void()>& thread) {
+  if (threads > kMostThreads) return "too many threads for a block";
+  if (shared_bytes > kMostDynamicBytes) return "too much shared memory";
   std::lock_guard<std::recursive_mutex> lock(launches);
   if (fibers.size() < static_cast<size_t>(threads)) {
     const size_t before = fibers.size();
@@ -162,6 +164,7 @@ void Run(int64_t blocks, int threads, size_t shared_bytes,
     shared.assign(shared_bytes, static_cast<char>(0xff));
     RunBlock(threads);
   }
+  return nullptr;
 }
 
 void BlockBarrier(int place) { Wait(place); }

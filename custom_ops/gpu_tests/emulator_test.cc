@@ -1,4 +1,4 @@
-// That the emulator finds a barrier that is missing.
+// That the emulator finds what fails on a GPU.
 #include "gpu_tests/harness.h"
 #include "kernels/cuda_utils.cu.h"
 
@@ -25,6 +25,20 @@ GPU_TEST(EmulatorFindsMissingBarrier) {
   };
   Expect(is_right(true), "with the barrier");
   Expect(!is_right(false), "without the barrier");
+}
+
+__global__ void EmptyKernel() {}
+
+GPU_TEST(EmulatorRefusesLargeBlocks) {
+  const auto runs = [](int threads, int64_t shared_bytes) {
+    return tfxclass::Launch(EmptyKernel, 1, threads, shared_bytes, nullptr) ==
+           nullptr;
+  };
+  int64_t most;
+  Done(tfxclass::MostSharedBytes(EmptyKernel, &most));
+  Expect(runs(1024, most), "the largest block");
+  Expect(!runs(1025, 0), "too many threads");
+  Expect(!runs(32, most + 1), "too much shared memory");
 }
 
 }  // namespace

@@ -274,6 +274,11 @@ GPU_TEST(ForestQueryShapes) {
        Options(8)},
       {"many neighbours", RandomRows(300, 4, &random), 4, 10, 2, Options(3000)},
       {"no queries", RandomRows(30, 4, &random), 2, 5, 0, Options(3)},
+      // Keys and table together are more than a block of an L4 may have.
+      {"the largest table", RandomRows(300, 4, &random), 25, 10, 2,
+       Options(200)},
+      {"most keys and the largest table", RandomRows(300, 4, &random), 25, 10,
+       2, Options(4096)},
   };
   for (const Case& c : cases) {
     Check(c, random.Normal(c.batch * c.rows.dim));

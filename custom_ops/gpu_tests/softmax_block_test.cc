@@ -252,9 +252,11 @@ GPU_TEST(TopKBlockTest) {
   }
   CheckTopK({}, 0, 8, 1, 3);
   CheckTopK(random.Normal(5), 5, 1, 1, 1);
-  // More than 4,096 take a second pass; a list that is not full then.
+  // More than 4,096 take a second pass, or 2,048 where a block has little
+  // memory; a list that is not full then.
   CheckTopK(random.Normal(2 * 2 * 6000), 2, 6000, 2, 5000);
   CheckTopK(Rounded(random.Normal(2 * 3000)), 1, 3000, 2, 4200);
+  CheckTopK(random.Normal(2 * 4000), 2, 4000, 1, 2049);
 }
 
 GPU_TEST(TopKBlockOfOddRows) {

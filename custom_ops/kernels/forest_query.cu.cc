@@ -13,7 +13,8 @@ constexpr int kWalkBlocks = 5;  // at least so many at once on an SM
 constexpr int kWalkLanes = 8;
 constexpr int kMostThreads = 512;  // of a block a query
 constexpr int kLeastSlots = 1024;
-constexpr int kMostSlots = 12288;  // 96 KiB: two blocks on an SM
+constexpr int kMostSlots = 12288;  // 96 KiB: two blocks on an H200's SM
+constexpr int kSlotBytes = 2 * sizeof(uint32_t);
 constexpr int64_t kTableBytes = int64_t{256} << 20;
 constexpr int kTableBlocks = 132;
 
@@ -275,6 +276,15 @@ int64_t SlotsFor(const GpuForest& forest, int64_t bucket) {
                kMostSlots);
 }
 
+// At most as many as fit beside the keys in the shared memory of a block.
+GpuStatus FitSlots(int64_t wanted, size_t key_bytes, int* slots) {
+  int64_t bytes;
+  TFXCLASS_RETURN_IF_GPU_ERROR(MostSharedBytes(QueryKernel<1>, &bytes));
+  const int64_t room = bytes - static_cast<int64_t>(key_bytes);
+  *slots = static_cast<int>(Clamp(wanted, 1, room / kSlotBytes));
+  return nullptr;
+}
+
 GpuStatus CheckQuery(const GpuForest& forest,
                      const ForestQueryOptions& options) {
   if (options.num_neighbors < 1 || options.num_neighbors > kMostNeighbors) {
@@ -343,8 +353,12 @@ GpuStatus QueryForest(const GpuForest& forest, const float* kernel,
   }
   TFXCLASS_RETURN_IF_GPU_ERROR(
       FillBytes(overflow, 0, sizeof(*overflow), stream));
-  const int slots = static_cast<int>(
-      options.table_slots > 0 ? options.table_slots : SlotsFor(forest, bucket));
+  const int sort_size = PowerOfTwo(options.num_neighbors);
+  const size_t key_bytes = sizeof(uint64_t) * sort_size;
+  int slots;
+  TFXCLASS_RETURN_IF_GPU_ERROR(FitSlots(
+      options.table_slots > 0 ? options.table_slots : SlotsFor(forest, bucket),
+      key_bytes, &slots));
   const QueryArgs args = {forest,
                           kernel,
                           queries,
@@ -355,16 +369,15 @@ GpuStatus QueryForest(const GpuForest& forest, const float* kernel,
                           pooled,
                           slots,
                           slots - slots / 8,
-                          PowerOfTwo(options.num_neighbors),
+                          sort_size,
                           overflow,
                           ids,
                           scores};
   const bool wide = AreAligned(forest.dim, kernel, queries);
   const int threads = slots <= 2 * kLeastSlots ? 128 : kMostThreads;
-  const size_t key_bytes = sizeof(uint64_t) * args.sort_size;
   TFXCLASS_RETURN_IF_GPU_ERROR(
       Launch(wide ? QueryKernel<4> : QueryKernel<1>, batch, threads,
-             key_bytes + 2 * sizeof(uint32_t) * slots, stream, args));
+             key_bytes + kSlotBytes * slots, stream, args));
   if (forest.count <= args.limit) return nullptr;
   return RankOverflow(args, wide, threads, key_bytes, scratch, stream);
 }

@@ -10,9 +10,9 @@
 // planes are read from device memory once. Then a block a query: votes in a
 // hash table in shared memory, the most voted by a radix search for the last
 // that is kept, their scores by a warp for four rows at once, and the same
-// search for the best. A query that pools more distinct rows than the table
-// holds is done by one of a few blocks with tables of `count` in scratch
-// memory: exact, slower.
+// search for the best. The table is as large as the GPU's shared memory lets
+// it be. A query that pools more distinct rows than it holds is done by one of
+// a few blocks with tables of `count` in scratch memory: exact, slower.
 //
 // Floor for 4,096 queries, 1M x 128 rows, 50 trees of leaves of 100 rows,
 // bucket 100, 400 candidates: 256 MB of planes, 4,096 x 50 x about 150 ids =
@@ -45,7 +45,8 @@ struct ForestQueryOptions {
   int64_t num_candidates = 0;  // 0: all pooled rows are scored
   bool normalize = false;      // scores are over the norm of the row
   int64_t bucket = 0;          // rows a walk pools at least; 0: num_neighbors
-  int64_t table_slots = 0;  // 8 bytes of shared memory each; 0: by the forest
+  // 8 bytes of shared memory each, and no more than fit; 0: by the forest.
+  int64_t table_slots = 0;
 };
 
 // kernel [count, dim], the live rows; queries [batch, dim], finite. Writes ids

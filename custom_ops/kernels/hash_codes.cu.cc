@@ -231,9 +231,11 @@ GpuStatus DwtaCodes(const HashedVectors& vectors, const int32_t* coordinates,
                     GpuStream stream) {
   // So much that two blocks fit on a multiprocessor.
   constexpr int64_t kMostShared = 80 << 10;
+  int64_t most;
+  TFXCLASS_RETURN_IF_GPU_ERROR(MostSharedBytes(DwtaKernel<true>, &most));
   const Bins bins = {coordinates, num_tables * num_hashes, bin_size, seed};
   const int64_t shared = vectors.width() * 33 * sizeof(float);
-  const bool tiled = shared <= kMostShared;
+  const bool tiled = shared <= (most < kMostShared ? most : kMostShared);
   return Launch(tiled ? DwtaKernel<true> : DwtaKernel<false>,
                 CeilDiv(vectors.count, kWarp), kDwtaThreads, tiled ? shared : 0,
                 stream, vectors, bins, vectors.width(), bits, num_hashes,

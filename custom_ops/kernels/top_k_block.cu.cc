@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kValues = 4;
 constexpr int kTile = kThreads * kValues;
-constexpr int64_t kGreatestK = 4096;  // of a pass: 128 kB of shared memory
+constexpr int64_t kGreatestK = 4096;  // of a pass: 128 KiB of shared memory
 
 // Rises with the score and falls with the column; of NaN it is 0.
 __device__ __forceinline__ uint64_t KeyOf(float score, int64_t column) {
@@ -240,20 +240,39 @@ __global__ void __launch_bounds__(kThreads)
   MergeLists(lists, offset, keys, count);
 }
 
+// How a pass for `k` places uses its shared memory.
+struct PassMemory {
+  int limit = 0, capacity = 0;  // of TopKKernel
+
+  explicit PassMemory(int64_t k) {
+    int power = 128;
+    while (power < k) power *= 2;
+    // Sorts of 4 * power keys, unless many logits of one tile enter.
+    limit = 3 * power;
+    capacity = 4 * power;
+    while (capacity < limit + kTile) capacity *= 2;
+  }
+  int64_t bytes() const { return capacity * sizeof(uint64_t) + sizeof(int); }
+};
+
+// Sets *places to those of a pass: fewer where a block has less memory.
+GpuStatus FitPass(int64_t k, int64_t* places) {
+  int64_t most;
+  TFXCLASS_RETURN_IF_GPU_ERROR(MostSharedBytes(TopKKernel<1>, &most));
+  *places = k < kGreatestK ? k : kGreatestK;
+  while (*places > 1 && PassMemory(*places).bytes() > most) *places /= 2;
+  return nullptr;
+}
+
 GpuStatus RunPass(const float* logits, int64_t batch, int64_t block,
                   int64_t offset, const Lists& lists, const Pass& pass,
                   GpuStream stream) {
-  int power = 128;
-  while (power < pass.k) power *= 2;
-  // Sorts of 4 * power keys, unless many logits of one tile enter.
-  const int limit = 3 * power;
-  int capacity = 4 * power;
-  while (capacity < limit + kTile) capacity *= 2;
+  const PassMemory memory(pass.k);
   const bool is_wide =
       block % 4 == 0 && reinterpret_cast<uintptr_t>(logits) % 16 == 0;
   return Launch(is_wide ? TopKKernel<4> : TopKKernel<1>, batch, kThreads,
-                capacity * sizeof(uint64_t) + sizeof(int), stream, logits,
-                block, offset, lists, pass, capacity, limit);
+                memory.bytes(), stream, logits, block, offset, lists, pass,
+                memory.capacity, memory.limit);
 }
 
 }  // namespace
@@ -265,14 +284,16 @@ GpuStatus TopKBlock(const float* logits, int64_t batch, int64_t block,
   if (k == 0) return nullptr;
   if (block > INT32_MAX) return "more columns of logits than 2^31 - 1";
   const Lists lists = {scores, ids, k, new_scores, new_ids};
-  if (k <= kGreatestK) {
+  int64_t places;
+  TFXCLASS_RETURN_IF_GPU_ERROR(FitPass(k, &places));
+  if (k <= places) {
     const Pass pass = {nullptr, 0, static_cast<int>(k)};
     return RunPass(logits, batch, block, offset, lists, pass, stream);
   }
   uint64_t* kept = scratch->Get<uint64_t>(batch * k);
   if (kept == nullptr) return kNoScratch;
-  for (int64_t begin = 0; begin < k; begin += kGreatestK) {
-    const int64_t count = k - begin < kGreatestK ? k - begin : kGreatestK;
+  for (int64_t begin = 0; begin < k; begin += places) {
+    const int64_t count = k - begin < places ? k - begin : places;
     const Pass pass = {kept, begin, static_cast<int>(count)};
     TFXCLASS_RETURN_IF_GPU_ERROR(
         RunPass(logits, batch, block, offset, lists, pass, stream));

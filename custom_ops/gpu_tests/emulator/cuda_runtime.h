@@ -6,7 +6,8 @@
 // the fibers go on from there in an order that changes from one barrier to the
 // next, so that a missing barrier shows as a wrong result. Threads of a block
 // that wait at different barriers abort the program: on a GPU they would hang.
-// It says nothing about speed, and memory is the process's own.
+// It says nothing about speed, and memory is the process's own. Launches that
+// a GPU of compute capability 8.6 or 8.9 refuses are refused.
 #ifndef TFXCLASS_GPU_TESTS_EMULATOR_CUDA_RUNTIME_H_
 #define TFXCLASS_GPU_TESTS_EMULATOR_CUDA_RUNTIME_H_
 
@@ -33,9 +34,16 @@ struct Index {
 
 extern Index thread_index, block_index, block_size, grid_size;
 
+constexpr int kMostThreads = 1024;
+// A block has 99 KiB of shared memory. Arrays of fixed size take a part of it,
+// which a C++ compiler does not tell: 2 KiB is more than they take in kernels
+// that ask for memory at launch.
+constexpr size_t kMostDynamicBytes = 97 << 10;
+
 void* shared_memory();
-void Run(int64_t blocks, int threads, size_t shared_bytes,
-         const std::function<void()>& thread);
+// Null, or why a GPU would not run it.
+const char* Run(int64_t blocks, int threads, size_t shared_bytes,
+                const std::function<void()>& thread);
 
 // `place` tells barriers apart.
 void BlockBarrier(int place);
