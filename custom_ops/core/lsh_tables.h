@@ -61,6 +61,15 @@ struct LshTables {
     return std::min(functions->options().bits(), most);
   }
 
+  // Of the largest table: buckets that were cut have fewer than all classes.
+  int64_t most_ids() const {
+    size_t most = 0;
+    for (const LshTable& table : tables) {
+      most = std::max(most, table.ids.size());
+    }
+    return most;
+  }
+
   // Buckets of n codes.
   void BucketsOf(const uint32_t* codes, int64_t n, int32_t* buckets) const {
     const int code_bits = functions->options().bits(), range = range_bits();

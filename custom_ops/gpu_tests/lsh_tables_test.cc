@@ -44,9 +44,10 @@ std::vector<int32_t> CodesOf(const HashFunctions& functions,
   return codes;
 }
 
-// The same tables on both; none is cut, so all have `count` ids.
+// The same tables on both.
 struct Both {
-  Both(int64_t count, int64_t dim, int64_t num_hashes) {
+  Both(int64_t count, int64_t dim, int64_t num_hashes,
+       int64_t bucket_size = 0) {
     Random random(count);
     rows = random.Normal(count * dim);
     tfxclass::HashOptions options;
@@ -55,6 +56,7 @@ struct Both {
     options.seed = 3;
     expected.count = count;
     expected.dim = dim;
+    expected.bucket_size = bucket_size;
     expected.functions = std::make_shared<HashFunctions>(options, dim);
     const tfxclass::ClassRows class_rows = {rows.data(), count, dim};
     tfxclass::LshBuilder(&expected, SerialFor).Build({class_rows, nullptr, 0});
@@ -63,11 +65,14 @@ struct Both {
     tables.num_tables = options.num_tables;
     tables.code_bits = options.bits();
     tables.range_bits = expected.range_bits();
+    tables.most_ids = expected.most_ids();
     std::vector<int32_t> all_offsets, all_ids;
     for (const auto& table : expected.tables) {
       all_offsets.insert(all_offsets.end(), table.offsets.begin(),
                          table.offsets.end());
       all_ids.insert(all_ids.end(), table.ids.begin(), table.ids.end());
+      all_ids.resize(all_offsets.size() / table.offsets.size() *
+                     tables.most_ids);
     }
     offsets = std::make_unique<Buffer<int32_t>>(all_offsets);
     ids = std::make_unique<Buffer<int32_t>>(all_ids);
@@ -155,6 +160,14 @@ GPU_TEST(LshTablesFind) {
   }
 }
 
+// Tables of buckets that were cut are smaller, each by another number of ids.
+GPU_TEST(LshTablesFindInCutBuckets) {
+  const Both both(300, 7, 3, 30);
+  Expect(both.tables.most_ids < 250, "buckets are cut");
+  const Queries queries(both, 9, 2);
+  for (const int64_t room : {40, 1000}) CheckFind(both, queries, room);
+}
+
 // Each of those with the least votes is as likely.
 GPU_TEST(LshTablesSample) {
   const int64_t count = 20, rounds = 500, kept = 5;
@@ -216,6 +229,7 @@ GPU_BENCHMARK(LshBenchmarks) {
   GpuLshTables tables;
   tables.count = 1000000;
   tables.num_tables = 50;
+  tables.most_ids = tables.count;
   tables.code_bits = 18;
   tables.range_bits = 18;
   Random random(1);

@@ -37,7 +37,8 @@ class LshOnDevice {
     inner_product_ = tables.inner_product;
     const int64_t buckets = tables_.num_buckets() + 1;
     tables_.offsets = memory_.Get<int32_t>(tables_.num_tables * buckets);
-    tables_.ids = memory_.Get<int32_t>(tables_.num_tables * tables.count);
+    tables_.most_ids = tables.most_ids();
+    tables_.ids = memory_.Get<int32_t>(tables_.num_tables * tables_.most_ids);
     if (tables_.offsets == nullptr || tables_.ids == nullptr) {
       return ToStatus(kNoScratch);
     }
@@ -47,8 +48,8 @@ class LshOnDevice {
       const LshTable& table = tables.tables[t];
       TF_RETURN_IF_ERROR(
           ToStatus(writer.Write(table.offsets, tables_.offsets + t * buckets)));
-      TF_RETURN_IF_ERROR(
-          ToStatus(writer.Write(table.ids, tables_.ids + t * tables.count)));
+      TF_RETURN_IF_ERROR(ToStatus(
+          writer.Write(table.ids, tables_.ids + t * tables_.most_ids)));
     }
     TF_RETURN_IF_ERROR(ToStatus(writer.Finish()));
     return ToStatus(

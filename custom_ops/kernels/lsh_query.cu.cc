@@ -25,7 +25,7 @@ __device__ Bucket BucketOf(const GpuLshTables& tables,
   const int64_t bucket = LshBucket(code, tables.code_bits, tables.range_bits);
   const int32_t* offsets =
       tables.offsets + table * ((int64_t{1} << tables.range_bits) + 1) + bucket;
-  const int32_t* ids = tables.ids + table * tables.count;
+  const int32_t* ids = tables.ids + table * tables.most_ids;
   return {ids + offsets[0], ids + offsets[1]};
 }
 

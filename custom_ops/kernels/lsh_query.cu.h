@@ -13,7 +13,8 @@ struct GpuLshTables {
   int64_t num_tables = 0;
   int code_bits = 0, range_bits = 0;  // as LshTables::range_bits
   int32_t* offsets = nullptr;         // [num_tables, 2^range_bits + 1]
-  int32_t* ids = nullptr;             // [num_tables, count]
+  int64_t most_ids = 0;               // of a table
+  int32_t* ids = nullptr;             // [num_tables, most_ids]
 
   int64_t num_buckets() const { return int64_t{1} << range_bits; }
 };
