@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <vector>
 
 #include "core/tree_path.h"
@@ -122,6 +123,42 @@ struct OnDevice {
     Done(tfxclass::CountTreePaths(tree, paths, splits.data(), unsound.data(),
                                   &scratch, nullptr));
     return splits.Read();
+  }
+};
+
+// The gradient of the distinct rows, in buffers that hold no more.
+struct PathGradient {
+  std::unique_ptr<Buffer<int64_t>> touched;
+  std::unique_ptr<Buffer<float>> grads;
+
+  PathGradient(const tfxclass::PathGradInput& input, float* queries_grad,
+               int32_t* unsound, TestScratch* scratch) {
+    Buffer<int64_t> num_touched(1);
+    tfxclass::TouchedPathRows rows;
+    Done(tfxclass::FindTouchedRows(input, queries_grad, &rows,
+                                   num_touched.data(), unsound, scratch,
+                                   nullptr));
+    const int64_t count = num_touched.Read()[0];
+    touched = std::make_unique<Buffer<int64_t>>(count);
+    grads = std::make_unique<Buffer<float>>(count * input.dim);
+    Sum(input, rows);
+  }
+
+  // The same again, without waiting.
+  void Compute(const tfxclass::PathGradInput& input, float* queries_grad,
+               int32_t* unsound, TestScratch* scratch) const {
+    int64_t* const num_touched = scratch->Get<int64_t>(1);
+    tfxclass::TouchedPathRows rows;
+    Done(tfxclass::FindTouchedRows(input, queries_grad, &rows, num_touched,
+                                   unsound, scratch, nullptr));
+    Sum(input, rows);
+  }
+
+ private:
+  void Sum(const tfxclass::PathGradInput& input,
+           const tfxclass::TouchedPathRows& rows) const {
+    Done(tfxclass::SumTouchedRows(input, rows, touched->data(), grads->data(),
+                                  nullptr));
   }
 };
 

@@ -108,8 +108,7 @@ void CheckGrad(const Batch& b, const Expected& e, OnDevice* device,
                int64_t num_rows, Buffer<int64_t>* rows, Buffer<float>* slopes,
                const std::string& what) {
   const int64_t n = rows->size();
-  Buffer<float> queries_grad(b.batch * b.dim), grads(n * b.dim);
-  Buffer<int64_t> touched(n), num_touched(1);
+  Buffer<float> queries_grad(b.batch * b.dim);
   tfxclass::PathGradInput input = {device->queries.data(),
                                    device->kernel.data(),
                                    b.batch,
@@ -120,19 +119,12 @@ void CheckGrad(const Batch& b, const Expected& e, OnDevice* device,
                                    n,
                                    device->splits.data(),
                                    device->upstream.data()};
-  Done(tfxclass::TreePathGrad(
-      input, queries_grad.data(), touched.data(), grads.data(),
-      num_touched.data(), device->unsound.data(), &device->scratch, nullptr));
+  PathGradient found(input, queries_grad.data(), device->unsound.data(),
+                     &device->scratch);
   Expect(device->unsound.Read()[0] == 0, what + ": sound gradient");
   ExpectNear(queries_grad.Read(), e.queries_grad, 3e-6, what + ": queries");
-  const int64_t count = num_touched.Read()[0];
-  Expect(count == static_cast<int64_t>(e.touched.size()), what + ": touched");
-  auto found_rows = touched.Read();
-  auto found = grads.Read();
-  found_rows.resize(count);
-  found.resize(count * b.dim);
-  ExpectEqual(found_rows, e.touched, what + ": touched");
-  ExpectNear(found, e.touched_grads, 3e-6, what + ": gradients");
+  ExpectEqual(found.touched->Read(), e.touched, what + ": touched");
+  ExpectNear(found.grads->Read(), e.touched_grads, 3e-6, what + ": gradients");
 }
 
 void Check(const TestTree& tree, int64_t batch, int64_t p, int64_t dim,
@@ -215,21 +207,18 @@ GPU_TEST(TreePathDeterministic) {
   for (int turn = 0; turn < 2; ++turn) {
     OnDevice device(tree, b);
     const int64_t n = device.Count().back();
-    Buffer<int64_t> rows(n), touched(n), num_touched(1);
+    Buffer<int64_t> rows(n);
     Buffer<float> losses(b.batch), slopes(n), queries_grad(b.batch * b.dim);
-    Buffer<float> grads(n * b.dim);
     Done(tfxclass::TreePathLoss(
         device.tree, device.paths, device.queries.data(), device.kernel.data(),
         b.dim, device.splits.data(), losses.data(), rows.data(), slopes.data(),
         device.unsound.data(), &device.scratch, nullptr));
-    Done(tfxclass::TreePathGrad(
+    const PathGradient gradient(
         {device.queries.data(), device.kernel.data(), b.batch, tree.num_rows,
          b.dim, rows.data(), slopes.data(), n, device.splits.data(),
          device.upstream.data()},
-        queries_grad.data(), touched.data(), grads.data(), num_touched.data(),
-        device.unsound.data(), &device.scratch, nullptr));
-    auto found = grads.Read();
-    found.resize(num_touched.Read()[0] * b.dim);
+        queries_grad.data(), device.unsound.data(), &device.scratch);
+    auto found = gradient.grads->Read();
     const auto of_losses = losses.Read();
     found.insert(found.end(), of_losses.begin(), of_losses.end());
     if (turn == 0) first = found;
@@ -259,9 +248,8 @@ GPU_BENCHMARK(TreePathBenchmarks) {
   b.upstream.assign(batch, 1.0f / batch);
   OnDevice device(tree, b);
   const int64_t n = device.Count().back();
-  Buffer<int64_t> rows(n), touched(n), num_touched(1);
+  Buffer<int64_t> rows(n);
   Buffer<float> losses(batch), slopes(n), queries_grad(batch * dim);
-  Buffer<float> grads(n * dim);
   TestScratch scratch;
   const double row_bytes = dim * sizeof(float);
   Report(
@@ -278,17 +266,24 @@ GPU_BENCHMARK(TreePathBenchmarks) {
       }),
       n * row_bytes, 2.0 * n * dim);
   TestScratch of_grad;
+  const tfxclass::PathGradInput input = {device.queries.data(),
+                                         device.kernel.data(),
+                                         batch,
+                                         tree.num_rows,
+                                         dim,
+                                         rows.data(),
+                                         slopes.data(),
+                                         n,
+                                         device.splits.data(),
+                                         device.upstream.data()};
+  const PathGradient first(input, queries_grad.data(), device.unsound.data(),
+                           &of_grad);
   const double ms = MedianMs([&] {
     of_grad.Reuse();
-    Done(tfxclass::TreePathGrad(
-        {device.queries.data(), device.kernel.data(), batch, tree.num_rows, dim,
-         rows.data(), slopes.data(), n, device.splits.data(),
-         device.upstream.data()},
-        queries_grad.data(), touched.data(), grads.data(), num_touched.data(),
-        device.unsound.data(), &of_grad, nullptr));
+    first.Compute(input, queries_grad.data(), device.unsound.data(), &of_grad);
   });
   Report("tree gradient, the same", ms,
-         n * row_bytes + num_touched.Read()[0] * row_bytes, 4.0 * n * dim);
+         n * row_bytes + first.touched->size() * row_bytes, 4.0 * n * dim);
 }
 
 }  // namespace

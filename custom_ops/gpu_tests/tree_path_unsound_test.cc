@@ -101,16 +101,14 @@ GPU_TEST(TreePathGradUnsound) {
                                                       {0, 1, 2, 3, 4, 5}};
   for (size_t s = 0; s < all_splits.size(); ++s) {
     for (size_t r = 0; r < all_rows.size(); ++r) {
-      Buffer<int64_t> splits(all_splits[s]), rows(all_rows[r]), touched(n);
-      Buffer<int64_t> num_touched(1);
-      Buffer<float> queries_grad(2 * dim), grads(n * dim);
+      Buffer<int64_t> splits(all_splits[s]), rows(all_rows[r]);
+      Buffer<float> queries_grad(2 * dim);
       Buffer<int32_t> unsound(1);
       TestScratch scratch;
-      Done(tfxclass::TreePathGrad(
+      const PathGradient gradient(
           {queries.data(), kernel.data(), 2, num_rows, dim, rows.data(),
            slopes.data(), n, splits.data(), upstream.data()},
-          queries_grad.data(), touched.data(), grads.data(), num_touched.data(),
-          unsound.data(), &scratch, nullptr));
+          queries_grad.data(), unsound.data(), &scratch);
       Expect(unsound.Read()[0] == 1, "splits or rows are unsound");
     }
   }

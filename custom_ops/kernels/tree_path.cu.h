@@ -4,7 +4,9 @@
 // Two launches with a size in between: CountTreePaths leaves where the rows of
 // each sample begin, `splits`, whose last number is how long `rows` and
 // `slopes` must be. The caller copies it (and *unsound) to the host: the one
-// synchronisation of the loss. TreePathLoss then fills them.
+// synchronisation of the loss. TreePathLoss then fills them. So it is with the
+// gradient: FindTouchedRows counts the distinct rows, and SumTouchedRows writes
+// their gradients, without memory for those of each sample.
 //
 // What the trees, labels, rows or splits hold is checked where it is read: if
 // any of it leads out of its array, *unsound becomes 1 and results are
@@ -64,15 +66,30 @@ struct PathGradInput {
   const float* upstream;  // [batch]
 };
 
-// queries_grad [batch, dim]. Distinct rows, rising, and the sums of their
-// gradients, in the first places of touched [count] and touched_grads [count,
-// dim]; their number to *num_touched, on the device. Sums go in the order of
-// the batch; those of more than 64 samples in 16 stretches of it: the same
-// result every time. Clears *unsound first. count < 2^31.
-GpuStatus TreePathGrad(const PathGradInput& input, float* queries_grad,
-                       int64_t* touched, float* touched_grads,
-                       int64_t* num_touched, int32_t* unsound, Scratch* scratch,
-                       GpuStream stream);
+// The touched rows, sorted, and what their gradients are computed from, in
+// scratch memory. The run that begins at i is row number places[i].
+struct TouchedPathRows {
+  const int64_t* sorted = nullptr;  // [count]
+  const int32_t* order = nullptr;   // [count]
+  const int64_t* places = nullptr;  // [count + 1]
+  const int32_t* owners = nullptr;  // [count], the sample of each of input.rows
+  const float* factors = nullptr;   // [count], of its query
+};
+
+// queries_grad [batch, dim]; the number of distinct rows to *num_touched, on
+// the device. Clears *unsound first. count < 2^31. Scratch: about 50 bytes a
+// row.
+GpuStatus FindTouchedRows(const PathGradInput& input, float* queries_grad,
+                          TouchedPathRows* rows, int64_t* num_touched,
+                          int32_t* unsound, Scratch* scratch, GpuStream stream);
+
+// touched [*num_touched], distinct rows, rising, and the sums of their
+// gradients, touched_grads [*num_touched, dim]. Sums go in the order of the
+// batch; those of more than 64 samples in 16 stretches of it: the same result
+// every time.
+GpuStatus SumTouchedRows(const PathGradInput& input,
+                         const TouchedPathRows& rows, int64_t* touched,
+                         float* touched_grads, GpuStream stream);
 
 }  // namespace tfxclass
 

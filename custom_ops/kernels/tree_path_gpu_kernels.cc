@@ -21,11 +21,18 @@ absl::Status Unsound() {
       "rows as `kernel` has. Received: others");
 }
 
-// What the device says of the work done: *unsound.
-absl::Status CheckSound(OpKernelContext* c, const int32_t* unsound) {
-  int32_t found;
-  TF_RETURN_IF_ERROR(ReadFromDevice(c, unsound, 1, &found));
-  return found == 0 ? absl::OkStatus() : Unsound();
+// What an op waits for: how long its output is, and whether its input is sound.
+struct PathResult {
+  int64_t size;
+  int32_t unsound;
+};
+
+absl::Status ReadSize(OpKernelContext* c, const PathResult* result,
+                      int64_t* size) {
+  PathResult found;
+  TF_RETURN_IF_ERROR(ReadFromDevice(c, result, 1, &found));
+  *size = found.size;
+  return found.unsound == 0 ? absl::OkStatus() : Unsound();
 }
 
 class GpuTreeOp : public TreeOp {
@@ -47,12 +54,13 @@ class GpuTreeOp : public TreeOp {
   // splits [batch + 1], and how many rows they lead to.
   static absl::Status Count(OpKernelContext* c, const GpuTree& tree,
                             const PathLabels& labels, int64_t* splits,
-                            int32_t* unsound, Scratch* scratch,
+                            PathResult* result, Scratch* scratch,
                             int64_t* total) {
-    TF_RETURN_IF_ERROR(ToStatus(
-        CountTreePaths(tree, labels, splits, unsound, scratch, StreamOf(c))));
-    TF_RETURN_IF_ERROR(ReadFromDevice(c, splits + labels.batch, 1, total));
-    return CheckSound(c, unsound);
+    TF_RETURN_IF_ERROR(ToStatus(CountTreePaths(
+        tree, labels, splits, &result->unsound, scratch, StreamOf(c))));
+    TF_RETURN_IF_ERROR(ToStatus(CopyInDevice(
+        &result->size, splits + labels.batch, sizeof(int64_t), StreamOf(c))));
+    return ReadSize(c, result, total);
   }
 
  private:
@@ -78,14 +86,14 @@ class GpuTreePathLossOp : public GpuTreeOp {
                                  weights.flat<float>().data(), batch,
                                  labels.dim_size(1)};
     OpScratch scratch(c);
-    int32_t* const unsound = scratch.Get<int32_t>(1);
-    OP_REQUIRES(c, unsound != nullptr, ToStatus(kNoScratch));
+    PathResult* const result = scratch.Get<PathResult>(1);
+    OP_REQUIRES(c, result != nullptr, ToStatus(kNoScratch));
     Tensor *losses, *rows, *slopes, *splits;
     OP_REQUIRES_OK(c, AllocateOutput(c, 3, {batch + 1}, &splits));
     int64_t* const starts = splits->flat<int64_t>().data();
     int64_t total;
     OP_REQUIRES_OK(c,
-                   Count(c, tree, of_batch, starts, unsound, &scratch, &total));
+                   Count(c, tree, of_batch, starts, result, &scratch, &total));
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &losses));
     OP_REQUIRES_OK(c, AllocateOutput(c, 1, {total}, &rows));
     OP_REQUIRES_OK(c, AllocateOutput(c, 2, {total}, &slopes));
@@ -94,7 +102,8 @@ class GpuTreePathLossOp : public GpuTreeOp {
                tree, of_batch, queries.flat<float>().data(),
                kernel.flat<float>().data(), queries.dim_size(1), starts,
                losses->flat<float>().data(), rows->flat<int64_t>().data(),
-               slopes->flat<float>().data(), unsound, &scratch, StreamOf(c))));
+               slopes->flat<float>().data(), &result->unsound, &scratch,
+               StreamOf(c))));
   }
 };
 
@@ -104,36 +113,25 @@ class GpuTreePathGradOp : public OpKernel {
 
   void Compute(OpKernelContext* c) override {
     OP_REQUIRES_OK(c, CheckPathGrad(c));
-    const Tensor& queries = c->input(0);
-    const int64_t dim = queries.dim_size(1);
-    const int64_t count = c->input(2).dim_size(0);
-    Tensor* queries_grad;
-    OP_REQUIRES_OK(c, c->allocate_output(0, queries.shape(), &queries_grad));
+    const PathGradInput input = InputOf(c);
+    Tensor *queries_grad, *touched, *grads;
+    OP_REQUIRES_OK(c,
+                   c->allocate_output(0, c->input(0).shape(), &queries_grad));
     OpScratch scratch(c);
-    int64_t* const touched = scratch.Get<int64_t>(count);
-    float* const grads = scratch.Get<float>(count * dim);
-    int64_t* const num_touched = scratch.Get<int64_t>(1);
-    int32_t* const unsound = scratch.Get<int32_t>(1);
-    OP_REQUIRES(c,
-                touched != nullptr && grads != nullptr &&
-                    num_touched != nullptr && unsound != nullptr,
-                ToStatus(kNoScratch));
+    PathResult* const result = scratch.Get<PathResult>(1);
+    OP_REQUIRES(c, result != nullptr, ToStatus(kNoScratch));
+    TouchedPathRows rows;
     OP_REQUIRES_OK(
-        c, ToStatus(TreePathGrad(InputOf(c), queries_grad->flat<float>().data(),
-                                 touched, grads, num_touched, unsound, &scratch,
-                                 StreamOf(c))));
+        c, ToStatus(FindTouchedRows(input, queries_grad->flat<float>().data(),
+                                    &rows, &result->size, &result->unsound,
+                                    &scratch, StreamOf(c))));
     int64_t size;
-    OP_REQUIRES_OK(c, ReadFromDevice(c, num_touched, 1, &size));
-    OP_REQUIRES_OK(c, CheckSound(c, unsound));
-    Tensor *touched_out, *grads_out;
-    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {size}, &touched_out));
-    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {size, dim}, &grads_out));
+    OP_REQUIRES_OK(c, ReadSize(c, result, &size));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 1, {size}, &touched));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 2, {size, input.dim}, &grads));
     OP_REQUIRES_OK(
-        c, ToStatus(CopyInDevice(touched_out->data(), touched,
-                                 touched_out->TotalBytes(), StreamOf(c))));
-    OP_REQUIRES_OK(
-        c, ToStatus(CopyInDevice(grads_out->data(), grads,
-                                 grads_out->TotalBytes(), StreamOf(c))));
+        c, ToStatus(SumTouchedRows(input, rows, touched->flat<int64_t>().data(),
+                                   grads->flat<float>().data(), StreamOf(c))));
   }
 
  private:

@@ -43,16 +43,12 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The touched rows, sorted; the run that begins at i is row number places[i].
-struct TouchedRows {
-  const int64_t* sorted;
-  const int32_t* order;
-  const int64_t* places;
+// What the sums are computed from and where they go.
+struct RowSums {
+  TouchedPathRows rows;
   int64_t count;
   const float* queries;
   int64_t dim;
-  const int32_t* owners;
-  const float* factors;
   int64_t* touched;
   float* grads;
 
@@ -62,10 +58,10 @@ struct TouchedRows {
     Pack<kWidth> sum = {};
 #pragma unroll 4
     for (int64_t s = begin; s < end; ++s) {
-      const int32_t at = order[s];
-      const float factor = factors[at];
+      const int32_t at = rows.order[s];
+      const float factor = rows.factors[at];
       const Pack<kWidth> x =
-          Load(queries + owners[at] * dim + d, Pack<kWidth>());
+          Load(queries + rows.owners[at] * dim + d, Pack<kWidth>());
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) sum.at[j] += factor * x.at[j];
     }
@@ -92,15 +88,16 @@ __device__ int64_t ShortRunEnd(const int64_t* sorted, int64_t n, int64_t i) {
 
 // A warp for each sorted row: the first of a short run sums it.
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) ShortRunsKernel(TouchedRows rows) {
+__global__ void __launch_bounds__(kThreads) ShortRunsKernel(RowSums sums) {
   const int64_t i = WarpNumber();
-  if (i >= rows.count) return;
-  const int64_t end = ShortRunEnd(rows.sorted, rows.count, i);
+  if (i >= sums.count) return;
+  const int64_t* const sorted = sums.rows.sorted;
+  const int64_t end = ShortRunEnd(sorted, sums.count, i);
   if (end == i) return;
-  const int64_t place = rows.places[i];
-  if (Lane() == 0) rows.touched[place] = rows.sorted[i];
-  for (int64_t d = Lane() * kWidth; d < rows.dim; d += kWarp * kWidth) {
-    Store(rows.grads + place * rows.dim + d, rows.Sum<kWidth>(i, end, d));
+  const int64_t place = sums.rows.places[i];
+  if (Lane() == 0) sums.touched[place] = sorted[i];
+  for (int64_t d = Lane() * kWidth; d < sums.dim; d += kWarp * kWidth) {
+    Store(sums.grads + place * sums.dim + d, sums.Sum<kWidth>(i, end, d));
   }
 }
 
@@ -133,29 +130,29 @@ __device__ Range LongRun(const int64_t* sorted, int64_t n, int64_t at) {
 // A block for each kShortRun sorted rows: a row near the root is touched by
 // most samples. Each warp sums a stretch of the run.
 template <int kWidth>
-__global__ void __launch_bounds__(kLongThreads)
-    LongRunsKernel(TouchedRows rows) {
+__global__ void __launch_bounds__(kLongThreads) LongRunsKernel(RowSums sums) {
   __align__(16) __shared__ float of_warp[kLongWarps][kWarp * kWidth];
-  const Range run = LongRun(rows.sorted, rows.count,
-                            static_cast<int64_t>(blockIdx.x) * kShortRun);
+  const int64_t* const sorted = sums.rows.sorted;
+  const Range run =
+      LongRun(sorted, sums.count, static_cast<int64_t>(blockIdx.x) * kShortRun);
   if (run.begin == run.end) return;
-  const int64_t place = rows.places[run.begin];
-  if (threadIdx.x == 0) rows.touched[place] = rows.sorted[run.begin];
+  const int64_t place = sums.rows.places[run.begin];
+  if (threadIdx.x == 0) sums.touched[place] = sorted[run.begin];
   const int warp = threadIdx.x / kWarp;
   const int64_t size = run.end - run.begin;
   const int64_t begin = run.begin + size * warp / kLongWarps;
   const int64_t end = run.begin + size * (warp + 1) / kLongWarps;
-  for (int64_t first = 0; first < rows.dim; first += kWarp * kWidth) {
+  for (int64_t first = 0; first < sums.dim; first += kWarp * kWidth) {
     const int64_t d = first + Lane() * kWidth;
-    if (d < rows.dim) {
-      Store(&of_warp[warp][Lane() * kWidth], rows.Sum<kWidth>(begin, end, d));
+    if (d < sums.dim) {
+      Store(&of_warp[warp][Lane() * kWidth], sums.Sum<kWidth>(begin, end, d));
     }
     __syncthreads();
     for (int j = threadIdx.x; j < kWarp * kWidth; j += kLongThreads) {
-      if (first + j >= rows.dim) continue;
+      if (first + j >= sums.dim) continue;
       float sum = 0;
       for (int w = 0; w < kLongWarps; ++w) sum += of_warp[w][j];
-      rows.grads[place * rows.dim + first + j] = sum;
+      sums.grads[place * sums.dim + first + j] = sum;
     }
     __syncthreads();
   }
@@ -163,10 +160,10 @@ __global__ void __launch_bounds__(kLongThreads)
 
 }  // namespace
 
-GpuStatus TreePathGrad(const PathGradInput& input, float* queries_grad,
-                       int64_t* touched, float* touched_grads,
-                       int64_t* num_touched, int32_t* unsound, Scratch* scratch,
-                       GpuStream stream) {
+GpuStatus FindTouchedRows(const PathGradInput& input, float* queries_grad,
+                          TouchedPathRows* rows, int64_t* num_touched,
+                          int32_t* unsound, Scratch* scratch,
+                          GpuStream stream) {
   const int64_t n = input.count;
   TFXCLASS_RETURN_IF_GPU_ERROR(FillBytes(unsound, 0, sizeof(*unsound), stream));
   TFXCLASS_RETURN_IF_GPU_ERROR(
@@ -191,15 +188,23 @@ GpuStatus TreePathGrad(const PathGradInput& input, float* queries_grad,
       FindRuns(input.rows, n, input.num_rows, &runs, scratch, stream));
   TFXCLASS_RETURN_IF_GPU_ERROR(
       NumberRuns(runs, n, &places, num_touched, scratch, stream));
-  const TouchedRows rows = {runs.sorted,   runs.order,   places, n,
-                            input.queries, input.dim,    owners, factors,
-                            touched,       touched_grads};
-  const bool wide_grads = AreAligned(input.dim, input.queries, touched_grads);
+  *rows = {runs.sorted, runs.order, places, owners, factors};
+  return nullptr;
+}
+
+GpuStatus SumTouchedRows(const PathGradInput& input,
+                         const TouchedPathRows& rows, int64_t* touched,
+                         float* touched_grads, GpuStream stream) {
+  const int64_t n = input.count;
+  if (input.batch == 0 || n == 0) return nullptr;
+  const RowSums sums = {rows,      n,       input.queries,
+                        input.dim, touched, touched_grads};
+  const bool wide = AreAligned(input.dim, input.queries, touched_grads);
   TFXCLASS_RETURN_IF_GPU_ERROR(
-      Launch(wide_grads ? ShortRunsKernel<4> : ShortRunsKernel<1>,
-             BlocksOfWarps(n, kThreads), kThreads, 0, stream, rows));
-  return Launch(wide_grads ? LongRunsKernel<4> : LongRunsKernel<1>,
-                CeilDiv(n, kShortRun), kLongThreads, 0, stream, rows);
+      Launch(wide ? ShortRunsKernel<4> : ShortRunsKernel<1>,
+             BlocksOfWarps(n, kThreads), kThreads, 0, stream, sums));
+  return Launch(wide ? LongRunsKernel<4> : LongRunsKernel<1>,
+                CeilDiv(n, kShortRun), kLongThreads, 0, stream, sums);
 }
 
 }  // namespace tfxclass

@@ -55,7 +55,7 @@ def test_each_launcher_is_called_by_an_op():
     for name, text in headers.items():
         if name.endswith(".cu.h"):
             declared |= set(LAUNCHER.findall(text))
-    declared -= {"Launch", "LaunchEach"}
+    declared -= {"Launch", "LaunchEach", "MostSharedBytes"}
     assert len(declared) > 20
     missed = declared - reached(sources, headers)
     assert not missed, f"no op of a GPU calls {sorted(missed)}"

@@ -1,6 +1,7 @@
 """The ops of the GPU, run on the processor by the CUDA emulator."""
 
 import contextlib
+import ctypes
 import functools
 import inspect
 import os
@@ -19,13 +20,24 @@ from tfxclass.ops import library
 used = set()
 
 
+def waits() -> int:
+    """How often ops have waited for the GPU so far."""
+    return ctypes.CDLL(_library()).tfxclass_emulated_waits()
+
+
+@functools.cache
+def _library():
+    """Path of the ops, loaded."""
+    path = os.path.join(tempfile.mkdtemp(), "emulated_ops.so")
+    build.build_emulated_ops(path)
+    tf.load_op_library(path)
+    return path
+
+
 @functools.cache
 def _names():
     """Names of the ops that have a kernel for the GPU."""
-    folder = tempfile.mkdtemp()
-    library = os.path.join(folder, "emulated_ops.so")
-    build.build_emulated_ops(library)
-    tf.load_op_library(library)
+    _library()
     kernels = registered.get_all_registered_kernels().kernel
     return sorted({k.op for k in kernels if k.label == "emulated"})
 
