@@ -197,8 +197,9 @@ class Refreshing {
   }
 
   // False, with nothing changed, if the bytes are no index. Marks of rows that
-  // the index does not have are left out.
-  bool Restore(const State& state) {
+  // the index does not have are left out. Without `in_parts` a pending index
+  // that was saved amid its swap comes as a whole.
+  bool Restore(const State& state, bool in_parts = true) {
     auto ready = std::make_shared<Index>();
     auto pending = std::make_shared<Pending>();
     if (!ReadIndex(state.ready, ready.get()) ||
@@ -221,7 +222,7 @@ class Refreshing {
     swap_at_ = state.swap_at;
     next_start_ = state.next_start;
     begun_ = state.begun;
-    in_parts_ = true;
+    in_parts_ = in_parts;
     num_swapped_ = 0;  // what has been is replaced again by the same
     touched_.Clear();
     for (const int64_t id : state.touched) {

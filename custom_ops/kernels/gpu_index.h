@@ -84,7 +84,7 @@ absl::Status CopyOfIndex(tensorflow::OpKernelContext* c,
                         .HostMemory("pending")                                \
                         .HostMemory("steps")                                  \
                         .HostMemory("touched"),                               \
-                    IndexRestoreOp<Indexer>)
+                    IndexRestoreOp<Indexer, RowsOnGpu>)
 
 }  // namespace tfxclass
 

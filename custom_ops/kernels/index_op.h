@@ -272,7 +272,7 @@ class IndexSaveOp : public tensorflow::OpKernel {
 };
 
 // Inputs: index, then the outputs of IndexSaveOp.
-template <typename Indexer>
+template <typename Indexer, class RowReader>
 class IndexRestoreOp : public tensorflow::OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -296,7 +296,7 @@ class IndexRestoreOp : public tensorflow::OpKernel {
     state.next_start = c->input(3).flat<int64_t>()(1);
     state.begun = c->input(3).flat<int64_t>()(2);
     state.touched.assign(touched.data(), touched.data() + touched.size());
-    OP_REQUIRES(c, resource->index.Restore(state),
+    OP_REQUIRES(c, resource->index.Restore(state, RowReader::kInPlace),
                 absl::InvalidArgumentError(
                     absl::StrCat("The bytes are no ", Indexer::kName,
                                  ". Received: ", state.ready.size(), " and ",
@@ -310,7 +310,7 @@ class IndexRestoreOp : public tensorflow::OpKernel {
   TFXCLASS_CPU(prefix "Mark", IndexMarkOp<Indexer>);     \
   TFXCLASS_CPU(prefix "Times", IndexTimesOp<Indexer>);   \
   TFXCLASS_CPU(prefix "Save", IndexSaveOp<Indexer>);     \
-  TFXCLASS_CPU(prefix "Restore", IndexRestoreOp<Indexer>)
+  TFXCLASS_CPU(prefix "Restore", IndexRestoreOp<Indexer, RowsInPlace>)
 
 }  // namespace tfxclass
 

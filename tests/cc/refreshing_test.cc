@@ -459,8 +459,27 @@ struct PartsIndexer {
   static std::string Write(const Index& index) {
     return std::string(index.parts.size(), 'x');
   }
-  static bool Read(const char*, size_t size, Index*) { return size > 0; }
+  static bool Read(const char*, size_t size, Index* index) {
+    index->parts.resize(size);
+    return size > 0;
+  }
 };
+
+// A GPU copies an index as a whole, also one that was saved on a CPU.
+void ARestoredIndexComesInPartsOrAsAWhole() {
+  for (const bool in_parts : {false, true}) {
+    Refreshing<PartsIndexer> index;
+    CHECK(index.Restore({"xx", "xx", 20, 40, 0, {}}, in_parts));
+    const auto restored = index.ready();
+    const auto advance = [&](int64_t step) {
+      CHECK(index.Advance({step, 20, 20}, {nullptr, 1, 1}, nullptr, SerialFor));
+    };
+    advance(15);
+    CHECK((index.ready() != restored) == in_parts);
+    advance(20);
+    CHECK(index.ready() != restored);
+  }
+}
 
 // However slow the steps are: two parts at most wait to be swapped in.
 void PartsAreBuiltLittleAheadOfTheirSwap() {
@@ -501,5 +520,6 @@ int main() {
   tfxclass::MarksWithoutARowAreLeftOut();
   tfxclass::NobodyWaitsForASave();
   tfxclass::ABuildIsCancelled();
+  tfxclass::ARestoredIndexComesInPartsOrAsAWhole();
   tfxclass::PartsAreBuiltLittleAheadOfTheirSwap();
 }
