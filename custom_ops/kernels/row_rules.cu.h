@@ -70,7 +70,7 @@ __device__ __forceinline__ void StoreKept(T* to, const Pack<kWidth>& x,
 // A matrix of V and its slots, as SlottedRows of core/row_update.h: rounded by
 // the same random bits.
 template <class V, class M, bool kRowMoments>
-struct DeviceRows {
+struct GpuSlottedRows {
   static constexpr bool kHasRowSlots = kRowMoments;
   static constexpr bool kIsRandom =
       std::is_same_v<M, Bf16> || std::is_same_v<V, Bf16>;

@@ -99,7 +99,7 @@ int NumSlots(const GpuRows& rows) {
 }
 
 template <class V, class M, bool kRowMoments>
-DeviceRows<V, M, kRowMoments> RowsOf(const GpuRows& r) {
+GpuSlottedRows<V, M, kRowMoments> RowsOf(const GpuRows& r) {
   void* const* s = r.slots;
   return {
       static_cast<V*>(r.rows), {s[0], s[1], s[2]}, r.dim, 2 * r.seed, r.step};
