@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "core/half.h"
 #include "gpu_tests/harness.h"
 #include "kernels/row_update.cu.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 using tfxclass::Bf16;
 using tfxclass::GpuRows;
+using tfxclass::Half;
 using tfxclass::RowRule;
 using tfxclass::RowRuleOptions;
 using tfxclass::RowScalars;
@@ -108,25 +110,51 @@ std::vector<float> Positive(std::vector<float> values) {
   return values;
 }
 
-void CheckUpdate(const Case& c, int64_t num_rows, int64_t dim, int64_t n) {
+void Narrow(float x, float* to) { *to = x; }
+void Narrow(float x, Bf16* to) { *to = tfxclass::ToBf16(x); }
+void Narrow(float x, Half* to) { *to = tfxclass::ToHalf(x); }
+
+template <class T>
+std::vector<T> NarrowAll(const std::vector<float>& values) {
+  std::vector<T> narrow(values.size());
+  for (size_t i = 0; i < values.size(); ++i) Narrow(values[i], &narrow[i]);
+  return narrow;
+}
+
+template <class T>
+std::vector<float> Floats(const std::vector<T>& values) {
+  std::vector<float> floats;
+  for (const T& value : values) floats.push_back(tfxclass::ToFloat(value));
+  return floats;
+}
+
+// Rows, slots and gradients are stored as T, and computed in float.
+template <class T = float>
+void CheckUpdate(
+    const Case& c, int64_t num_rows, int64_t dim, int64_t n,
+    RowType type = RowType::kFloat,
+    // 1 - beta_2 in float is off by 1e-5 of it, halved by the root.
+    double tolerance = 4e-6) {
   Random random(dim * 1000 + n);
-  const auto rows = random.Normal(num_rows * dim);
-  const auto grads = random.Normal(n * dim);
+  const auto kept_rows = NarrowAll<T>(random.Normal(num_rows * dim));
+  const auto kept_grads = NarrowAll<T>(random.Normal(n * dim));
+  const auto rows = Floats(kept_rows), grads = Floats(kept_grads);
   auto ids = random.Ids(n, num_rows);
   if (n > 3) ids[1] = -1, ids[2] = num_rows;
   Matrices expected;
   expected.rows = Wide(rows);
-  Buffer<float> row_buffer(rows), grad_buffer(grads);
+  Buffer<T> row_buffer(kept_rows), grad_buffer(kept_grads);
   Buffer<int64_t> id_buffer(ids);
   GpuRows on_device;
+  on_device.type = type;
   on_device.num_rows = num_rows;
   on_device.dim = dim;
   on_device.rows = row_buffer.data();
-  std::vector<std::unique_ptr<Buffer<float>>> slots;
+  std::vector<std::unique_ptr<Buffer<T>>> slots;
   for (int s = 0; s < 3; ++s) {
-    const auto values = Positive(random.Normal(num_rows * dim));
-    expected.slots[s] = Wide(values);
-    slots.push_back(std::make_unique<Buffer<float>>(values));
+    const auto kept = NarrowAll<T>(Positive(random.Normal(num_rows * dim)));
+    expected.slots[s] = Wide(Floats(kept));
+    slots.push_back(std::make_unique<Buffer<T>>(kept));
     if (s < c.num_slots) on_device.slots[s] = slots[s]->data();
   }
   TestScratch scratch;
@@ -135,11 +163,9 @@ void CheckUpdate(const Case& c, int64_t num_rows, int64_t dim, int64_t n) {
                             id_buffer.data(), grad_buffer.data(), n, &scratch,
                             nullptr));
   StepRows(c, ids, grads, num_rows, dim, &expected);
-  // 1 - beta_2 in float is off by 1e-5 of it, halved by the root.
-  constexpr double kTolerance = 4e-6;
-  ExpectNear(row_buffer.Read(), expected.rows, kTolerance, c.name);
+  ExpectNear(Floats(row_buffer.Read()), expected.rows, tolerance, c.name);
   for (int s = 0; s < c.num_slots; ++s) {
-    ExpectNear(slots[s]->Read(), expected.slots[s], kTolerance, c.name);
+    ExpectNear(Floats(slots[s]->Read()), expected.slots[s], tolerance, c.name);
   }
 }
 
@@ -150,6 +176,16 @@ GPU_TEST(RowUpdateRules) {
     CheckUpdate(c, 3, 260, 9);
     CheckUpdate(c, 1, 1, 1);
     CheckUpdate(c, 5, 8, 0);
+  }
+}
+
+// What is stored is off by half of its last bit at most.
+GPU_TEST(RowUpdateOf16Bits) {
+  for (const Case& c : Cases()) {
+    for (const int64_t dim : {5, 132}) {
+      CheckUpdate<Bf16>(c, 9, dim, 30, RowType::kBf16, 1.0 / 256);
+      CheckUpdate<Half>(c, 9, dim, 30, RowType::kHalf, 1.0 / 2048);
+    }
   }
 }
 
