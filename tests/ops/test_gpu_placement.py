@@ -137,7 +137,7 @@ def test_blocks_of_logits_are_larger_on_a_gpu(gpu):
     on_host = blocks.Blocks(queries, ClassRows(kernel, device="CPU:0"))
     assert int(here.size) == 16 * int(on_host.size) == 16384
     head = layers.FullSoftmax(1_000_000)
-    assert head.activation_bytes(4096, 8) == 8 * 4096 * 16384
+    assert head.activation_bytes(4096, 8) == 8 * (4096 + 8) * 16384
 
 
 def sparsemax_of(logits):

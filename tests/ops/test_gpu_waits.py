@@ -1,4 +1,4 @@
-"""How often an op of the GPU waits: the table of custom_ops/gpu_tests/README.md.
+"""How often an op of the GPU waits: the table of gpu_tests/README.md.
 
 What TensorFlow itself copies to the host, for an op or by one of its own, is
 not counted.

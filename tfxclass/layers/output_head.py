@@ -649,10 +649,10 @@ class OutputHead(keras.layers.Layer):
 
     def activation_bytes(self, batch: int, dim: int) -> int:
         """Memory of the logits and other activations of a step, in bytes."""
-        # A block of logits and its gradient.
+        # A block of logits and its gradient, on a GPU also of class vectors.
         on_gpu = placement.on_gpu(self.rows_device)
-        classes = blocks.classes_of(batch, on_gpu)
-        return 8 * batch * min(classes, self.num_classes)
+        classes = blocks.block_size(batch, on_gpu, dim if on_gpu else 1)
+        return 8 * (batch + on_gpu * dim) * min(classes, self.num_classes)
 
     def index_bytes(self, dim: int) -> int:
         """Memory of a sampler's index and of its refresh, in bytes."""

@@ -16,29 +16,28 @@ from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Scalar
 
-# Logits of a block: 8 MiB of float32, about what stays in a last-level cache.
+# Logits or copied numbers of a block: 8 MiB, about a last-level cache.
 BLOCK_LOGITS = 1 << 21
-# On a GPU a block is this many times as large, 256 MiB: each block launches a
-# dozen kernels. With 8 MiB an exact step of 1M classes took 300 ms on an H200.
+# On a GPU it is this many times as large, as each launches a dozen kernels.
 GPU_BLOCKS = 32
 # Classes of a block at least.
 LEAST_BLOCK = 1024
 
 
-def block_size(batch: Scalar, on_gpu: bool = False) -> Scalar:
-    """Classes of a block for a batch, int or int32 scalar tensor."""
+def block_size(batch: Scalar, on_gpu: bool = False, dim: int = 1) -> Scalar:
+    """Classes of a block, int or int32 scalar; `dim` is a `copied_width`."""
+    numbers = BLOCK_LOGITS * (GPU_BLOCKS if on_gpu else 1)
     if isinstance(batch, int):
-        return classes_of(max(batch, 1), on_gpu)
-    return tf.maximum(_most_logits(on_gpu) // tf.maximum(batch, 1), LEAST_BLOCK)
+        return max(numbers // max(batch, dim), LEAST_BLOCK)
+    return tf.maximum(numbers // tf.maximum(batch, dim), LEAST_BLOCK)
 
 
-def classes_of(batch: int, on_gpu: bool = False) -> int:
-    """Classes a block for a batch of at least one row."""
-    return max(_most_logits(on_gpu) // batch, LEAST_BLOCK)
-
-
-def _most_logits(on_gpu):
-    return BLOCK_LOGITS * (GPU_BLOCKS if on_gpu else 1)
+def copied_width(rows: ClassRows) -> int:
+    """The width of rows of which a block is a copy; 1 of others."""
+    if isinstance(rows.kernel, StoredRows):
+        return 1
+    is_copied = rows.normalize or bfloat16_rows.is_half(rows.kernel)
+    return rows.kernel.shape[1] if is_copied else 1
 
 
 class Blocks:
@@ -54,8 +53,7 @@ class Blocks:
     Attributes:
         batch: int32 scalar tensor.
         num_classes: int or int32 scalar tensor.
-        size: int or int32 scalar tensor, classes of a block; the last may have
-            fewer.
+        size: the same, classes of a block; the last may have fewer.
     """
 
     def __init__(
@@ -72,7 +70,8 @@ class Blocks:
             return
         known = (max_queries, queries.shape[0], self.batch)
         most = next(x for x in known if x is not None)
-        self.size = block_size(most, placement.on_gpu(rows.device))
+        on_gpu = placement.on_gpu(rows.device)
+        self.size = block_size(most, on_gpu, copied_width(rows))
 
     def rows(self, start: Scalar) -> tf.Tensor:
         """Rows as they are multiplied, float32 `[size, dim]`."""

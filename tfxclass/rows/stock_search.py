@@ -15,6 +15,7 @@ from tfxclass.rows.best import Best
 from tfxclass.rows.best import nan_last
 from tfxclass.rows.blocks import LEAST_BLOCK
 from tfxclass.rows.blocks import block_size
+from tfxclass.rows.blocks import copied_width
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Scalar
 
@@ -75,7 +76,7 @@ def best(
     rows = rows.whole()
     found = best_of_blocks(
         functools.partial(block_logits, queries, rows),
-        tf.shape(queries)[0],
+        tf.maximum(tf.shape(queries)[0], copied_width(rows)),
         rows.num_classes,
         min(k, rows.num_classes),
         with_logsumexp,
