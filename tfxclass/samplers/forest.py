@@ -245,7 +245,8 @@ class HashingForestSampler(IndexedSampler):
     nine tenths of what it found when it was new. From time to time the ten
     greatest logits of a few examples are computed exactly to measure this.
     Rebuilds then take about 5 % of the training time, or 25 % if the forest is
-    searched for all examples.
+    searched for all examples. A step that needs a forest which is not built yet
+    waits for it, most likely on a GPU, whose steps are short.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.

@@ -120,9 +120,8 @@ class IndexedSampler(Sampler):
         self.num_classes, self.dim = kernel_shape
         self.step = self.add_state("step", 0, dtype="int64")
         self.gauge("fill_rate")
-        strategy = tf.distribute.get_strategy()
         servers = tf.distribute.ParameterServerStrategy
-        self.is_on_servers = isinstance(strategy, servers)
+        self.is_on_servers = isinstance(tf.distribute.get_strategy(), servers)
         fraction = self.searched_fraction()
         if fraction < 1:
             # Its ops run on a CPU and read class vectors: it lies with them.
@@ -239,14 +238,9 @@ class IndexedSampler(Sampler):
         rows, dim = kernel.shape
         if rows * dim < _LARGE_MATRIX:
             return
-        tf.cond(
-            tf.equal(self.step, 0),
-            lambda: tf.print(
-                f"Building an index of {rows:,} class rows ...",
-                output_stream=sys.stderr,
-            ),
-            tf.no_op,
-        )
+        text = f"Building an index of {rows:,} class rows ..."
+        announce = functools.partial(tf.print, text, output_stream=sys.stderr)
+        tf.cond(tf.equal(self.step, 0), announce, tf.no_op)
 
     def update(self, kernel: Variable, touched_ids: tf.Tensor) -> None:
         self.step.assign_add(1)
