@@ -44,6 +44,7 @@ HEADS = {
         CLASSES, tree="balanced", multi_label="plt"
     ),
 }
+QUICK = ["full", "selective", "lsh", "binary tree"]
 HALF = {
     "full": lambda **o: layers.FullSoftmax(CLASSES, use_bias=True, **o),
     "cosine": lambda **o: layers.FullSoftmax(
@@ -150,7 +151,7 @@ OPS = {
 }
 
 
-@pytest.mark.parametrize("name", quick(HEADS, ["selective", "binary tree"]))
+@pytest.mark.parametrize("name", quick(HEADS, QUICK))
 def test_heads(name):
     check(HEADS[name], OPTIMIZERS["adamw"], OPS[name])
 
