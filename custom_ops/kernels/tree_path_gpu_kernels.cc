@@ -91,7 +91,7 @@ class GpuTreePathLossOp : public GpuTreeOp {
     Tensor *losses, *rows, *slopes, *splits;
     OP_REQUIRES_OK(c, AllocateOutput(c, 3, {batch + 1}, &splits));
     int64_t* const starts = splits->flat<int64_t>().data();
-    int64_t total;
+    int64_t total = 0;
     OP_REQUIRES_OK(c,
                    Count(c, tree, of_batch, starts, result, &scratch, &total));
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {batch}, &losses));
@@ -125,7 +125,7 @@ class GpuTreePathGradOp : public OpKernel {
         c, ToStatus(FindTouchedRows(input, queries_grad->flat<float>().data(),
                                     &rows, &result->size, &result->unsound,
                                     &scratch, StreamOf(c))));
-    int64_t size;
+    int64_t size = 0;
     OP_REQUIRES_OK(c, ReadSize(c, result, &size));
     OP_REQUIRES_OK(c, AllocateOutput(c, 1, {size}, &touched));
     OP_REQUIRES_OK(c, AllocateOutput(c, 2, {size, input.dim}, &grads));
