@@ -177,9 +177,9 @@ class AdaptiveProjectedSoftmax(BlockHead):
 
     Args:
         num_classes: int, number of classes.
-        group_sizes: list of ints >= 1, number of classes in each group. In the
-            paper each group has about as many occurrences:
-            `split_by_frequency(counts, 4)`.
+        group_sizes: list of ints >= 1, number of classes in each group. The
+            paper prints no sizes. `split_by_frequency(counts, 4)` makes groups
+            with about equal numbers of occurrences.
         projection_dims: list of ints, width of the class vectors of each group.
         l2: float >= 0. `l2 / 2` times the sum of all squared weights is added
             to the training loss.

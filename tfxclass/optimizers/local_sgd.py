@@ -33,9 +33,9 @@ _FOR_EVER = 2**62
 class LocalSGD(RowOptimizer, keras.optimizers.SGD):
     """SGD on each replica by itself; models are averaged now and then.
 
-    Use it to save network traffic with several devices. It is Algorithms 1 and
-    2 of the RP paper. Under a `tf.distribute` strategy with K replicas, each
-    replica takes steps along the gradient of its own part of the batch:
+    Use it to save network traffic with several devices. It is Algorithm 2 of
+    the RP paper, in the stages of Algorithm 1. Under a `tf.distribute` strategy
+    with K replicas, each steps along the gradient of its own part of the batch:
 
         z <- z - eta_s (g + (z - z_0) / gamma)
 

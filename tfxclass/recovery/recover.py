@@ -37,8 +37,8 @@ def recover(
     """A model with class vectors in full width, after one pass over the data.
 
     Use it after training with a `ProjectedSoftmax`, whose class vectors are
-    short. `docs/recovery.md` compares the methods. Train the result further
-    with `fit`, which is the second stage of the paper.
+    short. `docs/recovery.md` compares the methods. To fine-tune the recovered
+    layer alone, as the paper does, freeze the encoder and train with `fit`.
 
     - `"step"` starts with the short class vectors times the projection, V R^T,
       which gives exactly the same answers. One preconditioned gradient step of
