@@ -90,7 +90,7 @@ def row(dim, rank, width):
         "projection_dim": width,
         "relative_error": float(np.median(errors)),
         "lift_error": float(np.median(lifted)),
-        "bound": float(e / (1 - e)) if e < 1 else "",
+        "bound": float(e / (1 - e)) if e <= 0.5 else "",
     }
 
 
