@@ -9,9 +9,9 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 31_317,
-    "lines of the tagger": 5_998,
-    "lines of benchmarks": 8_999,
+    "lines of heads": 31_312,
+    "lines of the tagger": 5_996,
+    "lines of benchmarks": 8_996,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,
