@@ -242,7 +242,7 @@ def train(
         )
         variables = terms, term_sums, tags, tag_sums, squares
         texts = [tf.constant(x) for x in (*rows, *data.labels[:2])]
-        del rows
+        del rows  # The ops read copies, which may be gigabytes.
         # Of several labels, frequent ones are pushed down; the linear scores
         # know them well.
         is_enough = 2 * _labels_of_batch(data) > _NUM_SAMPLED

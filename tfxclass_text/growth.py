@@ -164,11 +164,9 @@ def _grown_embeddings(
         scale=float(np.linalg.norm(old.tags[0])), by_names=counts == 0,
     )  # fmt: skip
     return Layers(
-        features,
-        sparse_linear.empty(data),
-        embedding=layer,
+        features, sparse_linear.empty(data), embedding=layer,
         mixed_embedding=before.mixed_embedding,
-    )
+    )  # fmt: skip
 
 
 def _grown_linear(tagger, data, places, single_label, size):

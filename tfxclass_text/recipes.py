@@ -138,7 +138,7 @@ def pass_seconds(
 ) -> float:
     """CPU seconds of a pass over all terms of the fields, by some texts."""
     some = {name: _some(texts) for name, texts in columns.items()}
-    count = sum(len(terms[1]) for terms in read_terms(some, fields))
+    count = sum(len(hashes) for _, hashes, _ in read_terms(some, fields))
     size = len(next(iter(some.values())))
     return linear_tree.seconds(count * num_texts / size, num_labels, 1)
 

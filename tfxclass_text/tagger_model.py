@@ -214,16 +214,18 @@ def make_model(names: Iterable[str], layers: Layers) -> TaggerModel:
 def layers_of(model: keras.Model) -> Layers:
     """The `Layers` that `make_model` was given."""
     # By kind: an encoder may have the names. Earlier files have underscores.
-    by_kind = {type(x): x for x in reversed(model.layers)}
+    by_kind: dict[type, Any] = {type(x): x for x in reversed(model.layers)}
     mixes = [x for x in model.layers if isinstance(x, MixedScores)]
     by_name = {x.name.replace("_", "-"): x for x in mixes}
     encoder, mixed = None, by_name.get(ENCODED)
     if mixed is not None:
         own = keras.Model(model.input, mixed.input[1])
         encoder = functools.partial(own, training=False)
-    kinds = (TextFeatures, SparseLinear, NeighborVotes, TextEmbedding)
-    found = map(by_kind.get, kinds)
-    return Layers(*found, by_name.get(EMBEDDED), encoder, mixed)  # type: ignore
+    return Layers(
+        by_kind[TextFeatures], by_kind[SparseLinear],
+        by_kind.get(NeighborVotes), by_kind.get(TextEmbedding),
+        by_name.get(EMBEDDED), encoder, mixed,
+    )  # fmt: skip
 
 
 def build_predictor(

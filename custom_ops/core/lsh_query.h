@@ -191,6 +191,7 @@ class LshSearcher {
     }
     Voted all(tables_.tables.size());
     std::mutex mutex;
+    // The first range has about as many as the others.
     parallel_(kRanges, ids[0].size() * 5, [&](int64_t first, int64_t last) {
       const int64_t begin = first << shift_, end = last << shift_;
       for (int64_t i = 0; i < num_excluded; ++i) {

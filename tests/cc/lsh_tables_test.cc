@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -331,6 +332,16 @@ void CheckKept(const std::vector<int64_t>& most, int64_t room,
   const int64_t size = ids.size();
   CHECK(found.pool == pool);
   CHECK(size == std::max<int64_t>(std::min(room, pool), 0));
+  // Of those with the least votes, the least priorities, in their order.
+  std::vector<std::pair<uint64_t, int64_t>> last;
+  for (int64_t i = 0; i < static_cast<int64_t>(most.size()); ++i) {
+    if (most[i] != found.least_votes) continue;
+    last.emplace_back(BucketPriority(1, 0, i), i);
+  }
+  std::sort(last.begin(), last.end());
+  for (int64_t i = 0; i < kept_least; ++i) {
+    CHECK(found.ids[size - kept_least + i] == last[i].second);
+  }
   const double fraction = with_least ? 1.0 * kept_least / with_least : 1;
   CHECK(std::abs(found.last_fraction - fraction) < 1e-6);
 }

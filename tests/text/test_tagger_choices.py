@@ -12,10 +12,13 @@ from tests.text.test_tagger import quiet
 from tfxclass_text import Field
 from tfxclass_text import Tagger
 from tfxclass_text import columns as columns_lib
+from tfxclass_text import fields as fields_lib
+from tfxclass_text import linear_tree
 from tfxclass_text import neighbors
 from tfxclass_text import recipes
 from tfxclass_text import scoring
 from tfxclass_text import selection
+from tfxclass_text import term_table
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.sparse_rows import from_pairs
 
@@ -379,3 +382,31 @@ def test_fitted_to_rows_that_have_a_label(monkeypatch):
     monkeypatch.setattr(scoring, "_MAX_FITTED", 4)
     monkeypatch.setattr(scoring, "_MIN_ROWS", 1)
     assert scoring.labeled_rows(truth).tolist() == [1]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_fields_that_no_trial_has_time_for_are_not_read(is_slow, monkeypatch):
+    """They took most of the memory, and half of the time, of many titles."""
+    texts = [f"word{i % 5} other{i % 7} third{i % 11}" for i in range(240)]
+    tags = [[f"tag{i % 5}"] for i in range(240)]
+    read = []
+
+    def rows_of(batches, fields, *vocabularies):
+        read.append({field.kind for field in fields})
+        return original(batches, fields, *vocabularies)
+
+    original = term_table.rows_of
+    monkeypatch.setattr(term_table, "rows_of", rows_of)
+    if is_slow:
+        monkeypatch.setattr(selection, "_PASS", 0.0)
+    Tagger(effort="fast", verbose=0).fit(texts, tags)
+    assert read[0] == ({"words"} if is_slow else {"words", "chars"})
+
+
+def test_seconds_of_a_pass_are_of_all_terms():
+    fields = [Field("text", "words"), Field("text", "chars", 3, 3)]
+    columns = {"text": [b"one two two"] * 5000}
+    found = recipes.pass_seconds(fields, columns, 100_000, 40)
+    # One, two; and runs of three characters within words.
+    terms = len(fields_lib.read_terms({"text": [b"one two two"]}, fields)[1][1])
+    assert found == linear_tree.seconds(100_000 * (2 + terms), 40, 1)
