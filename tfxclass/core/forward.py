@@ -1,10 +1,7 @@
 """A head's forward pass, which travels with the output that it made.
 
-Keras hands a loss `y_pred` alone. A head never wants `y_pred`, the full
-[..., num_classes] output, but the features that it came from. So `call`
-attaches them to its output, as Keras attaches `_keras_mask`, and the loss and
-the metrics read them from the `y_pred` that they are given: no other pass can
-be taken for it, and nothing outlives the output.
+Keras hands a loss `y_pred` alone, where a head wants the features that it came
+from. So `call` attaches them to its output, as Keras attaches `_keras_mask`.
 """
 
 import contextlib
@@ -58,10 +55,9 @@ class Forward:
     Attributes:
         features: float `[..., dim]`.
         training: bool, or None.
-        logits: float32 `[..., num_classes]` in training, else None. Keras
-            updates metrics after the optimizer, when the class vectors have
-            learned the batch. These logits are older. In a `tf.function`, they
-            are pruned where no metric reads them.
+        logits: float32 `[..., num_classes]` in training, else None. They are
+            from before the optimizer's update; Keras updates metrics after it.
+            In a `tf.function`, they are pruned where no metric reads them.
         losses: float32 `[...]`, once the loss is computed, or None.
         ranking: `Ranking` of the loss, once it is computed, or None.
         answers: `{graph: {k: (ids, scores)}}`, searches that metrics share.
@@ -88,11 +84,7 @@ class Forward:
         return self._head()
 
     def has_diverged(self, rows: tf.Tensor) -> tf.Tensor:
-        """bool `[rows]`: where the loss, if it is computed, is not finite.
-
-        Args:
-            rows: int32 scalar, the number of rows.
-        """
+        """bool `[rows]`: where the loss, if it is computed, is not finite."""
         if self.losses is None:
             return tf.zeros([rows], tf.bool)
         return ~tf.math.is_finite(tf.reshape(self.losses, [-1]))
@@ -125,11 +117,7 @@ def is_features_only() -> bool:
 
 
 def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
-    """The `Forward` that made `y_pred`, for the loss or metric `reader`.
-
-    Raises:
-        ValueError: `y_pred` is not the output of that head as it returned it.
-    """
+    """The `Forward` that made `y_pred`, for the loss or metric `reader`."""
     forward = of(y_pred)
     if forward is not None and forward.head is not None:
         if forward.head.name == head_name:
@@ -139,11 +127,11 @@ def forward_of(y_pred: Any, head_name: str, reader: str) -> Forward:
             f"another head, {forward.head.name!r}. Fix: take the loss and the "
             "metrics from the head that is the model's last layer"
         )
-    received = "the output of a head that no longer exists"
-    if forward is None:
-        shape = getattr(y_pred, "shape", None)
-        received = f"a {type(y_pred).__name__} of shape {shape}, which is not "
-        received += "a head's output"
+    shape = getattr(y_pred, "shape", None)
+    received = f"a {type(y_pred).__name__} of shape {shape}, which is not "
+    received += "a head's output"
+    if forward is not None:
+        received = "the output of a head that no longer exists"
     raise ValueError(
         f"`{reader}` works with what the head {head_name!r} returned, as it "
         "is. Make the head the last layer, without an Activation, a cast or a "
@@ -172,11 +160,7 @@ def unflatten(values: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
 
 
 def row_weights(sample_weight: Array, features: tf.Tensor) -> tf.Tensor:
-    """Sample weights of a batch as float32 `[rows]`, a row a position.
-
-    They have the shape of `features` without the last dimension, or `[batch]`
-    or `[batch, 1]` for all positions.
-    """
+    """Sample weights of positions, or of sequences, as float32 `[rows]`."""
     weights = tf.cast(sample_weight, tf.float32)
     rank = features.shape.rank - 1
     weights = tf.broadcast_to(with_rank(weights, rank), tf.shape(features)[:-1])
@@ -184,19 +168,14 @@ def row_weights(sample_weight: Array, features: tf.Tensor) -> tf.Tensor:
 
 
 def with_rank(weights: Array, rank: int) -> tf.Tensor:
-    """Weights of sequences as weights of all their positions, of a rank.
-
-    A trace for weights of several shapes does not know theirs.
-    """
+    """Weights of sequences as weights of their positions, of a rank."""
+    # A trace for weights of several shapes does not know theirs.
     shape = tf.pad(tf.shape(weights), [[0, rank]], constant_values=1)
     return tf.ensure_shape(tf.reshape(weights, shape[:rank]), [None] * rank)
 
 
 def check_weight_shape(weight: tf.Tensor, leading: tf.TensorShape) -> None:
-    """Raises ValueError for weights that rows, or positions, do not have.
-
-    `leading` is the shape of the features without their last dimension.
-    """
+    """Raises ValueError for weights that rows, or positions, do not have."""
     shape, leading = tf.TensorShape(weight.shape), tf.TensorShape(leading)
     if shape.rank in (None, 0) or leading.rank is None:
         return

@@ -49,24 +49,17 @@ def focal(binary: Binary, gamma: float) -> Binary:
         p = tf.sigmoid(logits)
         return factor(logits) * (gamma * (1.0 - p) * binary.penalty(logits) + p)
 
-    return binary._replace(
-        penalty=lambda x: factor(x) * binary.penalty(x), slope=slope
-    )
+    return Binary(lambda x: factor(x) * binary.penalty(x), slope)
 
 
 def smoothed(binary: Binary, smoothing: float) -> Binary:
     """A class is what it is not with a probability of `smoothing` / 2."""
-    other = smoothing / 2
-
-    def penalty(logits):
-        own = (1 - other) * binary.penalty(logits)
-        return own + other * binary.penalty(-logits)
-
-    def slope(logits):
-        own = (1 - other) * binary.slope(logits)
-        return own - other * binary.slope(-logits)
-
-    return binary._replace(penalty=penalty, slope=slope)
+    own, other = 1 - smoothing / 2, smoothing / 2
+    penalty, slope = binary
+    return Binary(
+        lambda x: own * penalty(x) + other * penalty(-x),
+        lambda x: own * slope(x) - other * slope(-x),
+    )
 
 
 def one_vs_rest_loss(

@@ -14,8 +14,7 @@ def check_made_within(
 ) -> None:
     """Raises ValueError if variables were made outside of a strategy's scope.
 
-    Without this, TensorFlow stops with an error that does not name a fix. The
-    default strategy means no scope.
+    TensorFlow's own error names no fix. The default strategy means no scope.
     """
     extended = strategy.extended
     others = [

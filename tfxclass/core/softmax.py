@@ -1,8 +1,6 @@
-"""Softmax cross-entropy that reads the logits once.
+"""Softmax cross-entropy of logits that fit in memory, read once.
 
-`softmax_cross_entropy` takes logits that fit in memory (an active set);
-`tfxclass.rows.loss` streams the logits of all classes, with the same terms at
-the targets. Both have gradients of first order only, and say so.
+`tfxclass.rows.loss` streams the logits of all classes, with the same terms.
 """
 
 from collections.abc import Sequence
@@ -53,15 +51,12 @@ def softmax_cross_entropy(
     targets: targets_lib.Targets,
     margin: Margin | None = None,
 ) -> tf.Tensor:
-    """Cross-entropy of each example against the mean of its targets.
+    """Cross-entropy of each example with the mean of its targets, `[batch]`.
 
     Args:
         logits: float32 `[batch, n]`.
         targets: `Targets` whose ids are columns of `logits`.
         margin: function of the target logits, or None.
-
-    Returns:
-        float32 `[batch]`.
     """
     offset = tf.zeros([], tf.int64)
 
@@ -120,43 +115,36 @@ def probabilities(logits: tf.Tensor, logsumexp: tf.Tensor) -> tf.Tensor:
 def first_order_gradients(
     name: str, grads: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """`grads` as they are; their own gradients raise ValueError.
+    """`grads` of the loss `name`; their own gradients raise ValueError.
 
-    A loss that hides its inputs from the tape and computes its gradients
-    itself is a constant to a second tape, whose gradients would be None: a
-    gradient penalty, or a Hessian, that is silently nothing.
-
-    The message names the loss. `inputs` are tensors of rank 1 or more, as the
-    loss was given them.
+    A loss that hides its inputs from the tape is a constant to a second tape: a
+    gradient penalty, or a Hessian, would silently be nothing. `inputs` are
+    tensors of rank 1 or more, as the loss was given them.
     """
 
-    @custom_gradient
-    def sealed(gradient, *tensors):
-        def grad(*upstream):
-            raise ValueError(
-                f"{name} has first-order gradients only. For others (gradient "
-                "penalties, Hessians, MAML) differentiate "
-                "`tf.nn.softmax_cross_entropy_with_logits(y, "
-                "head.logits(features))`, which holds [batch, num_classes]; "
-                "or put `tf.stop_gradient` around the gradients."
-            )
-
-        return tf.identity(gradient), grad
-
+    message = (
+        f"{name} has first-order gradients only. For others (gradient "
+        "penalties, Hessians, MAML) differentiate "
+        "`tf.nn.softmax_cross_entropy_with_logits(y, "
+        "head.logits(features))`, which holds [batch, num_classes]; "
+        "or put `tf.stop_gradient` around the gradients."
+    )
     # A row of each is enough to be known to the tape: no matrix is copied to
     # another device for this. Each gradient apart: what nobody reads is pruned.
     first_rows = [x[:1] for x in inputs]
-    return [sealed(gradient, *first_rows) for gradient in grads]
+    return [refuse_gradient(x, message, *first_rows) for x in grads]
 
 
-def refuse_gradient(tensor: tf.Tensor, message: str) -> tf.Tensor:
-    """`tensor`; its gradient raises ValueError with `message`."""
+def refuse_gradient(
+    tensor: tf.Tensor, message: str, *inputs: tf.Tensor
+) -> tf.Tensor:
+    """`tensor`; its gradient, by `inputs`, too, is a ValueError."""
 
     @custom_gradient
-    def sealed(tensor):
-        def grad(upstream):
+    def sealed(tensor, *inputs):
+        def grad(*upstream):
             raise ValueError(message)
 
         return tf.identity(tensor), grad
 
-    return sealed(tensor)
+    return sealed(tensor, *inputs)

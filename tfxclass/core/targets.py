@@ -1,7 +1,9 @@
 """Labels as every loss of the library sees them, and margins on them."""
 
+import contextlib
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -10,8 +12,6 @@ from tfxclass.types import Array
 from tfxclass.types import Labels
 from tfxclass.types import Margin
 
-# Node names have no spaces; it is what the first line of an error names.
-_MOST_LETTERS = 60
 # Rows of as many ids do not repeat two classes only.
 _FEW_IDS = 10
 #: What to do about ids that are out of range.
@@ -63,7 +63,7 @@ def as_targets(
     leading_shape: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
 ) -> Targets:
-    """Checks labels and pads them.
+    """Checks labels and pads them; returns `Targets`.
 
     Args:
         labels: integers, `[batch]`, or `[batch, p]` padded with -1. An example
@@ -75,9 +75,6 @@ def as_targets(
             dimension, if it is not `[batch]`. Labels have this shape, or one
             dimension more, and become `[rows, p]`.
         mask: bool of that shape, or None: False where there are no labels.
-
-    Returns:
-        `Targets`.
 
     Raises:
         ValueError: if labels are no class ids, or have another rank.
@@ -106,19 +103,17 @@ def as_targets(
             "loss=head.loss, and not the head."
         )
     ids = _as_rows(labels, leading_shape)
-    checks = [_check_one_hot(ids, num_classes, is_float)]
+    not_one_hot = _require_no_one_hot(ids, num_classes, is_float)
     if mask is not None:
         ids = tf.where(tf.reshape(mask, [-1, 1]), ids, -1)
-    checks.append(_check_range(ids, num_classes))
-    with tf.control_dependencies([x for x in checks if x is not None]):
-        ids = _without_repeats(ids)
-    return uniform_targets(ids)
+    with not_one_hot, _require_range(ids, num_classes):
+        return uniform_targets(_without_repeats(ids))
 
 
 def _whole(labels, num_classes):
     """Floats as int64, where all are whole numbers; probabilities are not."""
     is_whole = (tf.floor(labels) == labels) & tf.math.is_finite(labels)
-    check = require(
+    with require(
         tf.reduce_all(is_whole),
         "labels_must_be_whole_numbers",
         "`labels` must be integer class ids, and these floats are not whole "
@@ -127,8 +122,7 @@ def _whole(labels, num_classes):
         f"the head. Received: dtype={labels.dtype.name} with "
         f"num_classes={num_classes}, and among them",
         tf.boolean_mask(labels, ~is_whole)[:1],
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+    ):
         return tf.cast(labels, tf.int64)
 
 
@@ -160,18 +154,15 @@ def _as_rows(labels, leading_shape):
         )
     _check_static_shape(labels, leading)
     shape = tf.shape(ids)
-    check = require(
-        # -1 where there are fewer dimensions.
-        tf.reduce_all(
-            tf.pad(shape, [[0, rank]], constant_values=-1)[:rank] == leading
-        )
-        & (tf.size(shape) <= rank + 1),
+    # -1 where there are fewer dimensions.
+    known = tf.pad(shape, [[0, rank]], constant_values=-1)[:rank]
+    with require(
+        tf.reduce_all(known == leading) & (tf.size(shape) <= rank + 1),
         "labels_must_have_the_shape_of_features",
         f"{_SHAPES} Received: shapes of labels and features",
         shape,
         leading,
-    )
-    with tf.control_dependencies([check] if check is not None else []):
+    ):
         # A trace may be of labels of either rank.
         width = tf.reduce_prod(shape[rank:])
         ids = tf.reshape(ids, [tf.reduce_prod(leading), width])
@@ -198,7 +189,7 @@ def _check_static_shape(labels, leading):
         )
 
 
-def _check_range(ids, num_classes):
+def _require_range(ids, num_classes):
     return require(
         tf.reduce_all((ids >= -1) & (ids < num_classes)),
         "labels_must_be_less_than_num_classes",
@@ -211,17 +202,17 @@ def _check_range(ids, num_classes):
     )
 
 
-def _check_one_hot(ids, num_classes, is_float):
-    """Rows of many ids are not all 0 and 1, whatever they were encoded for.
+def _require_no_one_hot(ids, num_classes, is_float):
+    """Refuses rows of many ids that are all 0 and 1.
 
-    Rows that repeat one class are let be: a repeated label counts once. Floats
-    are seldom class ids, so two columns of them are enough.
+    Rows that repeat one class pass. Floats are seldom class ids, so two columns
+    of them are enough.
     """
     if num_classes < 3 and not is_float:
-        return None
+        return contextlib.nullcontext()
     least = 2 if is_float else min(num_classes, _FEW_IDS)
     if ids.shape[1] is not None and ids.shape[1] < least:
-        return None
+        return contextlib.nullcontext()
     is_one_hot = (tf.size(ids) > 0) & (tf.shape(ids)[1] >= least)
     is_one_hot &= tf.reduce_all((ids == 0) | (ids == 1))
     is_one_hot &= tf.reduce_any(ids[:, :1] != ids)
@@ -288,10 +279,10 @@ def take_columns(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 
 
 def places_of(ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Positions and columns of the labels, without padding.
+    """`(places, at)` of the labels without padding, both int64 `[n, 2]`.
 
-    Returns `(places, at)`, int64 `[n, 2]`: (row, position) in `ids`, and (row,
-    column) in a matrix whose columns `ids` names.
+    Places are (row, position) in `ids`, and `at` is (row, column) in a matrix
+    whose columns `ids` names.
     """
     places = tf.where(ids >= 0)
     return places, tf.stack([places[:, 0], tf.gather_nd(ids, places)], axis=1)
@@ -329,35 +320,34 @@ def arcface(logits: tf.Tensor, margin: float, scale: float) -> tf.Tensor:
 
 def require(
     condition: tf.Tensor, name: str, *message: str | Array
-) -> tf.Operation | None:
+) -> AbstractContextManager:
     """Raises InvalidArgumentError with `message` unless it holds.
+
+    `name` says what must hold, in words joined by `_`. The message may have
+    tensors in it. Returns a context: what a graph computes within it waits for
+    the check.
 
     What a graph raises names the node, then all calls that led to it, then
     the message. A node that was imported has no such calls: the message stands
     in the fourth line, below the node's name, which says the same in short.
-
-    `name` says what must hold, in words joined by `_`. The message may have
-    tensors in it. Returns an operation to depend on; None when executing
-    eagerly.
     """
     if tf.executing_eagerly():
         if condition:
-            return None
+            return contextlib.nullcontext()
         shown = [x if isinstance(x, str) else _shown(x) for x in message]
         raise tf.errors.InvalidArgumentError(None, None, " ".join(shown))
     values = [x for x in message if not isinstance(x, str)]
     inputs = list(map(tf.convert_to_tensor, [condition, *values]))
-    graph = _assertion(inputs, message)
-    names = [f"x{i}:0" for i in range(len(inputs))]
     # The import fails within `tf.control_dependencies`; inputs are enough.
     with tf.control_dependencies(None):
         (node,) = tf.graph_util.import_graph_def(
-            graph,
-            dict(zip(names, inputs, strict=True)),
+            _assertion(inputs, message),
+            {f"x{i}:0": x for i, x in enumerate(inputs)},
             return_elements=["check"],
-            name=name[:_MOST_LETTERS],
+            # Node names have no spaces, and errors show this many letters.
+            name=name[:60],
         )
-    return node
+    return tf.control_dependencies([node])
 
 
 def _shown(tensor):
@@ -368,18 +358,12 @@ def _shown(tensor):
 def _assertion(inputs, message):
     """A graph with the node `check`, of the inputs `x0`, `x1`, ..."""
     with tf.Graph().as_default() as graph:
-        taken = [
+        condition, *values = [
             tf.compat.v1.placeholder(x.dtype, x.shape, f"x{i}")
             for i, x in enumerate(inputs)
         ]
-        values = iter(taken[1:])
+        data = [x if isinstance(x, str) else values.pop(0) for x in message]
         tf.raw_ops.Assert(
-            condition=taken[0],
-            data=[
-                part if isinstance(part, str) else next(values)
-                for part in message
-            ],
-            summarize=10,
-            name="check",
+            condition=condition, data=data, summarize=10, name="check"
         )
     return graph.as_graph_def()

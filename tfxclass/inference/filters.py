@@ -227,7 +227,7 @@ def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
         tf.reduce_min(ids),
         tf.reduce_max(ids),
     )
-    with tf.control_dependencies([] if check is None else [check]):
+    with check:
         ids = tf.identity(ids)
     if features.shape.rank == 2:
         return ids
@@ -251,7 +251,7 @@ def _places_for(k, ids, head, most):
         "Fix: exclude=p, for p ids a row. Received: exclude_ids of shape",
         tf.shape(ids),
     )
-    with tf.control_dependencies([] if check is None else [check]):
+    with check:
         return n, tf.identity(ids)
 
 

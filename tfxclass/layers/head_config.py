@@ -64,14 +64,13 @@ def split_negatives(
             f"negatives in their last columns: [batch, p + {count}]. "
             f"Received: shape {labels.shape}"
         )
-    check = require(
+    with require(
         tf.shape(labels)[-1] > count,
         "labels_must_have_columns_before_negatives",
         f"`labels` must have columns before their num_negatives={count}. "
         "Received: shape",
         tf.shape(labels),
-    )
-    with tf.control_dependencies([] if check is None else [check]):
+    ):
         labels = tf.identity(labels)
     return labels[..., :-count], labels[..., -count:]
 
