@@ -143,7 +143,7 @@ def _loss_of(rows):
     def total(features, ids, inverse):
         parts = rows.head.parts(features)
         exchange = rows.head.exchange(features)
-        losses = objective.streamed(
+        losses = objective.streamed()(
             search.scaled(parts, inverse),
             objective.targets(uniform_targets(ids)),
             exchange=exchange,

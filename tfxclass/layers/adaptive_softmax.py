@@ -21,7 +21,6 @@ from tfxclass.rows import search
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.loss import cross_entropy
 from tfxclass.types import Config
-from tfxclass.types import Margin
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -42,7 +41,6 @@ class AdaptiveSoftmax(BlockHead):
     log-probabilities.
 
     Args:
-        num_classes: int, number of classes.
         cutoffs: rising ints in (0, num_classes), the first class of each
             cluster. Classes below `cutoffs[0]` have no cluster. An empty list
             gives a full softmax. `tfxclass.layers.split_by_frequency` finds
@@ -57,8 +55,6 @@ class AdaptiveSoftmax(BlockHead):
     head = tfxclass.layers.AdaptiveSoftmax(
         1_000_000, cutoffs=[5_000, 50_000, 250_000]
     )
-    model = keras.Sequential([keras.layers.Dense(256), head])
-    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
     References:
@@ -82,15 +78,11 @@ class AdaptiveSoftmax(BlockHead):
         super().__init__(num_classes, **kwargs)
         self.cutoffs = cutoffs
         self.starts = [0, *cutoffs]
-        ends = [*cutoffs, self.num_classes]
-        self.sizes = [end - start for start, end in zip(self.starts, ends)]
+        self.sizes = np.diff([*self.starts, num_classes]).tolist()
         self.div_value = div_value
         # A cluster without a class would still have its probability.
-        removed = np.asarray(self.removed, np.int64)
-        starts = np.asarray(self.starts)
-        of_part = np.searchsorted(starts, removed, "right") - 1
-        gone = np.bincount(of_part, minlength=len(starts))
-        for start, size, count in zip(starts[1:], self.sizes[1:], gone[1:]):
+        gone, _ = np.histogram(self.removed, [*self.starts, num_classes])
+        for start, size, count in list(zip(self.starts, self.sizes, gone))[1:]:
             if count == size:
                 raise ValueError(
                     "`removed` must leave a class in each cluster. Received: "
@@ -98,14 +90,13 @@ class AdaptiveSoftmax(BlockHead):
                 )
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
-        init, widths = self.kernel_initializer, self._widths(dim)
-        specs = self.kernel_specs(self.sizes, [dim, *widths])
-        if widths:
-            shape = len(widths), dim
-            specs.append(WeightSpec("clusters", shape, init, is_rows=False))
-        return specs + [
-            WeightSpec(f"projection_{i}", (dim, width), init, is_rows=False)
-            for i, width in enumerate(widths, 1)
+        widths = self._widths(dim)
+        others = {"clusters": (len(widths), dim)} if widths else {}
+        for i, width in enumerate(widths, 1):
+            others[f"projection_{i}"] = dim, width
+        return self.kernel_specs(self.sizes, [dim, *widths]) + [
+            WeightSpec(name, shape, self.kernel_initializer, is_rows=False)
+            for name, shape in others.items()
         ]
 
     def _widths(self, dim):
@@ -127,11 +118,8 @@ class AdaptiveSoftmax(BlockHead):
     needs_logsumexp = True
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
-        tails = [
-            tf.matmul(features, tf.convert_to_tensor(p))
-            for p in self.projections
-        ]
-        return [features, *tails]
+        projections = map(tf.convert_to_tensor, self.projections)
+        return [features, *(tf.matmul(features, x) for x in projections)]
 
     def query_weights(self) -> list[tf.Variable]:
         return [x.value for x in (*self.clusters, *self.projections)]
@@ -188,10 +176,7 @@ class AdaptiveSoftmax(BlockHead):
         return [-total, *(cluster - own for cluster, own in tails)]
 
     def exact_loss(
-        self,
-        features: tf.Tensor,
-        targets: Targets,
-        margin: Margin | None = None,
+        self, features: tf.Tensor, targets: Targets, margin: Any = None
     ) -> tf.Tensor:
         losses = self._head_loss(features, targets)
         for tail in range(1, len(self.sizes)):

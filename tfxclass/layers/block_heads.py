@@ -25,10 +25,10 @@ from tfxclass.types import Config
 
 
 class BlockHead(OutputHead):
-    """Base class of heads whose classes lie in blocks, each with a matrix.
+    """Base class of heads with a matrix of its own width for each block.
 
-    Class vectors of different blocks may have different widths. A subclass
-    calls `kernel_specs` in `weight_specs`, and defines `part_queries`.
+    A subclass calls `kernel_specs` in `weight_specs`, and defines
+    `part_queries`.
     """
 
     def kernel_specs(
@@ -51,8 +51,7 @@ class BlockHead(OutputHead):
             )
             for i, shape in enumerate(zip(sizes, widths, strict=True))
         ]
-        names = [f"offsets_{i}" for i in range(len(kernels))]
-        return kernels + offset_specs(self.removed, sizes, names)
+        return kernels + offset_specs(self.removed, kernels)
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         """Sets `kernels`, a list."""
@@ -82,7 +81,6 @@ class DifferentiatedSoftmax(BlockHead):
     `FullSoftmax` has `num_classes * dim`.
 
     Args:
-        num_classes: int, number of classes.
         blocks: list of `(size, width)`, ints: the number of classes in each
             block, and the number of features that the block reads. The sizes
             sum to `num_classes`, and the widths to the number of features.
@@ -176,7 +174,6 @@ class AdaptiveProjectedSoftmax(BlockHead):
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
     Args:
-        num_classes: int, number of classes.
         group_sizes: list of ints >= 1, number of classes in each group. The
             paper prints no sizes. `split_by_frequency(counts, 4)` makes groups
             with about equal numbers of occurrences.
@@ -185,17 +182,12 @@ class AdaptiveProjectedSoftmax(BlockHead):
             to the training loss.
         **kwargs: other arguments of `OutputHead`, without `loss`.
 
-    Raises:
-        ValueError: if the sizes do not fit each other.
-
     Example:
 
     ```python
     head = tfxclass.layers.AdaptiveProjectedSoftmax(
         10_000, group_sizes=[1_000, 9_000], projection_dims=[64, 16]
     )
-    model = keras.Sequential([keras.layers.Dense(256), head])
-    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
     ```
 
     References:

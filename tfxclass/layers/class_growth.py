@@ -13,14 +13,12 @@ from tfxclass.trees.class_means import ClassMeans
 from tfxclass.trees.class_means import directions
 from tfxclass.trees.class_means import median_norm
 from tfxclass.trees.class_means import new_rows
-from tfxclass.trees.growing import rows_to_new
 
 
 class ClassGrowth:
     """Tells where the class vectors of new and kept classes come from.
 
-    `tfxclass.add_classes` and its like call it, for a built head that gives
-    `class_weights`.
+    `tfxclass.add_classes` and its like call it, for a built head.
     """
 
     def __init__(self, head: keras.layers.Layer) -> None:
@@ -29,16 +27,15 @@ class ClassGrowth:
     def row_sources(
         self, old: Any, change: ClassUpdate
     ) -> dict[str, np.ndarray]:
-        """Where the rows of each weight come from, by the weight's name.
+        """Where the rows of each weight come from, by its name, int64 `[rows]`.
 
-        Returns int64 `[rows]`: rows of the same weight in `old`, the head
-        before `change`, and -1 for new rows. Weights that are not named are
-        taken as they were.
+        They are rows of the same weight in `old`, the head before `change`, and
+        -1 for new ones. Weights that are not named are taken as they were.
         """
         before = {weight.name: weight for weight in old.class_weights()}
         sources = {}
         for weight in self._head.class_weights():
-            classes = _classes_of(weight)
+            classes = weight.classes
             rows = np.full(len(classes), -1)
             was = before.get(weight.name)
             if was is not None and not weight.name.startswith("offsets"):
@@ -59,13 +56,12 @@ class ClassGrowth:
     ) -> None:
         """Sets the rows of new and of removed classes in a weight.
 
-        Rows of new classes are made of their features (`trees/class_means.py`),
-        and their biases are the median; without data, as the initializer made
-        them. `values` has the rows that `row_sources` names. `means` are of
-        the new classes, or None.
+        Rows of new classes are made of the `means` of their features, if there
+        are any (`trees/class_means.py`), and their biases are the median.
+        `values` has the rows that `row_sources` names.
         """
         (weight,) = [x for x in self._head.class_weights() if x.name == name]
-        classes = _classes_of(weight)
+        classes = weight.classes
         is_gone = np.isin(classes, self._head.removed)
         others = values[~is_gone & ~np.isin(classes, change.added)]
         if name == "bias":
@@ -108,11 +104,6 @@ class ClassGrowth:
         return None
 
 
-def _classes_of(weight):
-    """The class of each row of a weight, int64 `[rows]`."""
-    return weight.first + np.arange(weight.shape[0])
-
-
 def _set_rows(weight, values, ids, means, rows):
     """Rows of a weight, for the classes of `ids` that have data."""
     end = weight.first + weight.shape[0]
@@ -146,10 +137,8 @@ class TreeGrowth:
         )
         # Optimizer state of a difference of vectors belongs to neither.
         sources = {"kernel": np.where(rows.minus < 0, rows.plus, -1)}
-        for name in ("nodes", "leaves"):
-            sources[name] = np.full(
-                self._head.weights_by_name[name].shape[0], -1
-            )
+        for weight in (self._head.nodes, self._head.leaves):
+            sources[weight.name] = np.full(weight.shape[0], -1)
         return sources
 
     def finish_rows(
@@ -168,7 +157,7 @@ class TreeGrowth:
         was, turned = old.kernel.numpy(), rows.minus >= 0
         values[turned] = was[rows.plus[turned]] - was[rows.minus[turned]]
         if means is not None:
-            values[rows.plus < 0] = rows_to_new(
+            values[rows.plus < 0] = growing.rows_to_new(
                 changed, rows, was, change.added, means, self._head.independent
             )
 

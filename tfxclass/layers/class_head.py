@@ -18,6 +18,7 @@ from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops import norms
 from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.samplers import by_name
 from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Margin
@@ -30,35 +31,29 @@ class ClassHead(OutputHead):
     """Base class of heads with one class vector for each class.
 
     The class vectors are the rows of the weight `kernel`. A subclass overrides
-    `training_step`. `OutputHead` describes the call arguments.
+    `training_step`.
 
     Args:
-        num_classes: int, number of classes.
         similarity: `"dot"`, where logits are dot products of features and class
             vectors, or `"cosine"`, where both are normalized first. Or a
-            `tfxclass.layers.Cosine` with a scale and a margin. Defaults to
-            `"dot"`.
+            `tfxclass.layers.Cosine` with a scale and a margin.
         use_bias: bool, whether logits have a bias. Not for cosines.
         bias_initializer: initializer of the bias, for example
             `tfxclass.initializers.LogOdds` with the frequencies of the labels.
         tied_to: a `keras.layers.Embedding`, or a float32 `keras.Variable`
             `[num_classes, dim]`, whose rows are the class vectors (tied
             weights). They are saved with their owner. Gradients of both uses
-            are summed. Defaults to None.
+            are summed.
         **kwargs: other arguments of `OutputHead`.
 
     Attributes:
-        answer_temperature: float > 0. Logits are divided by it before they
-            become probabilities, but not in losses. It is 1 until
-            `tfxclass.calibrate` sets it.
+        answer_temperature: float > 0, 1 until `tfxclass.calibrate` sets it.
+            Logits are divided by it before they become probabilities, but not
+            in losses.
         thresholds: float32 `[num_classes]` in [0, 1], the lowest probability
-            with which each class is an answer, for `threshold="calibrated"`. It
-            is None until `tfxclass.calibrate` sets it. A class that should
-            never be an answer gets the float after 1.
-
-    Raises:
-        ValueError: if an argument is out of range, or features do not have rank
-            2 or more.
+            with which each class is an answer, for `threshold="calibrated"`.
+            None until `tfxclass.calibrate` sets it. A class that is never an
+            answer has the float after 1.
     """
 
     has_plain_logits = True
@@ -108,9 +103,8 @@ class ClassHead(OutputHead):
                 'similarity="cosine".'
             )
         used = self.options.used
-        others = {"class_counts", "label_smoothing"}
         margin = self.cosine.margin if self.cosine is not None else 0
-        if margin and others & set(used):
+        if margin and {"class_counts", "label_smoothing"} & set(used):
             raise ValueError(
                 "`margin` must be 0 with `class_counts` or `label_smoothing` "
                 "in `loss_options`, which change logits or labels. Received: "
@@ -124,7 +118,6 @@ class ClassHead(OutputHead):
 
     @property
     def answer_temperature(self) -> float:
-        """See the attributes of the class."""
         return self._answer_temperature
 
     @answer_temperature.setter
@@ -140,7 +133,6 @@ class ClassHead(OutputHead):
 
     @property
     def thresholds(self) -> np.ndarray | None:
-        """See the attributes of the class."""
         return self._thresholds
 
     @thresholds.setter
@@ -169,22 +161,18 @@ class ClassHead(OutputHead):
         initializer = self.kernel_initializer
         if self.tie is not None:
             initializer = self.tie.initializer
-        specs = [
-            WeightSpec(
-                "kernel",
-                shape,
-                initializer,
-                self.kernel_dtype,
-                bias="bias" if self.use_bias else "offsets",
-                normalize=self.cosine is not None,
-                part=0,
-            )
-        ]
-        if self.use_bias:
-            specs.append(WeightSpec("bias", shape[:1], self.bias_initializer))
-        else:
-            specs += offset_specs(self.removed, shape[:1], ["offsets"])
-        return specs
+        kernel = WeightSpec(
+            "kernel",
+            shape,
+            initializer,
+            self.kernel_dtype,
+            bias="bias" if self.use_bias else "offsets",
+            normalize=self.cosine is not None,
+            part=0,
+        )
+        if not self.use_bias:
+            return [kernel, *offset_specs(self.removed, [kernel])]
+        return [kernel, WeightSpec("bias", shape[:1], self.bias_initializer)]
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         self.kernel = weights_by_name["kernel"]
@@ -203,23 +191,22 @@ class ClassHead(OutputHead):
         if self.thresholds is not None:
             of_new = np.median(self.thresholds)
             config["thresholds"] = change.resize(self.thresholds, of_new)
+        if "sampler" in config and self.sampler is not None:
+            config["sampler"] = by_name.changed(self.sampler, change)
         return config
 
     @property
     def logit_scale(self) -> float:
-        """The factor of the logits, float."""
+        """The factor of the logits."""
         return 1.0 if self.cosine is None else float(self.cosine.scale)
 
     def target_margin(self) -> Margin | None:
-        """The margin as a function of the labels' logits, or None."""
         return None if self.cosine is None else self.cosine.target_margin()
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
-        """Probabilities of logits `[..., num_classes]`."""
         return self.objective.activate(self.answer_scale * logits)
 
     def queries(self, features: tf.Tensor) -> tf.Tensor:
-        """float32 `[rows, dim]`: logits are `queries . class vectors`."""
         features = super().queries(features)
         if self.cosine is None:
             return features
@@ -280,20 +267,17 @@ class FullSoftmax(ClassHead):
     Each training step computes four matrix products of [batch, dim] by [dim,
     num_classes], and updates all class vectors. With an optimizer of
     `tfxclass.optimizers` on a CPU, a step holds neither the logits nor the
-    gradient of `kernel`. Class vectors are updated as soon as their part of the
+    gradient of `kernel`: class vectors are updated as soon as their part of the
     gradient is known.
 
-    The whole gradient is one tensor, with the same numbers up to rounding, with
-    an optimizer of Keras, gradient clipping or accumulation, constraints, loss
-    scaling, a distribution strategy, `run_eagerly`, or loss options that change
-    logits. Losses other than the softmax also hold a block of logits: 8 MiB,
-    and 4 KiB for each example if there are 2,048 or more.
-
-    Products are computed in float32. For the policy `"mixed_bfloat16"` on a
+    The whole gradient is one tensor with an optimizer of Keras, gradient
+    clipping or accumulation, constraints, loss scaling, a distribution
+    strategy, `run_eagerly`, or loss options that change logits. Losses other
+    than the softmax also hold a block of logits: 8 MiB, and 4 KiB for each
+    example if there are 2,048 or more. For the policy `"mixed_bfloat16"` on a
     processor with AMX see `docs/exact.md`.
 
     Args:
-        num_classes: int, number of classes.
         **kwargs: arguments of `ClassHead`.
 
     Example:

@@ -32,13 +32,12 @@ class ClassTower:
             dict of them: the input of `encoder`, one row for each class. It is
             saved with the model.
         use_residual: bool, whether each class also has a trainable vector of
-            its own, which is added to the encoded one. It starts at zero. With
-            it, frequent classes are learned exactly, and rare ones follow their
-            features. Defaults to False.
+            its own, zero at first, which is added to the encoded one. With it,
+            frequent classes are learned exactly, and rare ones follow their
+            features.
         refresh_interval: int or None, number of steps in which all class
             vectors are encoded again, a few in each step, for samplers that
-            search them. Defaults to 1,000. None encodes only the sampled
-            classes. Samplers that do not read class vectors need no refresh.
+            search them. None encodes only the sampled classes.
 
     Raises:
         ValueError: if an argument is out of range.

@@ -12,25 +12,22 @@ from tfxclass.types import Config
 from tfxclass.types import Margin
 
 _MARGINS = {"cosface": targets.cosface, "arcface": targets.arcface}
-_SCALE = 24.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Cosine:
     """Logits that are the cosine of features and class vector, times a scale.
 
-    Pass it as `similarity` of a head to learn embeddings, for example of faces,
-    products or words. `similarity="cosine"` is short for `similarity=Cosine()`.
+    Pass it as `similarity` of a head to learn embeddings, for example of faces.
+    `similarity="cosine"` is short for `similarity=Cosine()`.
 
     Args:
-        scale: float > 0, factor of the cosines. Defaults to 24.
+        scale: float > 0, factor of the cosines.
         margin: float >= 0, subtracted from the similarity of the label in
-            training only, which moves classes further apart. Defaults to 0,
-            which is no margin.
+            training only, which moves classes further apart.
         margin_type: `"cosface"` subtracts the margin from the cosine (Wang et
             al., CVPR 2018, equation 4). `"arcface"` adds it to the angle, in
-            radians (Deng et al., CVPR 2019, equation 3). Defaults to
-            `"cosface"`.
+            radians (Deng et al., CVPR 2019, equation 3).
 
     Raises:
         ValueError: if an argument is out of range. A margin of 2 subtracted
@@ -45,7 +42,7 @@ class Cosine:
     ```
     """
 
-    scale: float = _SCALE
+    scale: float = 24.0
     margin: float = 0.0
     margin_type: str = "cosface"
 
@@ -82,13 +79,7 @@ OPTIONS = {field.name for field in dataclasses.fields(Cosine)}
 
 
 def as_cosine(similarity: str | Cosine | Config) -> Cosine | None:
-    """Reads a head's `similarity`, or what `to_config` made of it.
-
-    None is the dot product.
-
-    Raises:
-        ValueError: a similarity that there is not.
-    """
+    """Reads a head's `similarity`, or what `to_config` made of it."""
     if isinstance(similarity, Cosine):
         return similarity
     if isinstance(similarity, dict):

@@ -34,7 +34,6 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array
 from tfxclass.types import Config
-from tfxclass.types import Margin
 
 # The weights that a mode has, and their defaults.
 _WEIGHTS = {
@@ -96,12 +95,11 @@ class DropMax(SampledSoftmax):
       attention. With `kl_weight` and `entropy_weight` 0 it is cross-entropy
       alone.
 
-    The regularizers are sums over classes. They grow with `num_classes`, and
-    cross-entropy does not. In mode `"posterior"` the biases start where the
-    three regularizers are in balance for a class that is not a label: at the
-    default weights rho = 0.40 and q = 0.12, the fraction of the other classes
-    that a step keeps. Raise `entropy_weight` if too few classes are left to
-    learn from. The other modes start at rho = 1/2.
+    The regularizers are sums over classes, and grow with `num_classes`. In mode
+    `"posterior"` the biases start where they are in balance for a class that is
+    not a label: at the default weights rho = 0.40 and q = 0.12, the fraction of
+    the other classes that a step keeps. Raise `entropy_weight` if too few
+    classes are left to learn from. The other modes start at rho = 1/2.
 
     Prediction is deterministic. It puts rho in place of z (equation 18). With
     `predict_samples` it is the mean softmax over that many masks (equation 17),
@@ -110,10 +108,7 @@ class DropMax(SampledSoftmax):
     `tfxclass.retain_probabilities(model)` returns rho together with the output.
 
     Args:
-        num_classes: int, number of classes.
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
-        num_sampled: int, number of classes in a training step, as in
-            `SampledSoftmax`. Only with the name of a sampler.
         sampler: as in `SampledSoftmax`. Defaults to None: all classes.
         mode_options: dict of the options listed below. Defaults to None.
         **kwargs: other arguments of `SampledSoftmax`, without `loss`.
@@ -131,15 +126,10 @@ class DropMax(SampledSoftmax):
     * `"predict_samples"`: int, number of masks in a prediction. Defaults to
       None, which is equation 18.
 
-    Raises:
-        ValueError: if the mode does not have an option, or it is out of range.
-
     Example:
 
     ```python
     head = tfxclass.layers.DropMax(1_000, mode="posterior")
-    model = keras.Sequential([keras.layers.Dense(256), head])
-    model.compile("adam", loss=head.loss)
     ```
 
     References:
@@ -168,9 +158,7 @@ class DropMax(SampledSoftmax):
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
         check_choice("mode", mode, tuple(_WEIGHTS))
         self.mode = mode
-        self.num_samples = check_positive_int(
-            "num_samples", given.get("num_samples", 1)
-        )
+        self.num_samples = given.get("num_samples", 1)
         self.temperature = given.get("temperature", 0.1)
         self.retain_probability = given.get("retain_probability")
         self.predict_samples = given.get("predict_samples")
@@ -194,6 +182,7 @@ class DropMax(SampledSoftmax):
         return given
 
     def _check(self):
+        self.num_samples = check_positive_int("num_samples", self.num_samples)
         check_positive("temperature", self.temperature)
         p = self.retain_probability
         if p is not None:
@@ -213,19 +202,15 @@ class DropMax(SampledSoftmax):
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         specs = super().weight_specs(dim)
         for name, bias in self._first_biases().items():
-            shape = (self.num_classes, dim)
-            specs += [
-                WeightSpec(
-                    f"{name}_kernel",
-                    shape,
-                    "zeros",
-                    self.kernel_dtype,
-                    bias=f"{name}_bias",
-                ),
-                WeightSpec(
-                    f"{name}_bias", shape[:1], keras.initializers.Constant(bias)
-                ),
-            ]
+            kernel = WeightSpec(
+                f"{name}_kernel",
+                (self.num_classes, dim),
+                "zeros",
+                self.kernel_dtype,
+                bias=f"{name}_bias",
+            )
+            first = keras.initializers.Constant(bias)
+            specs += [kernel, WeightSpec(kernel.bias, kernel.shape[:1], first)]
         return specs
 
     def _first_biases(self):
@@ -241,10 +226,8 @@ class DropMax(SampledSoftmax):
 
     def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
         super().take_weights(weights_by_name)
-        self.retain, self.posterior = (
-            self.class_matrices.get(f"{name}_kernel")
-            for name in ("retain", "posterior")
-        )
+        self.retain = self.class_matrices.get("retain_kernel")
+        self.posterior = self.class_matrices.get("posterior_kernel")
 
     # Prediction reads the logits o, and the logits of rho unless rho is given.
 
@@ -311,15 +294,9 @@ class DropMax(SampledSoftmax):
         return lib.best_of_logits(logits, k)._replace(logsumexp=none)
 
     def exact_loss(
-        self,
-        features: tf.Tensor,
-        targets: Targets,
-        margin: Margin | None = None,
+        self, features: tf.Tensor, targets: Targets, margin: Any = None
     ) -> tf.Tensor:
-        """Cross-entropy of the prediction, float32 `[rows]`.
-
-        With a sampler it is computed in blocks and has no gradient.
-        """
+        """Cross-entropy of the prediction; with a sampler, without gradient."""
         if self.sampler is None or self.predict_samples is not None:
             logits = self.all_logits(features)
             return softmax.softmax_cross_entropy(logits, targets)
@@ -363,9 +340,7 @@ class DropMax(SampledSoftmax):
         ranked = logits
         if self.retain is not None:
             ranked = dropmax.expected_logits(logits, retain)
-        residual = None
-        if self.mode == "posterior":
-            residual = _affine(queries, self.posterior, ids)
+        residual = self.posterior and _affine(queries, self.posterior, ids)
         logits = options.adjust_logits(logits, ids, self.num_classes)
         if sample is not None:
             logits -= sample.log_expected_count
@@ -376,7 +351,7 @@ class DropMax(SampledSoftmax):
             self.temperature,
             {name: getattr(self, name) for name in _WEIGHTS[self.mode]},
             self.target_margin(),
-            self.options.focal_gamma,
+            options.focal_gamma,
             self.next_seed(),
             self._draws,
         )
@@ -406,14 +381,14 @@ def _affine(queries, matrix, ids):
 def _best_of_expected(parts, k, with_logsumexp):
     """`Best` of the expected mask, given the parts of o and of rho."""
     (queries, rows), (_, retain) = [(x, rows.whole()) for x, rows in parts]
+
+    def logits_of(start, size):
+        return dropmax.expected_logits(
+            stock_search.block_logits(queries, rows, start, size),
+            stock_search.block_logits(queries, retain, start, size),
+        )
+
     if rows.is_stock:
-
-        def logits_of(start, size):
-            return dropmax.expected_logits(
-                stock_search.block_logits(queries, rows, start, size),
-                stock_search.block_logits(queries, retain, start, size),
-            )
-
         return stock_search.best_of_blocks(
             logits_of,
             tf.shape(queries)[0],

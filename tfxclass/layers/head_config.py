@@ -1,7 +1,6 @@
 """The arguments of a head: their checks, names of classes, removed classes."""
 
 import base64
-import itertools
 import numbers
 import zlib
 from collections.abc import Iterable
@@ -45,8 +44,8 @@ def split_negatives(
 ) -> tuple[Labels, tf.Tensor | None]:
     """`(labels, negatives)` of integers whose last `count` columns are these.
 
-    `rank` is the rank of the features, and so of the labels. Without a `count`,
-    negatives are None.
+    `rank` is the rank of labels and features. Without a `count`, negatives are
+    None.
     """
     if not count:
         return labels, None
@@ -76,28 +75,26 @@ def split_negatives(
 
 
 def offset_specs(
-    removed: Sequence[int], sizes: Sequence[int], names: Sequence[str]
+    removed: Sequence[int], kernels: Sequence[WeightSpec]
 ) -> list[WeightSpec]:
-    """Constant biases that keep removed classes out; none without them.
+    """Constant biases of class vectors that keep removed classes out, if any.
 
-    `sizes` are of consecutive ranges of all classes, each with a weight of one
-    of the `names`.
+    They have the names that the specs `kernels` have for them.
     """
-    if not removed:
-        return []
-    offsets = np.zeros(sum(sizes), np.float32)
-    offsets[list(removed)] = REMOVED_LOGIT
-    ends = itertools.accumulate(sizes)
-    return [
-        WeightSpec(
-            name,
-            (size,),
-            constant(offsets[end - size : end]),
-            trainable=False,
-            first=end - size,
+    found = []
+    for kernel in kernels if removed else []:
+        is_gone = np.isin(kernel.classes, removed)
+        offsets = np.where(is_gone, REMOVED_LOGIT, 0.0).astype(np.float32)
+        found.append(
+            WeightSpec(
+                kernel.bias,
+                offsets.shape,
+                constant(offsets),
+                trainable=False,
+                first=kernel.first,
+            )
         )
-        for name, size, end in zip(names, sizes, ends, strict=True)
-    ]
+    return found
 
 
 def packed_names(names: Sequence[str] | None) -> dict[str, str] | None:
@@ -111,10 +108,9 @@ def packed_names(names: Sequence[str] | None) -> dict[str, str] | None:
 def checked_names(
     given: Any, num_classes: int, removed: Iterable[int] = ()
 ) -> list[str] | None:
-    """List of str, one for each class; or None.
+    """A list of str, or None, from a head's `class_names`, or `packed_names`.
 
-    `given` is a sequence of str, or a configuration with them. Other classes
-    may have the names of `removed` ones.
+    Other classes may have the names of `removed` ones.
     """
     if given is None:
         return None

@@ -1,6 +1,7 @@
 """The weights of an output layer: what is declared, and how they are made."""
 
 import contextlib
+import math
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -29,10 +30,8 @@ class WeightSpec(NamedTuple):
         dtype: str.
         trainable: bool.
         is_rows: bool, whether steps gather its rows: they may then lie on the
-            host or on a server. Rows of two dimensions are class vectors, of
-            a `ClassMatrix`.
-        bias: str, name of the weight with the biases of class vectors, if
-            there is one.
+            host or on a server. A matrix of them has class vectors.
+        bias: str, name of the weight with their biases, if there is one.
         normalize: bool, whether logits are cosines of class vectors.
         first: int, the class of the first row.
         part: int, which of `part_queries` class vectors are multiplied with;
@@ -56,9 +55,14 @@ class WeightSpec(NamedTuple):
         return self.is_rows and len(self.shape) == 2
 
     @property
+    def classes(self) -> np.ndarray:
+        """The class of each row, int64 `[rows]`, of a weight of classes."""
+        return self.first + np.arange(self.shape[0])
+
+    @property
     def size(self) -> int:
         """How many numbers, int."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
@@ -85,8 +89,7 @@ def add_weights(
 ) -> tuple[dict[str, keras.Variable], dict[str, ClassMatrix]]:
     """Makes the weights of a head; `shared` ones belong to another layer.
 
-    Returns `(variables, matrices)`, both by name. The matrices are of the class
-    vectors among the variables.
+    Returns `(variables, matrices)`, both by name.
     """
     servers = tf.distribute.ParameterServerStrategy
     is_own = any(spec.is_rows and spec.name not in shared for spec in specs)
@@ -152,15 +155,15 @@ def _add_rows(head, spec, is_apart, kernel):
     `kernel` is the class matrix on whose device it lies, or None.
     """
     on_host = is_apart and not tf.distribute.has_strategy()
+
+    def add(shape, initializer, suffix=""):
+        name = spec.name + suffix
+        part = spec._replace(name=name, shape=shape, initializer=initializer)
+        return add_weight(head, part)
+
     with tf.device("CPU:0") if on_host else contextlib.nullcontext():
         if head.shards is None:
             return add_weight(head, spec, kernel)
-
-        def add(shape, initializer, suffix=""):
-            name = spec.name + suffix
-            part = spec._replace(name=name, shape=shape)
-            return add_weight(head, part._replace(initializer=initializer))
-
         return head.shards.add(add, spec.shape, spec.initializer)
 
 

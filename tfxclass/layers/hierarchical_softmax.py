@@ -28,7 +28,6 @@ from tfxclass.ops import placement
 from tfxclass.rows.best import mask_missing
 from tfxclass.trees import servable_search
 from tfxclass.types import Config
-from tfxclass.types import Margin
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -37,10 +36,9 @@ class HierarchicalSoftmax(OutputHead):
 
     Use it when the exact loss is needed but a full softmax is too slow. A node
     with two children is a logistic regression, and a wider node is a softmax
-    over its children. The probability of a class is the product of the
-    probabilities along its path. Each training step computes and updates only
-    the O(log(num_classes)) nodes on the paths to its labels, and its loss is
-    exact.
+    over its children. The probability of a class is the product along its path.
+    Each training step computes and updates only the O(log(num_classes)) nodes
+    on the paths to its labels.
 
     Nodes must separate classes that differ, so `trees.clustered` is more
     accurate than `"huffman"`, and `"huffman"` is faster. With several labels
@@ -51,7 +49,6 @@ class HierarchicalSoftmax(OutputHead):
     model is confident. Logits (`activation=None`) are log-probabilities.
 
     Args:
-        num_classes: int, number of classes.
         tree: a `tfxclass.trees.Tree`, `"huffman"` (which needs `counts`) or
             `"balanced"`.
         counts: numbers `[num_classes]`, how often each class occurs. Only for
@@ -61,11 +58,10 @@ class HierarchicalSoftmax(OutputHead):
             label, as fastText does. `"plt"`: a probabilistic label tree, where
             each child of a node is a binary decision. Each label then has its
             own probability, given that the example has a label, and the best
-            labels maximize precision at k. Defaults to `"all"`.
+            labels maximize precision at k.
         use_bias: bool, whether each node vector has a bias.
-        beam_width: int, number of nodes that an export keeps at each level.
-            `num_classes` of them miss nothing. At least `k` are kept.
-        kernel_initializer: initializer of the node vectors.
+        beam_width: int, number of nodes that an export keeps at each level, and
+            at least `k`. `num_classes` of them miss nothing.
         **kwargs: other arguments of `OutputHead`, without `kernel_dtype` and
             `loss`.
 
@@ -75,8 +71,6 @@ class HierarchicalSoftmax(OutputHead):
     class_vectors = np.random.default_rng(0).normal(size=[500, 16])
     tree = tfxclass.trees.clustered(class_vectors)
     head = tfxclass.layers.HierarchicalSoftmax(500, tree)
-    model = keras.Sequential([keras.layers.Dense(64), head])
-    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
     References:
@@ -106,7 +100,6 @@ class HierarchicalSoftmax(OutputHead):
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_choice("multi_label", multi_label, ("all", "pick_one", "plt"))
-        beam_width = check_positive_int("beam_width", beam_width)
         if self.loss_options is not None and multi_label == "plt":
             raise ValueError(
                 '`loss_options` must be None with multi_label="plt", whose '
@@ -117,13 +110,12 @@ class HierarchicalSoftmax(OutputHead):
         self.multi_label = multi_label
         self.independent = multi_label == "plt"
         self.use_bias = use_bias
-        self.beam_width = int(beam_width)
+        self.beam_width = check_positive_int("beam_width", beam_width)
         self.random = keras.random.SeedGenerator(self.seed)
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         library.require_op("tree_path_loss")
-        num_node_rows = self.tree.num_rows(self.independent)
-        shape = (num_node_rows, dim + int(self.use_bias))
+        shape = self.tree.num_rows(self.independent), dim + int(self.use_bias)
         nodes = self.tree.nodes(self.independent)
         leaves = self.tree.leaves[self.tree.live]
         return [
@@ -156,10 +148,7 @@ class HierarchicalSoftmax(OutputHead):
         return super().training_step(features, targets)
 
     def exact_loss(
-        self,
-        features: tf.Tensor,
-        targets: Targets,
-        margin: Margin | None = None,
+        self, features: tf.Tensor, targets: Targets, margin: Any = None
     ) -> tf.Tensor:
         ids = targets.ids
         if self.removed:
@@ -167,13 +156,11 @@ class HierarchicalSoftmax(OutputHead):
             below = tf.searchsorted(removed, tf.reshape(ids, [-1]))
             ids -= tf.cast(tf.reshape(below, tf.shape(ids)), tf.int64)
         with placement.on(self.rows_device):
-            nodes = tf.convert_to_tensor(self.nodes)
-            leaves = tf.convert_to_tensor(self.leaves)
             return class_tree.path_loss(
                 self.queries(features),
                 tf.convert_to_tensor(self.kernel),
-                nodes,
-                leaves,
+                tf.convert_to_tensor(self.nodes),
+                tf.convert_to_tensor(self.leaves),
                 ids,
                 targets.weights,
                 self.independent,
@@ -205,22 +192,16 @@ class HierarchicalSoftmax(OutputHead):
         queries = self.queries(features)
         if weights is None:
             with placement.on(self.rows_device):
+                kernel = tf.convert_to_tensor(self.kernel)
+                nodes = tf.convert_to_tensor(self.nodes)
                 ids, logs = class_tree.top_k(
-                    queries,
-                    tf.convert_to_tensor(self.kernel),
-                    tf.convert_to_tensor(self.nodes),
-                    k,
-                    self.independent,
+                    queries, kernel, nodes, k, self.independent
                 )
         else:
-            kernel, nodes = (tf.convert_to_tensor(x) for x in weights)
+            kernel, nodes = map(tf.convert_to_tensor, weights)
+            beam = max(self.beam_width, k)
             ids, logs = servable_search.top_k(
-                queries,
-                kernel,
-                nodes,
-                k,
-                self.independent,
-                max(self.beam_width, k),
+                queries, kernel, nodes, k, self.independent, beam
             )
         if self.removed:
             # The search numbers the other classes through.
@@ -252,8 +233,7 @@ class HierarchicalSoftmax(OutputHead):
         return tf.gather(values, places, axis=1)
 
     def step_rows(self, batch: int) -> int | None:
-        # Of one label a row: a node on its path has one row, or all of its
-        # children's where they are more than two.
+        # Of one label a row. A node has one row, or one for each child.
         widest = int(self.tree.num_children.max())
         rows = batch * self.max_depth * (widest if widest > 2 else 1)
         return min(rows, self.tree.num_rows(self.independent))
@@ -269,8 +249,7 @@ class HierarchicalSoftmax(OutputHead):
         return TreeGrowth(self)
 
     def class_weights(self) -> list[WeightSpec]:
-        """None, since the weights belong to nodes."""
-        return []
+        return []  # weights belong to nodes
 
     def changed_config(self, change: ClassUpdate) -> Config:
         tree = changed_tree(self, change).tree
@@ -298,13 +277,11 @@ def _tree(tree, counts, num_classes):
             '`counts` must be given with tree="huffman", and with no other. '
             f"Received: tree={tree!r}, counts={counts}"
         )
-    if not isinstance(tree, trees.Tree):
+    if tree == "huffman":
+        tree = trees.huffman(counts)
+    elif not isinstance(tree, trees.Tree):
         check_choice("tree", tree, ("balanced", "huffman"))
-        tree = (
-            trees.balanced(num_classes)
-            if tree == "balanced"
-            else trees.huffman(counts)
-        )
+        tree = trees.balanced(num_classes)
     if tree.num_classes != num_classes:
         raise ValueError(
             "`tree` and `counts` must have a class for each of `num_classes`. "

@@ -13,11 +13,9 @@ class SelectiveSoftmax(SampledSoftmax):
 
     Use it for 100,000 classes and more. It is a `SampledSoftmax` with a
     `tfxclass.samplers.HashingForestSampler`, which finds the classes whose
-    vectors are near the features. A training step costs a product of [batch,
-    dim] by [dim, num_sampled] and updates `num_sampled` class vectors. One
-    sixteenth of the examples also search the forest, with `num_trees` *
-    log2(num_classes / leaf_size) products each. The other examples take their
-    neighbors from a cache.
+    vectors are near the features. In a training step, one sixteenth of the
+    examples also search the forest, with `num_trees` * log2(num_classes /
+    leaf_size) products each. The others take their neighbors from a cache.
 
     A forest that has drifted is rebuilt in the background, which takes at most
     about 5 % of the training time. It is saved with the model. The forest and a
@@ -25,22 +23,14 @@ class SelectiveSoftmax(SampledSoftmax):
     dim / leaf_size) bytes for each class, at most 2 GB by default.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, as in
-            `SampledSoftmax`.
-        sampler: a `tfxclass.samplers.HashingForestSampler`, which has its own
-            `num_sampled`. Defaults to one with default arguments.
+        sampler: a `tfxclass.samplers.HashingForestSampler`. Defaults to one
+            with default arguments.
         **kwargs: other arguments of `SampledSoftmax`.
-
-    Raises:
-        ValueError: if `sampler` is of another kind.
 
     Example:
 
     ```python
     head = tfxclass.layers.SelectiveSoftmax(670_091, num_sampled=6_700)
-    model = keras.Sequential([keras.layers.Dense(128), head])
-    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
     The method of the paper, which prints no rebuild interval. Uniform classes
@@ -78,28 +68,19 @@ class LSHSoftmax(SampledSoftmax):
     they change as the weights change.
 
     Sampling costs hash codes and bucket look-ups, whatever `num_classes` is.
-    The rest of a training step is a product of [batch, dim] by [dim,
-    num_sampled], and an update of `num_sampled` class vectors. The tables are
-    refreshed in the background, and saved with the model. They take about 8 *
-    num_tables bytes for each class, and a copy of the class vectors 4 * dim.
+    The tables are refreshed in the background, and saved with the model. They
+    take about 8 * num_tables bytes for each class, and a copy of the class
+    vectors 4 * dim.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, as in
-            `SampledSoftmax`.
-        sampler: a `tfxclass.samplers.LSHSampler`, which has its own
-            `num_sampled`. Defaults to one with default arguments.
+        sampler: a `tfxclass.samplers.LSHSampler`. Defaults to one with
+            default arguments.
         **kwargs: other arguments of `SampledSoftmax`.
-
-    Raises:
-        ValueError: if `sampler` is of another kind.
 
     Example:
 
     ```python
     head = tfxclass.layers.LSHSoftmax(670_091, num_sampled=6_700)
-    model = keras.Sequential([keras.layers.Dense(128), head])
-    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
     The method of the paper, with its tables for text8. No bucket is cut, and a

@@ -23,8 +23,7 @@ class NoiseContrastive(SampledSoftmax):
     """Noise-contrastive estimation (NCE): tells the label from noise classes.
 
     Use it to reproduce models that were trained with NCE. In most cases
-    `SampledSoftmax` is more accurate at the same cost. Each training step
-    computes and updates `num_sampled` class vectors.
+    `SampledSoftmax` is more accurate at the same cost.
 
     The loss is a logistic regression on `s(c) - log Z - log k q(c)`. Here s is
     the logit, Z the normalizer, and k q(c) the expected number of times that
@@ -40,13 +39,10 @@ class NoiseContrastive(SampledSoftmax):
     `num_sampled >= num_classes` the loss is the binary cross-entropy over all
     classes.
 
-    Outside of training the head is a softmax. `predict` gives softmax
-    probabilities, and the loss of an evaluation is the exact cross-entropy.
+    Outside of training the head is a softmax, also in the loss of an
+    evaluation.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, as in
-            `SampledSoftmax`.
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
         log_normalizer: float, log Z, which is fixed. Defaults to
             log(num_classes), so logits of 0 are the uniform distribution. 0 is
@@ -58,8 +54,6 @@ class NoiseContrastive(SampledSoftmax):
 
     ```python
     head = tfxclass.layers.NoiseContrastive(1_000_000, num_sampled=4096)
-    model = keras.Sequential([keras.layers.Dense(128), head])
-    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
     References:
@@ -123,14 +117,10 @@ class NegativeSampling(SampledSoftmax):
     alpha is the fraction of the classes in a training step. 0 is the plain
     loss. At 1, the sigmoid of a logit is a probability.
 
-    Outside of training the head is a softmax. `predict` gives softmax
-    probabilities, which are right for a uniform sampler. The loss of an
-    evaluation is the exact cross-entropy.
+    Outside of training the head is a softmax, also in the loss of an
+    evaluation. Its probabilities are right for a uniform sampler.
 
     Args:
-        num_classes: int, number of classes.
-        num_sampled: int, number of classes in a training step, as in
-            `SampledSoftmax`.
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
             word2vec's is `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
         calibration: float in [0, 1], t in the gSASRec paper, for a uniform
@@ -141,8 +131,6 @@ class NegativeSampling(SampledSoftmax):
 
     ```python
     head = tfxclass.layers.NegativeSampling(1_000_000, num_sampled=4096)
-    model = keras.Sequential([keras.layers.Dense(128), head])
-    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     ```
 
     References:
@@ -196,10 +184,9 @@ def noise_contrastive_loss(
 ) -> tf.Tensor:
     """Logistic losses of labels and noise, float32 `[rows]`.
 
-    With several labels the loss is the mean over them. The other labels then
-    count as targets with weight 1 / labels, and as noise with the rest, as in
-    `tf.nn.nce_loss`. `targets` are columns of `logits`, of the classes as
-    noise. `label_logits` are of the labels, `[rows, p]`.
+    Each of several labels counts as target with weight 1 / labels, and as noise
+    with the rest, as in `tf.nn.nce_loss`. `targets` are columns of `logits`, of
+    the classes as noise. `label_logits` are of the labels, `[rows, p]`.
     """
     # Not a product with the weights: padding may be infinite.
     label_logits = tf.where(targets.ids >= 0, label_logits, 0.0)

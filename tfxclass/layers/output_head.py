@@ -58,14 +58,12 @@ do_not_convert = tf.autograph.experimental.do_not_convert
 class OutputHead(keras.layers.Layer):
     """Base class of the output layers ("heads") over `num_classes` classes.
 
-    A head is the last layer of a model. `call` returns the probabilities of all
-    classes. `loss` is the training loss of the head, to be passed to `compile`.
-    It never computes the full output.
+    A head is the last layer of a model, and returns the probabilities of all
+    classes. Pass its `loss` to `compile`: it never computes the full output.
 
     A subclass declares its weights in `weight_specs` and takes them in
     `take_weights`. It tells in `class_rows` and `part_queries` which class
-    vectors are multiplied by which features, and may define `training_step`.
-    `ClassHead` is the base of heads with one class vector for each class. A
+    vectors are multiplied by which features, and may define `training_step`. A
     head without class vectors, such as a tree, defines `exact_loss`,
     `all_logits`, `best` and `export_weights` instead.
 
@@ -73,21 +71,18 @@ class OutputHead(keras.layers.Layer):
         num_classes: int, number of classes.
         activation: `"auto"` for the probabilities that belong to `loss`,
             `"softmax"`, `"sigmoid"` where labels are independent, or None for
-            logits. Defaults to `"auto"`.
-        kernel_initializer: initializer of the class vectors. Defaults to
-            `"glorot_uniform"`.
+            logits.
+        kernel_initializer: initializer of the class vectors.
         seed: int or None, seed of all sampling. Class vectors start from
             `kernel_initializer`, which has a seed of its own.
             `keras.utils.set_random_seed` sets both.
         loss_options: a `tfxclass.losses.LossOptions` with class weights, label
-            smoothing, logit adjustment and more, for training. Defaults to
-            None.
+            smoothing, logit adjustment and more, for training.
         kernel_dtype: `"float32"`, or `"bfloat16"` to store the class vectors in
             half the memory. They are read as float32 and rounded stochastically
-            after each step. An optimizer of Keras would lose small updates to
-            rounding: the first step raises ValueError without one of
-            `tfxclass.optimizers`. Not for trees, and only on a CPU. Defaults to
-            `"float32"`.
+            after each step. It needs an optimizer of `tfxclass.optimizers`:
+            others would lose small updates to rounding, and raise ValueError in
+            the first step. Not for trees, and only on a CPU.
         loss: `"softmax"`, which is cross-entropy over all classes, or a binary
             loss for each class (one-vs-rest), for independent labels:
             `"sigmoid"` (logistic) or `"squared_hinge"`. Binary losses are
@@ -95,15 +90,14 @@ class OutputHead(keras.layers.Layer):
             without bias. Each label of an example then has weight 1 and a
             probability of its own. For `"squared_hinge"` the probability is the
             sigmoid of the margin: it ranks correctly, and `tfxclass.calibrate`
-            makes it a probability. Defaults to `"softmax"`.
+            makes it a probability.
         class_names: sequence of distinct str, the name of each class, for the
-            answers of exported models. Defaults to None.
+            answers of exported models.
         num_negatives: int, number of hard negatives that come with the labels,
             in the last columns. Labels are then `[batch, ..., p +
             num_negatives]`, padded with -1. A sampled training step includes
-            these classes for all examples of the batch, with weight 1 (expected
-            count 1), so the loss estimates the same value. Exact losses,
-            evaluations and metrics ignore them. Defaults to 0.
+            these classes for all examples of the batch, with an expected count
+            of 1. Exact losses, evaluations and metrics ignore them.
         **kwargs: arguments of `keras.layers.Layer`, and `removed` in a
             configuration.
 
@@ -168,6 +162,9 @@ class OutputHead(keras.layers.Layer):
 
     #: The `Shards` of a head whose classes are shared out, or None.
     shards: Any = None
+
+    #: The `Sampler` of a head that samples classes, or None.
+    sampler: Any = None
 
     def __init__(
         self,
@@ -324,11 +321,7 @@ class OutputHead(keras.layers.Layer):
     ) -> tf.Tensor:
         """Loss of each example: the training loss, or the exact loss.
 
-        Args:
-            features: as in a call of the head.
-            labels: as in a call of the head. The loss of an example is against
-                the mean of its labels.
-            training: bool. False computes the exact loss over all classes.
+        The arguments are those of a call. Without `training`, it is exact.
 
         Returns:
             float32 `[batch]`, or `[batch, time]`. Positions that a Keras mask
@@ -370,11 +363,7 @@ class OutputHead(keras.layers.Layer):
         return uniform_targets(ids)
 
     def _labelled_step(self, flat, targets):
-        """`training_step` of the rows with a label; others have loss 0.
-
-        Sequences are padded, and a product with the class vectors would cost
-        as much for padding as for items.
-        """
+        """`training_step` of the rows with a label; padding costs nothing."""
         rows = tf.where(targets.is_labelled > 0)[:, 0]
         # One at least: not every op takes none.
         is_empty = tf.cast(tf.equal(tf.size(rows), 0), tf.int32)
@@ -384,10 +373,8 @@ class OutputHead(keras.layers.Layer):
         )
         shape = tf.shape(flat, tf.int64)[:1]
         losses = tf.scatter_nd(rows[:, tf.newaxis], step.losses, shape)
-        ranking = step.ranking
-        if ranking is not None:
-            ranking = ranking._replace(rows=rows)
-        return step._replace(losses=losses, ranking=ranking)
+        ranking = step.ranking and step.ranking._replace(rows=rows)
+        return Step(losses, ranking)
 
     def may_skip_rows(self) -> bool:
         """Whether a step may leave out the examples without labels."""
@@ -459,14 +446,12 @@ class OutputHead(keras.layers.Layer):
                 of a model, use `tfxclass.top_k`.
             k: int, at most `num_answers`, the classes that were not removed.
             weights: the result of `export_weights`, for an exported graph of
-                TensorFlow's own ops. None (default) reads the class vectors as
-                they are.
+                TensorFlow's own ops, or None.
 
         Returns:
             `(ids, scores)`, int64 and float32 `[..., k]`, best first. Scores
             are probabilities, or logits with `activation=None`. Where a score
-            is NaN, for example because features are NaN, the id is -1 and the
-            score 0.
+            is NaN, the id is -1 and the score 0.
         """
         k = check_k(k, self.num_answers)
         features = self.as_features(features)
@@ -513,8 +498,7 @@ class OutputHead(keras.layers.Layer):
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         """Returns the `Step` of a training step. Heads differ here alone.
 
-        By default it computes the exact loss, with the margin and the loss
-        options.
+        By default it is the exact loss, with the margin and the loss options.
         """
         targets, finish = self.objective.weighted_targets(self, targets)
         if self.objective.is_plain(self.options):
@@ -540,14 +524,12 @@ class OutputHead(keras.layers.Layer):
         options = self.options
         if options.used:
             parts = options.shape_parts(parts, self.num_classes, ids)
-        return self.objective.streamed(
+        return self.objective.streamed(options, self.num_classes)(
             parts,
             targets,
-            columns,
-            exchange,
-            self.target_margin(),
-            options,
-            self.num_classes,
+            columns=columns,
+            exchange=exchange,
+            margin=self.target_margin(),
         )
 
     def exact_loss(
@@ -558,7 +540,7 @@ class OutputHead(keras.layers.Layer):
     ) -> tf.Tensor:
         """Loss over all classes, computed in blocks, float32 `[rows]`."""
         exchange = self.exchange(features)
-        return self.objective.streamed(
+        return self.objective.streamed()(
             self.parts(features),
             targets.map(exchange.gather),
             exchange=exchange,
@@ -571,9 +553,8 @@ class OutputHead(keras.layers.Layer):
     def export_weights(self) -> Any:
         """The weights that an export saves and reads.
 
-        By default they are a list of `ClassRows` of variables that need no
-        further normalization. For cosines they are normalized copies, which
-        saves time in each request.
+        By default they are a list of `ClassRows` of variables, normalized
+        copies for cosines.
         """
         return [rows.servable() for rows in self.class_rows()]
 
@@ -647,6 +628,11 @@ class OutputHead(keras.layers.Layer):
         """Whether a training step computes only some of the classes."""
         return self.step_rows(1) is not None
 
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What samplers measure of themselves, numbers by name."""
+        return {} if self.sampler is None else self.sampler.gauges
+
     def activation_bytes(self, batch: int, dim: int) -> int:
         """Memory of the logits and other activations of a step, in bytes."""
         # A block of logits and its gradient, on a GPU also of class vectors.
@@ -656,7 +642,9 @@ class OutputHead(keras.layers.Layer):
 
     def index_bytes(self, dim: int) -> int:
         """Memory of a sampler's index and of its refresh, in bytes."""
-        return 0
+        if self.sampler is None:
+            return 0
+        return self.sampler.index_bytes(*self.device_specs(dim)[0].shape)
 
     def __repr__(self):
         parts = [f"name={self.name}", f"built={self.built}"]
@@ -664,11 +652,10 @@ class OutputHead(keras.layers.Layer):
         if self.built:
             sizes = [w.shape.num_elements() for w in self.trainable_variables]
             parts.append(f"{sum(sizes):,} parameters")
-        sampler = getattr(self, "sampler", None)
-        if sampler is not None:
-            more = " or more" if sampler.follows_batch else ""
-            size = f"{sampler.num_sampled:,}{more} a step"
-            parts.append(f"{type(sampler).__name__} of {size}")
+        if self.sampler is not None:
+            more = " or more" if self.sampler.follows_batch else ""
+            size = f"{self.sampler.num_sampled:,}{more} a step"
+            parts.append(f"{type(self.sampler).__name__} of {size}")
         return f"<{type(self).__name__} {', '.join(parts)}>"
 
     def get_config(self) -> Config:

@@ -30,20 +30,13 @@ class ProjectedSoftmax(SampledSoftmax):
     shrink by `dim / projection_dim`. After training,
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
-    Without a sampler the loss is exact, as in `FullSoftmax`. With a sampler, a
-    training step computes `num_sampled` classes, as in `SampledSoftmax`.
-
     Args:
-        num_classes: int, number of classes.
         projection_dim: int, width of a class vector.
-        num_sampled: int, number of classes in a training step, as in
-            `SampledSoftmax`. Only with the name of a sampler.
         sampler: as in `SampledSoftmax`. Defaults to None: all classes.
         l2: float >= 0. `l2 / 2 * |kernel|^2` is added to the training loss.
             With a sampler, it is estimated from the class vectors of the step,
-            each divided by its probability to be in the step. The mean is the
-            same, and the gradient stays sparse. Not for samplers whose counts
-            are not corrected (`correct_fill=False`). Defaults to 0.
+            each divided by its probability to be in the step. Not for samplers
+            whose counts are not corrected (`correct_fill=False`).
         **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:
@@ -78,7 +71,8 @@ class ProjectedSoftmax(SampledSoftmax):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        projection_dim = check_positive_int("projection_dim", projection_dim)
+        name = "projection_dim"
+        self.projection_dim = check_positive_int(name, projection_dim)
         check_nonnegative("l2", l2)
         if l2 and self.similarity == "cosine":
             raise ValueError(
@@ -86,7 +80,6 @@ class ProjectedSoftmax(SampledSoftmax):
                 f"the length of a class vector. Received: l2={l2}"
             )
         self.check_estimates("l2", l2)
-        self.projection_dim = projection_dim
         self.l2 = l2
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:

@@ -6,7 +6,6 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_choice
-from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.softmax import refuse_gradient
@@ -31,22 +30,19 @@ class SampledSoftmax(ClassHead):
 
     Use it from some ten thousand classes on. A training step costs a product of
     [batch, dim] by [dim, num_sampled] and updates `num_sampled` class vectors,
-    whatever `num_classes` is. The sampled classes are shared by the batch. They
-    are the labels of the batch, and classes chosen by the sampler. The log
-    expected count of each class is subtracted from its logit, so the loss
-    estimates the full softmax. With `num_sampled >= num_classes` it is the full
-    softmax.
+    whatever `num_classes` is. The batch shares its sampled classes: its labels,
+    and classes chosen by the sampler. The log expected count of each class is
+    subtracted from its logit, so the loss estimates the full softmax, and is
+    the full softmax with `num_sampled >= num_classes`.
 
     A subclass with another loss overrides `sampled_loss`.
 
     Args:
-        num_classes: int, number of classes.
         num_sampled: int, number of classes in a training step, labels included.
-            With a `Sampler` object leave it out, since the sampler has its own.
-            Defaults to 1 % of the classes, and at least twice the labels of
-            each batch. A batch with more distinct labels computes all of its
-            labels and no other classes, and the first such step prints a
-            warning.
+            Leave it out with a `Sampler` object, which has its own. Defaults
+            to 1 % of the classes, and at least twice the labels of each batch.
+            A batch with more distinct labels computes its labels alone, and the
+            first such step prints a warning.
         sampler: a `tfxclass.samplers.Sampler`, or the name of one with default
             arguments: `"uniform"`, `"log_uniform"` (for classes numbered by
             falling frequency), `"top_k"`, `"pca_hash"`, `"kmeans"`,
@@ -65,7 +61,7 @@ class SampledSoftmax(ClassHead):
             and `top_k` need all class vectors and run on the host. It needs an
             optimizer of `tfxclass.optimizers`, and no distribution strategy.
             For several devices see `ShardedSoftmax` and
-            `tfxclass.distribute.fit`. Defaults to None.
+            `tfxclass.distribute.fit`.
         **kwargs: other arguments of `ClassHead`.
 
     Example:
@@ -124,25 +120,21 @@ class SampledSoftmax(ClassHead):
 
     def _make_sampler(self, sampler, num_sampled):
         sampler = self.default_sampler if sampler is None else sampler
-        if sampler is not None:
-            found = by_name.get(
-                sampler, num_sampled, self.seed, self.num_classes
-            )
-            by_name.check_kind(found, self.sampler_kind, self)
-            return found
-        if num_sampled is not None:
+        if sampler is None and num_sampled is not None:
             raise ValueError(
                 '`num_sampled` needs a `sampler`, e.g. "uniform". '
                 f"Received: num_sampled={num_sampled} with sampler=None."
             )
-        return None
+        if sampler is None:
+            return None
+        found = by_name.get(sampler, num_sampled, self.seed, self.num_classes)
+        by_name.check_kind(found, self.sampler_kind, self)
+        return found
 
     def check_estimates(self, name: str, is_used: Any) -> None:
         """Refuses an option that sums over all classes, if the sampler cannot.
 
-        Args:
-            name: str, name of the argument.
-            is_used: value of the argument, 0 if it is not used.
+        `is_used` is the value of the argument `name`, 0 if it is not used.
         """
         sampler = self.sampler
         if is_used and sampler is not None and not sampler.estimates_sums:
@@ -153,11 +145,6 @@ class SampledSoftmax(ClassHead):
                 f"not estimate. Received: {name}={is_used} with a "
                 f"{type(sampler).__name__} of that kind"
             )
-
-    @property
-    def measured(self) -> dict[str, keras.Variable]:
-        """The sampler's measurements of itself, by name."""
-        return {} if self.sampler is None else self.sampler.gauges
 
     def is_on_host(self) -> bool:
         if self.placement is None:
@@ -236,10 +223,9 @@ class SampledSoftmax(ClassHead):
         sample: Sample,
         rows: tuple[tf.Tensor, tf.Tensor | None],
     ) -> tf.Tensor:
-        """Logits of the classes of a step, float32 `[rows, num_sampled]`.
+        """Logits of the `sampled_rows` of a step, `[rows, num_sampled]`.
 
-        They are -inf where the sample's mask leaves a class out. `rows` is the
-        `sampled_rows` of `sample`.
+        They are float32, and -inf where the sample's mask leaves a class out.
         """
         kernel, bias = rows
         logits = tf.matmul(queries, kernel, transpose_b=True)
@@ -251,15 +237,9 @@ class SampledSoftmax(ClassHead):
     def sampled_loss(
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tf.Tensor:
-        """Loss of each example over the classes of a step.
+        """Loss of each example over the classes of a step, float32 `[rows]`.
 
-        Args:
-            logits: float32 `[rows, num_sampled]`.
-            sample: `tfxclass.samplers.Sample`.
-            targets: `tfxclass.losses.Targets`.
-
-        Returns:
-            float32 `[rows]`. Metrics rank the labels by `logits`.
+        `logits` are float32 `[rows, num_sampled]`; metrics rank labels by them.
         """
         targets, finish = self.objective.weighted_targets(self, targets)
         margin = self.target_margin()
@@ -270,10 +250,7 @@ class SampledSoftmax(ClassHead):
     def sampled_penalty(
         self, kernel: tf.Tensor, sample: Sample
     ) -> tf.Tensor | float:
-        """Penalty that is added to each loss, a float or `[rows]`.
-
-        `kernel` has the class vectors of the step, `[num_sampled, dim]`.
-        """
+        """Penalty on class vectors `[num_sampled, dim]`, also of each row."""
         return 0.0
 
     def target_logits(self, logits: tf.Tensor, sample: Sample) -> tf.Tensor:
@@ -296,11 +273,6 @@ class SampledSoftmax(ClassHead):
         # Logits, adjusted logits, their gradient, and a copy for metrics.
         return 16 * batch * self.sampler.size_for(batch)
 
-    def index_bytes(self, dim: int) -> int:
-        if self.sampler is None:
-            return 0
-        return self.sampler.index_bytes(*self.weight_specs(dim)[0].shape)
-
     def get_config(self) -> Config:
         return {
             **super().get_config(),
@@ -309,9 +281,3 @@ class SampledSoftmax(ClassHead):
             "placement": self.placement,
             "sampler": keras.saving.serialize_keras_object(self.sampler),
         }
-
-    def changed_config(self, change: ClassUpdate) -> Config:
-        config = super().changed_config(change)
-        if "sampler" in config and self.sampler is not None:
-            config["sampler"] = by_name.changed(self.sampler, change)
-        return config

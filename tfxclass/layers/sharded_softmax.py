@@ -11,7 +11,6 @@ from tfxclass import saved_random
 from tfxclass import shards as shards_lib
 from tfxclass.checks import check_fraction
 from tfxclass.checks import check_optional_int
-from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import with_negatives
@@ -40,30 +39,28 @@ class ShardedSoftmax(ClassHead):
     """Softmax with a contiguous range of classes on each replica.
 
     Use it for a class matrix that is too large or too slow for one device.
-    Build it within `strategy.scope()`. Each replica holds the vectors of its
-    classes and their optimizer state, and computes their logits for the whole
-    batch. Replicas exchange features, labels, 12 bytes of softmax statistics
-    for each example and shard, and gradients of features. Gradients of class
-    vectors never leave their replica. The loss is `FullSoftmax`'s loss on the
-    whole batch. Train it with an optimizer of `tfxclass.optimizers`.
+    Build it within `strategy.scope()`, and train it with an optimizer of
+    `tfxclass.optimizers`. Each replica holds the vectors of its classes and
+    their optimizer state, and computes their logits for the whole batch.
+    Replicas exchange features, labels, 12 bytes of softmax statistics for each
+    example and shard, and gradients of features. The loss is `FullSoftmax`'s
+    loss on the whole batch.
 
     With `sample_rate` or `num_sampled` it is Partial FC. Each shard computes
-    the labels of the batch that are among its classes, and other classes
-    sampled uniformly. It updates only these class vectors.
+    and updates the labels of the batch that are among its classes, and other
+    classes sampled uniformly.
 
     Files hold the class matrix and the optimizer state in the order of the
     classes, so they load on any number of replicas, or without a strategy. The
     initial class matrix does not depend on the number of replicas either.
 
-    Under a `ParameterServerStrategy` each server holds a range of classes, and
-    computes what needs all of its class vectors. A file with optimizer state
-    then loads only with the same number of servers.
+    Under a `ParameterServerStrategy` each server holds a range of classes. A
+    file with optimizer state then loads only with the same number of servers.
 
     With several workers, the full output (`predict`) is not computed: it is
     NaN. Load the file in one process, or use `top_k`.
 
     Args:
-        num_classes: int, number of classes.
         sampler: as in `SampledSoftmax`. Each shard gets a copy with its own
             index and an equal part of `num_sampled`. Indexes are saved for the
             same number of replicas, and are built again on another number.
@@ -118,7 +115,6 @@ class ShardedSoftmax(ClassHead):
                 f"tied_to={self.tie.name!r}"
             )
         num_sampled = check_optional_int("num_sampled", num_sampled)
-        self.sampler: Any = None
         if sampler is not None:
             self.sampler = by_name.get(
                 sampler, num_sampled, self.seed, num_classes
@@ -162,7 +158,6 @@ class ShardedSoftmax(ClassHead):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether a training step computes only some of the classes."""
         has_sample = self.sampler is not None or self._rate < 1
         return has_sample and not self.trains_on_all
 
@@ -173,8 +168,7 @@ class ShardedSoftmax(ClassHead):
         return min(self.num_sampled / self.num_classes, 1.0)
 
     @property
-    def measured(self) -> dict[str, tf.Tensor]:
-        """The measurements of the shards' samplers, by name."""
+    def measured(self) -> dict[str, Any]:
         return {} if self.sampler is None else self._samplers.measured
 
     def build(self, input_shape: Shape) -> None:
@@ -277,11 +271,6 @@ class ShardedSoftmax(ClassHead):
             return -(-self.sampler.size_for(batch) // shards.count)
         return self._share(shards.capacity) if self.is_sampled else None
 
-    def index_bytes(self, dim: int) -> int:
-        if self.sampler is None:
-            return 0
-        return self.sampler.index_bytes(*self.device_specs(dim)[0].shape)
-
     def save_own_variables(self, store: Store) -> None:
         # Rows are in the order of all classes, whatever the shards are.
         sharded_rows.save(self.class_matrix.variables, store)
@@ -305,12 +294,6 @@ class ShardedSoftmax(ClassHead):
             self._samplers.set_state(
                 {x.removeprefix(_SAMPLER): store[x] for x in names}
             )
-
-    def changed_config(self, change: ClassUpdate) -> Config:
-        config = super().changed_config(change)
-        if self.sampler is not None:
-            config["sampler"] = by_name.changed(self.sampler, change)
-        return config
 
     def get_config(self) -> Config:
         num_sampled = self.num_sampled

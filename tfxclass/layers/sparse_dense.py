@@ -22,15 +22,14 @@ class SparseDense(keras.layers.Layer):
 
     Use it as the first layer of a model on bags of words. It computes
     `activation(sum of value * kernel[id] + bias)` over the features of each
-    example. Each training step reads and updates only the rows of `kernel`
-    whose features occur in the batch, whatever `num_features` is. This needs an
-    optimizer of `tfxclass.optimizers`. The layer uses TensorFlow's own ops
-    only, so it can be exported.
+    example. With an optimizer of `tfxclass.optimizers`, each training step
+    reads and updates only the rows of `kernel` whose features occur in the
+    batch. The layer can be exported.
 
     Args:
         num_features: int, number of features. Ids are below it.
         units: int, width of the output.
-        activation: as in `keras.layers.Dense`. Defaults to None.
+        activation: as in `keras.layers.Dense`.
         use_bias: bool, whether a bias is added.
         kernel_initializer: initializer of `kernel`, `[num_features, units]`.
             The default, Glorot's, is scaled for examples that have all
@@ -68,10 +67,8 @@ class SparseDense(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        num_features = check_positive_int("num_features", num_features)
-        units = check_positive_int("units", units)
-        self.num_features = int(num_features)
-        self.units = int(units)
+        self.num_features = check_positive_int("num_features", num_features)
+        self.units = check_positive_int("units", units)
         self.activation = keras.activations.get(activation)
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)

@@ -29,13 +29,10 @@ class Sparsemax(ClassHead):
     probabilities. Each training step computes three matrix products of [batch,
     dim] by [dim, num_classes], holds [batch, num_classes] logits and as many
     gradients, and updates all class vectors. `top_k` works in blocks where at
-    most 64 classes have a probability, and else sorts all logits.
-
-    The gradient of the loss with respect to the logits is `sparsemax(logits) -
-    q`, where q is the uniform distribution on the labels.
+    most 64 classes have a probability, and else sorts all logits. The loss is
+    `tfxclass.losses.sparsemax_loss`.
 
     Args:
-        num_classes: int, number of classes.
         activation: `"sparsemax"` (the default), or None for logits.
         **kwargs: other arguments of `ClassHead`, without `loss`.
 
@@ -43,8 +40,6 @@ class Sparsemax(ClassHead):
 
     ```python
     head = tfxclass.layers.Sparsemax(num_classes=10_000)
-    model = keras.Sequential([keras.layers.Dense(256), head])
-    model.compile(tfxclass.optimizers.LazyAdam(), loss=head.loss)
     ```
 
     References:
@@ -99,13 +94,12 @@ class Sparsemax(ClassHead):
             ids, logits = sorted_logits(most)
             tau = _threshold(logits)
             if most < self.num_classes:
-
-                def of_all():
-                    return _threshold(sorted_logits(self.num_classes)[1])
-
                 # The threshold of some logits is too low if none is below it.
-                is_wide = tf.reduce_any(logits[:, -1:] - logits[:, :1] > tau)
-                tau = tf.cond(is_wide, of_all, lambda: tau)
+                tau = tf.cond(
+                    tf.reduce_any(logits[:, -1:] - logits[:, :1] > tau),
+                    lambda: _threshold(sorted_logits(self.num_classes)[1]),
+                    lambda: tau,
+                )
             return ids[:, :k], tf.nn.relu(logits[:, :k] - logits[:, :1] - tau)
 
 

@@ -10,14 +10,10 @@ from tfxclass.keras_internals import without_autocast
 
 
 class Tie:
-    """The owner of tied weights: a layer, a variable, or its name.
+    """The owner of tied weights, which Keras would else save with the head.
 
-    No layer, and not the variable itself: Keras would save it with the head,
-    too.
-
-    Args:
-        given: a `keras.layers.Embedding`, a `keras.Variable`, or the last two
-            parts of the path of one, str.
+    It is given by a `keras.layers.Embedding`, a `keras.Variable`, or the last
+    two parts of the path of one, str.
     """
 
     def __init__(self, given: Any) -> None:
@@ -50,12 +46,7 @@ class Tie:
         return getattr(self._given, "embeddings_initializer", None)
 
     def find(self, features: Any) -> None:
-        """Looks for what is a name only among the layers before `features`.
-
-        Raises:
-            ValueError: none of them has it, or several have, or the features
-                are not symbolic.
-        """
+        """Looks for what is a name only among the layers before `features`."""
         if not isinstance(features, keras.KerasTensor):
             self._refuse_name()
         found = {

@@ -39,30 +39,22 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     Use it where classes have a title, a description, a picture or attributes,
     and where new classes come often. The layers before the head encode the
-    query. The encoder of `class_tower` encodes the features of a class to its
-    class vector. Both are trained together, with any sampler. Each training
-    step encodes only the sampled classes.
+    query, and `class_tower` encodes the features of a class to its class
+    vector. Both are trained together, with any sampler. Each training step
+    encodes only the sampled classes.
 
-    `kernel` keeps the class vector of every class as it was last encoded, for
-    samplers. Evaluation, `top_k`, saving and exports encode all classes again
-    if a training step came in between. Call `refresh()` yourself after you set
-    weights in another way. An export has no class encoder.
+    `kernel` keeps each class vector as it was last encoded. Evaluation,
+    `top_k`, saving and exports encode all classes again if a training step came
+    in between. Call `refresh()` yourself after you set weights in another way.
+    An export has no class encoder.
 
     Args:
-        num_classes: int, number of classes.
         class_tower: a `tfxclass.layers.ClassTower` with the encoder and the
             features of the classes.
-        num_sampled: int, number of classes in a training step, as in
-            `SampledSoftmax`.
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`. `"batch"` is
             the usual two-tower training, with negatives from the batch.
         **kwargs: other arguments of `SampledSoftmax`, without `kernel_dtype`,
             `placement` and `tied_to`.
-
-    Raises:
-        ValueError: if an argument is out of range, the class features have
-            another number of rows, or the class vectors another width than the
-            query.
 
     Example:
 
@@ -182,9 +174,8 @@ class TwoTowerSoftmax(SampledSoftmax):
                 constructor's argument, with `n` rows.
 
         Raises:
-            ValueError: if the head is not built, ids are out of range or
-                repeated, or the features have another number of rows or another
-                shape.
+            ValueError: if the head is not built, or the ids or shapes are not
+                as above.
         """
         if not self.built:
             raise ValueError(
@@ -197,14 +188,9 @@ class TwoTowerSoftmax(SampledSoftmax):
             self._encode_all(tf.constant(ids, tf.int64))
 
     def encode(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Encodes the class vectors of `ids` with the current weights.
+        """Encodes the class vectors of `ids`, int64 `[n]`.
 
-        Args:
-            ids: int64 `[n]`.
-            training: bool, whether the class encoder is in training mode.
-
-        Returns:
-            float32 `[n, dim]`, not normalized.
+        Returns float32 `[n, dim]`, not normalized.
         """
         features = [placement_lib.gather(x, ids) for x in self.table]
         vectors = self.class_encoder(self._packed(features), training=training)
@@ -224,12 +210,11 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     def _encode_all(self, ids):
         """Encodes distinct classes, int64 `[n]`, in batches."""
-        size = _REFRESH_BATCH
 
         def encode_batch(start):
-            batch = ids[start : start + size]
+            batch = ids[start : start + _REFRESH_BATCH]
             self._keep(batch, self.encode(batch))
-            return [start + size]
+            return [start + _REFRESH_BATCH]
 
         tf.while_loop(
             lambda start: start < tf.size(ids),

@@ -75,16 +75,14 @@ def training_loss(
     row_weights: tf.Tensor,
     class_weights: tf.Tensor,
 ) -> tf.Tensor:
-    """Cross-entropy of the masked softmax and the regularizers.
+    """Cross-entropy of the masked softmax and the regularizers, `[batch]`.
 
     It is computed for a block of rows at a time. The forward pass keeps the
-    losses alone, and the backward pass computes each block once more. Gradients
-    are of first order.
+    losses alone, and the backward pass computes each block once more.
 
     The ids of `targets` are columns. `row_weights` are of the cross-entropies,
     float32 `[batch, 1]`. `class_weights` are of the regularizers of each class,
     float32 `[n]` or `[batch, n]`: ones, or a sample's inverse expected counts.
-    Returns float32 `[batch]`, 0 for rows without labels.
     """
     # Not what a mode has not, nor a given rho, which is a scalar.
     names = [
@@ -224,8 +222,7 @@ def concrete_log_mask(
 ) -> tf.Tensor:
     """log z of the concrete relaxation, differentiable by `retain_logits`.
 
-    z = sigmoid((logit(rho) + logit(u)) / temperature), for samples u in (0, 1):
-    above a half with probability rho, and nearly 0 or 1 at a low temperature
+    z = sigmoid((logit(rho) + logit(u)) / temperature), for samples u in (0, 1)
     (Maddison et al., The Concrete Distribution, ICLR 2017).
     """
     noise = tf.math.log(draws) - tf.math.log1p(-draws)
@@ -254,38 +251,26 @@ def masked_cross_entropy(
 ) -> tf.Tensor:
     """Cross-entropy of the masked softmax, the mean over samples of masks.
 
-    The first term of equation 15: p(c | z) is z_c exp(o_c) + epsilon, over the
-    sum of these numbers of all classes (equation 5). `logits` are o `[batch,
-    n]`, and `log_masks` are log z `[num_samples, batch, n]`.
+    The first term of equation 15, with p(c | z) of equation 5. `logits` are o
+    `[batch, n]`, and `log_masks` are log z `[num_samples, batch, n]`.
     """
     num_samples, batch, width = tf.unstack(tf.shape(log_masks))
     masked = add_epsilon(logits + log_masks)
     masked = tf.reshape(masked, [num_samples * batch, width])
-    repeated = Targets(
-        tf.tile(targets.ids, [num_samples, 1]),
-        tf.tile(targets.weights, [num_samples, 1]),
-    )
+    repeated = targets.map(lambda x: tf.tile(x, [num_samples, 1]))
     losses = softmax_cross_entropy(masked, repeated, margin)
     return tf.reduce_mean(tf.reshape(losses, [num_samples, batch]), axis=0)
 
 
 def target_penalty(retain_logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
-    """-log rho of each target, 0 elsewhere: equation 10.
-
-    It is the KL divergence of a posterior that keeps the target for certain
-    and is the prior elsewhere. All tensors have the shape `[batch, n]`.
-    """
+    """-log rho of each target, 0 elsewhere: equation 10; `[batch, n]`."""
     return tf.where(target, tf.math.softplus(-retain_logits), 0.0)
 
 
 def bernoulli_kl(
     posterior_logits: tf.Tensor, retain_logits: tf.Tensor, target: tf.Tensor
 ) -> tf.Tensor:
-    """KL(q || rho) of each class, where q of a target is 1.
-
-    All tensors have the shape `[batch, n]`. Where q is rho, the result is
-    `target_penalty`.
-    """
+    """KL(q || rho) of each class, `[batch, n]`, where q of a target is 1."""
     kept, dropped = (
         tf.sigmoid(sign * posterior_logits)
         * (
@@ -294,8 +279,7 @@ def bernoulli_kl(
         )
         for sign in (1.0, -1.0)
     )
-    of_targets = tf.math.softplus(-retain_logits)
-    return tf.where(target, of_targets, kept + dropped)
+    return tf.where(target, tf.math.softplus(-retain_logits), kept + dropped)
 
 
 def auxiliary_loss(logits: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
@@ -319,11 +303,9 @@ def stationary_logits(
         kl_weight (rho - q) + entropy_weight rho (1 - rho) p = 0,
         auxiliary_weight sigmoid(r) + kl_weight q (1 - q) r = 0.
 
-    If there are several solutions, it is the one that gradient descent reaches
-    from zeros, the greatest in p and in r: with p and r on the left sides,
-    either right side rises with the other unknown, and short steps only fall.
-
-    Returns `(p, r)`, from -10 to 0; -10 where there is no greater solution.
+    Of several solutions it is the one that gradient descent reaches from zeros,
+    the greatest in p and in r. Returns `(p, r)`, from -10 to 0; -10 where there
+    is no greater solution.
     """
     of_retain = kl_weight / max(entropy_weight, 1e-6)
     of_residual = auxiliary_weight / max(kl_weight, 1e-6)

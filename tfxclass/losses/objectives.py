@@ -1,9 +1,9 @@
 """What a head's `loss` is: one softmax over the classes, or one vs. rest.
 
-The two differ in the weights of a row's labels, the loss of all classes and of
-a sample, and how logits become probabilities. Keras calls `HeadLoss`.
+Keras calls `HeadLoss`.
 """
 
+import functools
 import warnings
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -27,9 +27,6 @@ from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import finished
 from tfxclass.rows import loss
-from tfxclass.rows.search import Parts
-from tfxclass.shards.exchange import NO_EXCHANGE
-from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels
@@ -79,23 +76,14 @@ class Softmax:
         )
 
     def streamed(
-        self,
-        parts: Parts,
-        targets: Targets,
-        columns: Sequence[tf.Tensor] | None = None,
-        exchange: ReplicaGroup = NO_EXCHANGE,
-        margin: Margin | None = None,
-        options: LossOptions = NO_OPTIONS,
-        num_classes: int = 1,
-    ) -> tf.Tensor:
-        """The loss over parts, as `tfxclass.rows.loss.streamed_loss`.
+        self, options: LossOptions = NO_OPTIONS, num_classes: int = 1
+    ) -> Callable[..., tf.Tensor]:
+        """The loss over parts, see `tfxclass.rows.loss.streamed_loss`.
 
         The parts are what `shape_parts` of `options` returned.
         """
         share = options.label_smoothing / num_classes
-        return loss.cross_entropy(
-            parts, targets, columns, exchange, margin, share
-        )
+        return functools.partial(loss.cross_entropy, uniform=share)
 
     def sampled(
         self,
@@ -130,13 +118,10 @@ class Softmax:
 
 
 def _minus(logits, log_counts):
-    """Logits less `log_counts`, one number for a class or for each logit.
-
-    A bias for each class becomes a part of the product that makes the logits,
-    and costs no pass over them.
-    """
+    """Logits less `log_counts`, one number for a class or for each logit."""
     log_counts = tf.convert_to_tensor(log_counts)
     if log_counts.shape.rank == 1:
+        # It becomes a part of the product, and costs no pass over the logits.
         return tf.nn.bias_add(logits, -log_counts)
     return logits - log_counts
 
@@ -145,8 +130,7 @@ class OneVsRest:
     """The sum over classes of a binary loss: labels are independent.
 
     Each label of a row weighs 1. On a sample, losses of classes that are no
-    labels are divided by their expected counts. A row without labels has loss
-    0, as with a softmax.
+    labels are divided by their expected counts.
 
     Args:
         name: `"sigmoid"`, the logistic loss, or `"squared_hinge"`.
@@ -177,19 +161,11 @@ class OneVsRest:
         return Targets(targets.ids, masses), lambda losses: losses
 
     def streamed(
-        self,
-        parts: Parts,
-        targets: Targets,
-        columns: Sequence[tf.Tensor] | None = None,
-        exchange: ReplicaGroup = NO_EXCHANGE,
-        margin: Margin | None = None,
-        options: LossOptions = NO_OPTIONS,
-        num_classes: int = 1,
-    ) -> tf.Tensor:
+        self, options: LossOptions = NO_OPTIONS, num_classes: int = 1
+    ) -> Callable[..., tf.Tensor]:
         """As `Softmax.streamed`."""
-        return loss.one_vs_rest(
-            parts, targets, self._binary(options), columns, exchange, margin
-        )
+        binary = self._binary(options)
+        return functools.partial(loss.one_vs_rest, binary=binary)
 
     def _binary(self, options):
         found = one_vs_rest.BINARY[self.name]
@@ -241,18 +217,15 @@ ALL_OBJECTIVES = tuple(OBJECTIVES)
 class HeadLoss(keras.losses.Loss):
     """The training loss of a head, for `compile`.
 
-    Get it as `head.loss`. The values of `y_pred` are not read. The loss uses
-    the forward pass that comes with `y_pred`, so a `tf.function` never computes
-    the [batch, num_classes] output. Labels keep their integer dtype (Keras' own
-    losses cast them to float32, where id 16,777,217 becomes 16,777,216).
-    Positions that a Keras mask leaves out have loss 0 and do not count in the
-    mean.
+    Get it as `head.loss`. It reads no values of `y_pred`, but the forward pass
+    that comes with it: a `tf.function` never computes the [batch, num_classes]
+    output. Labels keep their integer dtype (Keras' own losses cast them to
+    float32, where id 16,777,217 becomes 16,777,216). Positions that a Keras
+    mask leaves out have loss 0 and do not count in the mean.
 
     Args:
         head_name: str, name of the head.
-        reduction: as in `keras.losses.Loss`.
-        name: str, name of the loss.
-        dtype: as in `keras.losses.Loss`.
+        reduction, name, dtype: as in `keras.losses.Loss`.
 
     Raises:
         ValueError: if it is called without a `y_pred`, or with one that is not
@@ -319,10 +292,9 @@ class HeadLoss(keras.losses.Loss):
 
 
 def _warn_of_class_weight(head, labels, weights, rank):
-    """Warns once of weights that Keras may have made of `class_weight`.
+    """Warns once of row weights that Keras may have made of `class_weight`.
 
-    Keras turns `class_weight` into a weight for each row before it calls a
-    loss, and the loss sees these weights alone. `rank` is of one label a row.
+    `rank` is of labels, where a row has one.
     """
     shape = tf.TensorShape(getattr(labels, "shape", None))
     has_several = (shape.rank or 0) > rank and shape[-1] != 1

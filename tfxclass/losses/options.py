@@ -36,10 +36,9 @@ _TINY = float(np.finfo(np.float32).tiny)
 class LossOptions:
     """Options of a head's training loss, for rare classes and noisy labels.
 
-    Pass it to a head as `loss_options`. It changes the training loss only.
-    Predictions and the loss of an evaluation stay plain cross-entropy, so runs
-    can be compared. Penalties of a head (`l2`, DropMax's regularizers) are not
-    weighted.
+    Pass it to a head as `loss_options`. It changes the training loss only, but
+    not predictions, evaluations, or penalties of a head (`l2`, DropMax's
+    regularizers).
 
     With a sampler, `class_weight`, `propensities` and `class_counts` are exact.
     `focal_gamma` uses the probability estimated from the sample, and
@@ -62,19 +61,19 @@ class LossOptions:
         focal_gamma: float >= 0. The loss is multiplied by (1 - p)^gamma, where
             -log p is the loss of the example. With `"sigmoid"` p is the
             probability of the correct decision, for each class. Not with
-            `label_smoothing`. Defaults to 0.
+            `label_smoothing`.
         label_smoothing: float s in [0, 1). The labels have weight 1 - s, and
             weight s is spread over all classes, as in
             `keras.losses.CategoricalCrossentropy`. With `"sigmoid"` labels have
             the target 1 - s / 2, and other classes s / 2. Not with a sampler
             whose counts are not corrected (`correct_fill=False`,
-            `correction="none"`). Defaults to 0.
+            `correction="none"`).
         class_counts: numbers >= 0, `[num_classes]`, number of training examples
             of each class. The loss is the cross-entropy of logits plus
             `logit_adjustment` * log(frequency of the class). Predictions then
             do not favor frequent classes. 0 is replaced by the least positive
             count.
-        logit_adjustment: float, factor for `class_counts`. Defaults to 1.
+        logit_adjustment: float, factor for `class_counts`.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -114,34 +113,29 @@ class LossOptions:
 
     def _check(self):
         p, counts = self.propensities, self.class_counts
+        smoothing = self.label_smoothing
         check_nonnegative("focal_gamma", self.focal_gamma)
-        for name, is_valid, wanted in (
-            ("label_smoothing", lambda x: 0 <= x < 1, "in [0, 1)"),
-            ("logit_adjustment", np.isfinite, "finite"),
-        ):
-            check_number(name, getattr(self, name), is_valid, wanted)
-        ranges = {
-            "propensities": (
-                p is None or np.all((p > 0) & (p <= 1)),
-                "in (0, 1]",
-            ),
-            "class_counts": (
-                counts is None or np.any(counts > 0),
-                "above 0 for one class at least",
-            ),
-        }
-        for name, (is_right, wanted) in ranges.items():
-            check_value(name, getattr(self, name), is_right, wanted)
-        if self.class_counts is None and self.logit_adjustment != 1:
+        is_share = p is None or np.all((p > 0) & (p <= 1))
+        check_value("propensities", p, is_share, "in (0, 1]")
+        check_number(
+            "label_smoothing", smoothing, lambda x: 0 <= x < 1, "in [0, 1)"
+        )
+        wanted = "above 0 for one class at least"
+        has_some = counts is None or np.any(counts > 0)
+        check_value("class_counts", counts, has_some, wanted)
+        check_number(
+            "logit_adjustment", self.logit_adjustment, np.isfinite, "finite"
+        )
+        if counts is None and self.logit_adjustment != 1:
             raise ValueError(
                 "`logit_adjustment` needs `class_counts`. Received: "
                 f"logit_adjustment={self.logit_adjustment} without them"
             )
-        if self.focal_gamma and self.label_smoothing:
+        if self.focal_gamma and smoothing:
             raise ValueError(
                 "`focal_gamma` and `label_smoothing` exclude each other. "
                 f"Received: focal_gamma={self.focal_gamma}, "
-                f"label_smoothing={self.label_smoothing}"
+                f"label_smoothing={smoothing}"
             )
 
     @property
@@ -196,10 +190,10 @@ class LossOptions:
     def normalized_targets(
         self, targets: Targets, num_classes: int
     ) -> tuple[Targets, tf.Tensor]:
-        """Applies class weights to labels and to the losses of examples.
+        """Applies class weights; returns `(targets, row_weights)`.
 
-        Returns `(targets, row_weights)`: `Targets` whose weights sum to 1 -
-        `label_smoothing`, and float32 `[batch, 1]`, for `finished`.
+        They are `Targets` whose weights sum to 1 - `label_smoothing`, and
+        float32 `[batch, 1]`, for `finished`.
         """
         weights = self.label_weights(targets, num_classes)
         of_rows = tf.ones_like(weights[:, :1])
@@ -219,10 +213,7 @@ class LossOptions:
     def adjust_logits(
         self, logits: tf.Tensor, ids: tf.Tensor | None, num_classes: int
     ) -> tf.Tensor:
-        """Adjusts `logits` `[batch, n]` of classes `ids` `[n]` for training.
-
-        `ids=None` means all classes.
-        """
+        """Adjusts logits `[batch, n]` of classes `ids` `[n]`, None for all."""
         table = self._table(self._log_shares, num_classes)
         if table is None:
             return logits
@@ -236,20 +227,19 @@ class LossOptions:
     ) -> list[tuple[tf.Tensor, ClassRows]]:
         """Adjusts `(queries, ClassRows)` so that they give adjusted logits.
 
-        `ids` has the classes of each part of a sample, int64 `[n]`. The ids of
-        padding do not matter.
+        `ids` has the classes of each part of a sample, int64 `[n]`.
         """
         table = self._table(self._log_shares, num_classes)
+        if table is None:
+            return list(parts)
         shaped = []
         for i, (queries, rows) in enumerate(parts):
-            bias = rows.bias
-            if table is not None:
-                # The number of a sample's classes may not be known yet.
-                if ids is not None:
-                    own = tf.gather(table, tf.minimum(ids[i], num_classes - 1))
-                else:
-                    own = table[rows.first :][: rows.num_classes]
-                bias = own if bias is None else bias + own
+            if ids is None:
+                own = table[rows.first :][: rows.num_classes]
+            else:
+                # The ids of padding do not matter.
+                own = tf.gather(table, tf.minimum(ids[i], num_classes - 1))
+            bias = own if rows.bias is None else rows.bias + own
             shaped.append((queries, rows._replace(bias=bias)))
         return shaped
 
