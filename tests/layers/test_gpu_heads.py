@@ -64,8 +64,8 @@ OPTIMIZERS = {
 def take_ways_of_a_gpu(patch):
     """In blocks of 10 classes, of which the last one has fewer."""
     patch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
-    patch.setattr("tfxclass.ops.exact_blocks.BLOCK_NUMBERS", 1)
-    patch.setattr("tfxclass.ops.exact_blocks.LEAST_BLOCK", 10)
+    patch.setattr("tfxclass.rows.blocks.BLOCK_LOGITS", 0)
+    patch.setattr("tfxclass.rows.blocks.LEAST_BLOCK", 10)
 
 
 @pytest.fixture(autouse=True)

@@ -47,13 +47,15 @@ SIZES = [(1, 1, 1, 1), (33, 50, 7, 2), (300, 700, 40, 1), (5, 260, 130, 3)]
 WIDTHS = [(6, 150, dim, 2) for dim in (8, 128, 200, 768, 1024)]
 
 
-@pytest.fixture(params=["op", "one block", "blocks"])
-def softmax(request, monkeypatch):
-    """The functions: by the op, in a block of all classes, in blocks of 64."""
-    if request.param == "blocks":
-        monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
-        monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 64)
-    return exact_softmax if request.param == "op" else exact_blocks
+@pytest.fixture(params=[None, 1024, 64], ids=["op", "one block", "blocks"])
+def block(request):
+    """By the op, in a block of all classes, in blocks of 64."""
+    return request.param
+
+
+@pytest.fixture
+def softmax(block):
+    return exact_softmax if block is None else exact_blocks
 
 
 def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
@@ -82,7 +84,7 @@ def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
 @pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_sums_are_those_of_numpy(size, normalize, dtype, softmax):
+def test_sums_are_those_of_numpy(size, normalize, dtype, softmax, block):
     queries, kernel, bias, ids, deltas, rows = drawn(0, *size, normalize, dtype)
     epsilon = 1e-6 if normalize else 0.0
     found = softmax.sums(
@@ -93,11 +95,12 @@ def test_sums_are_those_of_numpy(size, normalize, dtype, softmax):
         deltas,
         epsilon=epsilon,
         wants_rows=True,
+        block=block,
     )
     assert_sums(found, queries, rows, bias, ids, deltas)
 
 
-def test_sums_where_all_logits_are_infinite(softmax):
+def test_sums_where_all_logits_are_infinite(softmax, block):
     """Masked classes, in all blocks or in the first ones; and a NaN."""
     queries = tf.constant([[1.0, 0.0], [0.0, 1.0]])
     kernel = tf.ones([150, 2])
@@ -112,6 +115,7 @@ def test_sums_where_all_logits_are_infinite(softmax):
             deltas,
             epsilon=0.0,
             wants_rows=True,
+            block=block,
         )
 
     bias = np.full(150, -np.inf)
@@ -130,7 +134,7 @@ def test_sums_where_all_logits_are_infinite(softmax):
 
 @pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_gradients_are_those_of_numpy(size, normalize, softmax):
+def test_gradients_are_those_of_numpy(size, normalize, softmax, block):
     queries, kernel, bias, ids, values, rows = drawn(1, *size, normalize)
     random = np.random.default_rng(2)
     factor = random.normal(size=size[0]).astype(np.float32)
@@ -146,6 +150,7 @@ def test_gradients_are_those_of_numpy(size, normalize, softmax):
         factor,
         uniform,
         1e-6 if normalize else 0.0,
+        block=block,
     )
     of_kernel, of_bias = softmax.dense_gradients(kernel, gradient)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
@@ -232,10 +237,8 @@ def rounded(numbers):
 
 @pytest.mark.parametrize("size", [(33, 150, 7, 2), *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_bfloat16_products_of_blocks(size, normalize, monkeypatch):
+def test_bfloat16_products_of_blocks(size, normalize):
     """Logits are exact; other factors and sums have eight bits."""
-    monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 64)
     queries, kernel, bias, ids, values, rows = drawn(
         3, *size, normalize, "bfloat16"
     )
@@ -250,6 +253,7 @@ def test_bfloat16_products_of_blocks(size, normalize, monkeypatch):
         epsilon=epsilon,
         wants_rows=True,
         bfloat16_products=True,
+        block=64,
     )
     # A weight, its row where that is normalized, and a block's sum are rounded;
     # TensorFlow rounds sums to two units of the last place on a CPU.
@@ -266,6 +270,7 @@ def test_bfloat16_products_of_blocks(size, normalize, monkeypatch):
         factor,
         epsilon=epsilon,
         bfloat16_products=True,
+        block=64,
     )
     of_kernel, of_bias = exact_blocks.dense_gradients(kernel, gradient)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
@@ -481,8 +486,8 @@ def assert_same_run(ours, kerass):
 def go_the_way_of_gpus(monkeypatch):
     """In blocks of 100 classes."""
     monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
-    monkeypatch.setattr(exact_blocks, "BLOCK_NUMBERS", 1)
-    monkeypatch.setattr(exact_blocks, "LEAST_BLOCK", 100)
+    monkeypatch.setattr("tfxclass.rows.blocks.BLOCK_LOGITS", 0)
+    monkeypatch.setattr("tfxclass.rows.blocks.LEAST_BLOCK", 100)
 
 
 @pytest.fixture(params=["op", "blocks"])

@@ -208,9 +208,7 @@ LOOPS = {
 def test_no_loop_over_blocks_counts_on_a_gpu(gpu, name, monkeypatch):
     """TensorFlow keeps int32 in the memory of the host."""
     gpu("12.5")
-    for module in ("ops.exact_blocks", "rows.blocks"):
-        monkeypatch.setattr(f"tfxclass.{module}.LEAST_BLOCK", 10)
-    monkeypatch.setattr("tfxclass.ops.exact_blocks.BLOCK_NUMBERS", 1)
+    monkeypatch.setattr(blocks, "LEAST_BLOCK", 10)
     monkeypatch.setattr("tfxclass.rows.exact.on_gpu", lambda device: True)
     monkeypatch.setattr(blocks, "BLOCK_LOGITS", 0)
     make, options = LOOPS[name]

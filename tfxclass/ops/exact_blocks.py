@@ -1,15 +1,8 @@
 """The softmax over all classes in blocks of classes, by TensorFlow's products.
 
 For GPUs, and where there are no compiled ops. `exact_softmax.py` describes the
-arguments; here `bfloat16_products` leave the logits out.
-
-A step has four products of batch x classes x dim, whatever `dim` is. The first
-pass computes a block of logits, and the sum of the class vectors weighted by
-them. The second pass computes the logits again, and the gradient of the block.
-No more than a block of logits and of class vectors is held.
-
-Loops count in int32, which TensorFlow keeps in the memory of the host. A loop
-that counts in int64 waits for the GPU in each iteration.
+functions; here `bfloat16_products` leave the logits out. A step has four
+products of batch x classes x dim, as each pass computes a block of logits.
 
 References: Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models,
 2024; Milakov and Gimelshein, Online normalizer calculation for softmax, 2018.
@@ -26,11 +19,6 @@ from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.library import ops
 from tfxclass.types import Scalar
 
-#: Numbers of a block of logits, and of class vectors, on a GPU: 256 MiB.
-BLOCK_NUMBERS = 1 << 26
-#: Classes of a block at least.
-LEAST_BLOCK = 1024
-
 
 def sums(
     queries: tf.Tensor,
@@ -42,19 +30,15 @@ def sums(
     epsilon: float,
     wants_rows: bool,
     bfloat16_products: bool = False,
-    block_numbers: int = 0,
+    block: Scalar,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What `exact_softmax.sums` returns.
-
-    `block_numbers` is the size of a block, `BLOCK_NUMBERS` if it is 0.
-    """
-    size = block_size(queries, block_numbers)
+    """What `exact_softmax.sums` returns; `block` is how many classes."""
     batch = tf.shape(queries)[0]
     narrow = tf.bfloat16 if bfloat16_products else tf.float32
     ones, zeros = tf.ones([batch]), tf.zeros_like(deltas)
 
     def step(start, top, total, of_rows):
-        _, rows = _read_rows(kernel, start, size, epsilon)
+        _, rows = read_rows(kernel, start, block, epsilon > 0)
         logits = _logits(queries, rows, bias, start)
         new_top, total = ops.tfxclass_softmax_block_stats(
             logits, ids, deltas, start, top, total
@@ -69,15 +53,15 @@ def sums(
         faded = of_rows * tf.exp(top - shift)[:, tf.newaxis]
         return new_top, total, faded + _product(weights, rows)
 
-    return _fold(
+    return fold(
         step,
         (
             tf.fill([batch], float("-inf")),
             tf.zeros([batch], tf.float64),
             tf.zeros([batch if wants_rows else 0, kernel.shape[1]]),
         ),
-        _count(kernel),
-        size,
+        count_rows(kernel),
+        block,
     )
 
 
@@ -85,15 +69,14 @@ def dense_gradients(
     kernel: tf.Tensor, gradient: ClassGradient
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
     """What `exact_softmax.dense_gradients` returns."""
-    size = block_size(gradient.queries, gradient.block_numbers)
 
     def step(start, of_kernel, of_bias):
-        of_rows, of_biases = _block_gradients(kernel, gradient, start, size)
+        of_rows, of_biases = _block_gradients(kernel, gradient, start)
         of_kernel = ops.tfxclass_write_rows(of_kernel, of_rows, start)
         return of_kernel, _written(of_bias, of_biases, start)
 
     state = tf.zeros(tf.shape(kernel)), _no_bias_grad(gradient)
-    of_kernel, of_bias = _fold(step, state, _count(kernel), size)
+    of_kernel, of_bias = fold(step, state, count_rows(kernel), gradient.block)
     return of_kernel, None if gradient.bias is None else of_bias
 
 
@@ -113,13 +96,12 @@ def update(
     Returns:
         The gradient of the bias, float32 `[classes]` or `[0]`.
     """
-    size = block_size(gradient.queries, gradient.block_numbers)
     num_classes = tf.raw_ops.VariableShape(input=variable)[0]
-    first_ids = tf.cast(tf.range(size), tf.int64)
+    first_ids = tf.cast(tf.range(gradient.block), tf.int64)
 
     def step(start, of_bias):
         kernel = tf.raw_ops.ReadVariableOp(resource=variable, dtype=dtype)
-        of_rows, of_biases = _block_gradients(kernel, gradient, start, size)
+        of_rows, of_biases = _block_gradients(kernel, gradient, start)
         # An update copies a matrix that somebody still holds.
         del kernel
         ids = first_ids[: tf.shape(of_rows)[0]] + tf.cast(start, tf.int64)
@@ -128,23 +110,15 @@ def update(
 
     # For the same reason one block comes after the other.
     state = (_no_bias_grad(gradient),)
-    return _fold(step, state, num_classes, size, parallel_iterations=1)[0]
+    block = gradient.block
+    return fold(step, state, num_classes, block, parallel_iterations=1)[0]
 
 
-def block_size(queries: tf.Tensor, block_numbers: int = 0) -> Scalar:
-    """Classes of a block, int or int32 scalar tensor."""
-    batch, dim = queries.shape
-    block_numbers = block_numbers or BLOCK_NUMBERS
-    if batch is not None:
-        return max(block_numbers // max(batch, dim), LEAST_BLOCK)
-    most = tf.maximum(tf.shape(queries)[0], dim)
-    return tf.maximum(block_numbers // most, LEAST_BLOCK)
-
-
-def _block_gradients(kernel, gradient, start, size):
+def _block_gradients(kernel, gradient, start):
     """Gradients of a block of class vectors, and of their biases or None."""
     queries = gradient.queries
-    stored, rows = _read_rows(kernel, start, size, gradient.epsilon)
+    is_normalized = gradient.epsilon > 0
+    stored, rows = read_rows(kernel, start, gradient.block, is_normalized)
     by_logits = ops.tfxclass_softmax_block_grad(
         _logits(queries, rows, gradient.bias, start),
         gradient.ids,
@@ -164,15 +138,17 @@ def _block_gradients(kernel, gradient, start, size):
         of_rows -= tf.linalg.matvec(queries, factor, transpose_a=True)
         if of_biases is not None:
             of_biases -= tf.reduce_sum(factor)
-    if gradient.epsilon > 0:
+    if is_normalized:
         of_rows = norms.normalize_grad(stored, rows, of_rows)
     return of_rows, of_biases
 
 
-def _read_rows(kernel, start, size, epsilon):
+def read_rows(
+    kernel: tf.Tensor, start: Scalar, block: Scalar, is_normalized: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
     """A block of class vectors, as stored and as multiplied; float32."""
-    stored = bfloat16_rows.widen(kernel[start : start + size])
-    return stored, norms.normalize(stored) if epsilon > 0 else stored
+    stored = bfloat16_rows.widen(kernel[start : start + block])
+    return stored, norms.normalize(stored) if is_normalized else stored
 
 
 def _logits(queries, rows, bias, start):
@@ -201,19 +177,31 @@ def _written(of_bias, of_biases, start):
     return ops.tfxclass_write_rows(of_bias, of_biases, start)
 
 
-def _count(kernel):
+def count_rows(kernel: tf.Tensor) -> Scalar:
+    """Rows of a matrix: int, or an int32 scalar where that is not known."""
     return kernel.shape[0] or tf.shape(kernel)[0]
 
 
-def _fold(step, state, num_classes, size, parallel_iterations=2):
-    """state = step(start, *state) for each block."""
+def fold(
+    step: Callable[..., Any],
+    state: tuple[Any, ...],
+    num_classes: Scalar,
+    block: Scalar,
+    parallel_iterations: int = 2,
+) -> tuple[Any, ...]:
+    """state = step(start, *state) for each block; `start` is int32.
+
+    By default the next product is computed while the last one is read.
+    """
+    # TensorFlow keeps int32 in the host's memory. A loop that counts in int64
+    # waits for the GPU in each iteration.
     start = tf.zeros([], tf.int32)
-    are_known = isinstance(num_classes, int) and isinstance(size, int)
-    if are_known and num_classes <= size:
+    are_known = isinstance(num_classes, int) and isinstance(block, int)
+    if are_known and num_classes <= block:
         return tuple(step(start, *state))
     return tf.while_loop(
         lambda start, *_: start < num_classes,
-        lambda start, *state: (start + size, *step(start, *state)),
+        lambda start, *state: (start + block, *step(start, *state)),
         (start, *state),
         parallel_iterations=parallel_iterations,
     )[1:]

@@ -1,7 +1,11 @@
 """The softmax over all classes in two passes over the class vectors.
 
-By compiled ops, for CPUs; `exact_blocks.py` has the same functions for GPUs. In
-all of them:
+By compiled ops, for CPUs; `exact_blocks.py` has the same functions for GPUs.
+Neither the logits nor, where an optimizer takes a `ClassGradient`, the gradient
+of the kernel is ever held. The result does not depend on the number of threads.
+custom_ops/core/exact_softmax.h has the mathematics and the references.
+
+In all functions:
     queries: float32 [batch, dim].
     kernel: float32 or bfloat16 [classes, dim].
     bias: float32 [classes], or None.
@@ -10,10 +14,6 @@ all of them:
         root where they are shorter.
     bfloat16_products: bool, whether the factors of products are rounded to
         bfloat16 where `multiplies_bfloat16`. Sums are float32.
-
-Neither the logits nor, where an optimizer takes a `ClassGradient`, the gradient
-of the kernel is ever held. The result does not depend on the number of threads.
-custom_ops/core/exact_softmax.h has the mathematics and the references.
 """
 
 import functools
@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from tfxclass.ops import library
 from tfxclass.ops.library import ops
+from tfxclass.types import Scalar
 
 tf.no_gradient("Tfxclass>ExactSoftmax")
 tf.no_gradient("Tfxclass>ExactSoftmaxGrad")
@@ -66,8 +67,8 @@ class ClassGradient(NamedTuple):
         logsumexp: float32 `[batch]`.
         factor: float32 `[batch]`.
         uniform: float.
-        block_numbers: int, size of a block if `exact_blocks.py` computes it,
-            else 0.
+        block: int or int32 scalar, classes of a block if `exact_blocks.py`
+            computes it, else None.
     """
 
     queries: Any
@@ -79,7 +80,7 @@ class ClassGradient(NamedTuple):
     uniform: float = 0.0
     epsilon: float = 0.0
     bfloat16_products: bool = False
-    block_numbers: int = 0
+    block: Scalar | None = None
 
     @property
     def dtype(self) -> tf.DType:
@@ -111,6 +112,7 @@ def sums(
     epsilon: float,
     wants_rows: bool,
     bfloat16_products: bool = False,
+    block: None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """One pass over all classes.
 

@@ -1,23 +1,22 @@
 """Optimizer steps on the rows of a variable that a batch touched.
 
 In all functions:
-    variable, slots: handles (scalar resource tensors) of variables of one type
-        and one shape [num_rows, ...]: float32, float16, bfloat16, or in the
-        memory of the host float64. 16-bit rows are computed in float32 and
-        rounded once, to nearest.
+    variable, slots: handles of variables of one type and shape [num_rows, ...]:
+        float32, float16, bfloat16, or in the memory of the host float64. 16-bit
+        rows are computed in float32 and rounded once, to nearest.
     storage: a `RowStorage`, or None for the types above.
     ids: int64 [n] in [0, num_rows), repeated as they come.
     grads: [n, ...] of the variable's type, or of `storage.slot_dtype`;
         gradients of one row are summed in order. Or a `ClassGradient` of all
         rows of a float32 or bfloat16 kernel: `ids` are ignored, and the
         gradient of the bias is returned, float32 [classes] or [0].
-    decay: float64 scalar, learning rate times weight decay. The row loses
-        this share of itself before the step.
+    numbers: float64 scalars by name. `decay` is the learning rate times the
+        weight decay: the row loses this share of itself before the step.
 
 The work is O(n), whatever num_rows is, and the result does not depend on the
-number of threads. `tf.errors.InvalidArgumentError` for ids out of range,
-shapes or types that do not fit, the same variable twice and uninitialised
-variables; nothing is changed then.
+number of threads. `tf.errors.InvalidArgumentError` for ids out of range, shapes
+or types that do not fit, the same variable twice and uninitialised variables;
+nothing is changed then.
 """
 
 from collections.abc import Sequence
@@ -60,30 +59,16 @@ def sgd_update(
     momentum_slot: tf.Tensor | None,
     ids: tf.Tensor,
     grads: tf.Tensor,
-    *,
-    learning_rate: tf.Tensor,
-    decay: tf.Tensor,
-    momentum: Any,
-    nesterov: bool,
     storage: RowStorage | None = None,
+    **numbers: Any,
 ) -> Any:
     """One step of SGD; `momentum_slot` is None where there is no momentum.
 
+    Numbers: `learning_rate`, `decay`, `momentum` and `nesterov`, a bool.
     Source: `keras.optimizers.SGD.update_step`.
     """
     slots = [] if momentum_slot is None else [momentum_slot]
-    return _update(
-        "sgd",
-        variable,
-        slots,
-        ids,
-        grads,
-        storage,
-        learning_rate=learning_rate,
-        decay=decay,
-        momentum=momentum,
-        nesterov=nesterov,
-    )
+    return _update("sgd", variable, slots, ids, grads, storage, **numbers)
 
 
 def add_rows(
@@ -97,16 +82,9 @@ def add_rows(
 
     After a scatter TensorFlow copies the whole matrix in each read of it.
     """
-    return sgd_update(
-        variable,
-        None,
-        ids,
-        values,
-        learning_rate=tf.constant(-1.0, tf.float64),
-        decay=tf.constant(decay, tf.float64),
-        momentum=0.0,
-        nesterov=False,
-        storage=storage,
+    numbers = {"learning_rate": -1.0, "decay": decay, "momentum": 0.0}
+    return _update(
+        "sgd", variable, [], ids, values, storage, nesterov=False, **numbers
     )
 
 
@@ -121,30 +99,19 @@ def adagrad_update(
     accumulator: tf.Tensor,
     ids: tf.Tensor,
     grads: tf.Tensor,
-    *,
-    learning_rate: tf.Tensor,
-    decay: tf.Tensor,
-    offset: float | tf.Tensor,
     storage: RowStorage | None = None,
+    *,
+    offset: float | tf.Tensor,
+    **numbers: Any,
 ) -> Any:
     """One step of Adagrad: w -= rate * g / sqrt(accumulator + offset).
 
-    Args:
-        offset: scalar >= 0, `epsilon` of `keras.optimizers.Adagrad`.
-
-    Source: `keras.optimizers.Adagrad.update_step`.
+    Numbers: `learning_rate`, `decay`, and `offset` >= 0, which is `epsilon` of
+    Keras. Source: `keras.optimizers.Adagrad.update_step`.
     """
-    return _update(
-        "adagrad",
-        variable,
-        [accumulator],
-        ids,
-        grads,
-        storage,
-        learning_rate=learning_rate,
-        decay=decay,
-        offset=tf.cast(offset, tf.float64),
-    )
+    numbers["offset"] = tf.cast(offset, tf.float64)
+    slots = [accumulator]
+    return _update("adagrad", variable, slots, ids, grads, storage, **numbers)
 
 
 def adam_update(
@@ -152,56 +119,32 @@ def adam_update(
     slots: Sequence[tf.Tensor],
     ids: tf.Tensor,
     grads: tf.Tensor,
-    *,
-    alpha: tf.Tensor,
-    decay: tf.Tensor,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
     storage: RowStorage | None = None,
+    **numbers: Any,
 ) -> Any:
     """One step of Adam.
 
-    Args:
-        slots: momentum, velocity and, for AMSGrad, the largest velocity.
-        alpha: float64 scalar, the learning rate with the bias correction.
-
-    Source: `keras.optimizers.Adam.update_step`; Kingma and Ba, 2014, end of
-    section 2.
+    Slots: momentum, velocity and, for AMSGrad, the largest velocity. Numbers:
+    `alpha`, the learning rate with the bias correction, `decay`, `beta_1`,
+    `beta_2` and `epsilon`. Source: `keras.optimizers.Adam.update_step`; Kingma
+    and Ba, 2014, end of section 2.
     """
-    return _update(
-        "adam",
-        variable,
-        slots,
-        ids,
-        grads,
-        storage,
-        alpha=alpha,
-        decay=decay,
-        beta_1=tf.constant(beta_1, tf.float64),
-        beta_2=tf.constant(beta_2, tf.float64),
-        epsilon=epsilon,
-    )
+    return _update("adam", variable, slots, ids, grads, storage, **numbers)
 
 
 def sum_duplicate_rows(
     ids: tf.Tensor, grads: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sums the rows with the same id.
+    """Distinct ids, rising, int64 [u], and the sums of their rows, [u, ...].
 
-    Args:
-        ids: int64 [n], not negative.
-        grads: float32 or, on the CPU, float64 [n, ...].
-
-    Returns:
-        The distinct ids, rising, int64 [u], and the sums, [u, ...].
+    Gradients are float32 or, on the CPU, float64.
     """
     return ops.tfxclass_sum_duplicate_rows(ids=ids, grads=grads)
 
 
 def _update(rule, variable, slots, ids, grads, storage, **numbers):
     """Calls the op of a rule, for each block of classes where that is asked."""
-    if isinstance(grads, ClassGradient) and grads.block_numbers:
+    if isinstance(grads, ClassGradient) and grads.block is not None:
 
         def update_rows(ids, grads):
             _update(rule, variable, slots, ids, grads, storage, **numbers)

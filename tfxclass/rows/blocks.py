@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfxclass.core.softmax import empty_stats
 from tfxclass.core.softmax import logsumexp_of
 from tfxclass.ops import bfloat16_rows
+from tfxclass.ops import exact_blocks
 from tfxclass.ops import library
 from tfxclass.ops import norms
 from tfxclass.ops import placement
@@ -64,7 +65,7 @@ class Blocks:
     ) -> None:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
-        self.num_classes = rows.kernel.shape[0] or tf.shape(rows.kernel)[0]
+        self.num_classes = exact_blocks.count_rows(rows.kernel)
         if isinstance(rows.kernel, StoredRows):
             self.size = rows.kernel.block
             return
@@ -73,14 +74,12 @@ class Blocks:
         on_gpu = placement.on_gpu(rows.device)
         self.size = block_size(most, on_gpu, copied_width(rows))
 
-    def rows(self, start: Scalar) -> tf.Tensor:
-        """Rows as they are multiplied, float32 `[size, dim]`."""
-        rows = self._read(start)
-        return norms.normalize(rows) if self.class_rows.normalize else rows
-
-    def _read(self, start):
-        rows = self.class_rows.kernel[start : start + self.size]
-        return bfloat16_rows.widen(rows)
+    def read(self, start: Scalar) -> tuple[tf.Tensor, tf.Tensor]:
+        """Rows as stored and as multiplied, float32 `[size, dim]`."""
+        rows = self.class_rows
+        return exact_blocks.read_rows(
+            rows.kernel, start, self.size, rows.normalize
+        )
 
     def logits(self, start: Scalar, rows: tf.Tensor | None = None) -> tf.Tensor:
         """float32 `[batch, size]`; `rows` are the block's rows, if known."""
@@ -88,7 +87,7 @@ class Blocks:
         if isinstance(kernel, StoredRows):  # never normalised
             logits = kernel.products(self.queries, start, kernel.block)
         else:
-            rows = self.rows(start) if rows is None else rows
+            rows = self.read(start)[1] if rows is None else rows
             logits = tf.matmul(self.queries, rows, transpose_b=True)
         if self.class_rows.bias is None:
             return logits
@@ -109,35 +108,17 @@ class Blocks:
         """Sums of all rows, `[dim]`, and of their biases, `[]`; float32."""
         dim = tf.shape(self.queries)[1]
         (kernel,) = self.fold(
-            lambda start, total: [total + tf.reduce_sum(self.rows(start), 0)],
+            lambda at, total: [total + tf.reduce_sum(self.read(at)[1], 0)],
             (tf.zeros([dim]),),
         )
         bias = self.class_rows.bias
         return kernel, tf.zeros([]) if bias is None else tf.reduce_sum(bias)
 
-    def kernel_grad(
-        self, start: Scalar, rows: tf.Tensor, rows_grad: tf.Tensor
-    ) -> tf.Tensor:
-        """Gradient of the kernel from the one of the normalized rows."""
-        if not self.class_rows.normalize:
-            return rows_grad
-        raw = self._read(start)
-        return norms.normalize_grad(raw, rows, rows_grad)
-
     def fold(
         self, step: Callable[..., Any], state: tuple[tf.Tensor, ...]
     ) -> tuple[tf.Tensor, ...]:
         """state = step(start, *state) for each block; `start` is int32."""
-        # Of int64, which is not in the host's memory, a loop waits for the GPU.
-        start, count, size = tf.zeros([], tf.int32), self.num_classes, self.size
-        if isinstance(count, int) and isinstance(size, int) and count <= size:
-            return tuple(step(start, *state))
-        return tf.while_loop(
-            lambda start, *_: start < count,
-            lambda start, *state: (start + size, *step(start, *state)),
-            (start, *state),
-            parallel_iterations=2,  # the next product, while this one is read
-        )[1:]
+        return exact_blocks.fold(step, state, self.num_classes, self.size)
 
 
 def logits_at(

@@ -1,7 +1,5 @@
 """A part of the exact softmax: two passes over its class vectors."""
 
-import functools
-
 import tensorflow as tf
 
 from tfxclass.core.softmax import TargetTerms
@@ -41,14 +39,15 @@ class ExactPart:
     ) -> None:
         is_on_gpu = on_gpu(rows.device)
         is_half = bfloat16_rows.is_half(rows.kernel)
-        self._block_numbers = 0
-        if is_on_gpu:
-            self._block_numbers = exact_blocks.BLOCK_NUMBERS
-        elif not library.has_op("exact_softmax"):
-            self._block_numbers = blocks.BLOCK_LOGITS
+        self._by, self._block = exact_softmax, None
+        if is_on_gpu or not library.has_op("exact_softmax"):
+            self._by = exact_blocks
+            batch, dim = queries.shape
+            batch = tf.shape(queries)[0] if batch is None else batch
+            self._block = blocks.block_size(batch, is_on_gpu, dim)
         # Whether the op rounds the factors of logits, too.
         is_narrow = (
-            not self._block_numbers
+            self._block is None
             and rows.bfloat16_products
             and exact_softmax.multiplies_bfloat16()
         )
@@ -92,12 +91,7 @@ class ExactPart:
         return tf.stack([self._top, total, target], axis=1)
 
     def _sums(self, wants_rows):
-        sums = exact_softmax.sums
-        if self._block_numbers:
-            sums = functools.partial(
-                exact_blocks.sums, block_numbers=self._block_numbers
-            )
-        return sums(
+        return self._by.sums(
             self.queries,
             self.rows.kernel,
             self.rows.bias,
@@ -106,6 +100,7 @@ class ExactPart:
             epsilon=self._epsilon,
             wants_rows=wants_rows,
             bfloat16_products=self._bfloat16_products,
+            block=self._block,
         )
 
     @staticmethod
@@ -132,12 +127,11 @@ class ExactPart:
             self.uniform,
             self._epsilon,
             self._bfloat16_products,
-            self._block_numbers,
+            self._block,
         )
-        by = exact_blocks if self._block_numbers else exact_softmax
         return (
             self._queries_grad(logsumexp),
-            *by.dense_gradients(self.rows.kernel, self.gradient),
+            *self._by.dense_gradients(self.rows.kernel, self.gradient),
         )
 
     def _queries_grad(self, logsumexp):

@@ -19,6 +19,7 @@ from tfxclass.core import one_vs_rest
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
+from tfxclass.ops import norms
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import logits_at
 from tfxclass.rows.class_matrix import ClassRows
@@ -99,7 +100,7 @@ class OneVsRestPart:
         empty = library.ops.tfxclass_empty_like
 
         def step(start, queries_grad, kernel_grad, bias_grad):
-            part = blocks.rows(start)
+            stored, part = blocks.read(start)
             by_logits = one_vs_rest.logits_grad(
                 self.binary,
                 blocks.logits(start, part),
@@ -109,8 +110,10 @@ class OneVsRestPart:
                 self._weights(start),
             )
             rows_grad = tf.matmul(by_logits, blocks.queries, transpose_a=True)
+            if rows.normalize:
+                rows_grad = norms.normalize_grad(stored, part, rows_grad)
             kernel_grad = library.ops.tfxclass_write_rows(
-                kernel_grad, blocks.kernel_grad(start, part, rows_grad), start
+                kernel_grad, rows_grad, start
             )
             if has_bias:
                 bias_grad = library.ops.tfxclass_write_rows(
