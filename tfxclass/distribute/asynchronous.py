@@ -9,6 +9,11 @@ import tensorflow as tf
 from tfxclass.types import Data
 
 
+def of_epoch(dataset: Data, number: int) -> tf.data.Dataset:
+    """The data of an epoch, where `dataset` may be a function of it."""
+    return dataset(number) if callable(dataset) else dataset
+
+
 class WorkerBatches:
     """Batches that each worker reads for itself, without an end.
 
@@ -22,22 +27,16 @@ class WorkerBatches:
         dataset: Data,
     ) -> None:
         self._coordinator = coordinator
-        self._dataset = dataset
-        self._iterator = None
-
-    @property
-    def element_spec(self) -> Any:
-        made = self._dataset
-        return (made(0) if callable(made) else made).element_spec
+        self.dataset = dataset
+        self._iterator: Any = None
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Any]:
         """Iterator for `schedule`. It has no place: nothing is skipped."""
-        if callable(self._dataset):
-            return self._iterator_of(lambda: self._dataset(number))
-        found = self._iterator
-        if found is None:
-            found = self._iterator = self._iterator_of(_recipe(self._dataset))
-        return found
+        if callable(self.dataset):
+            return self._iterator_of(lambda: self.dataset(number))
+        if self._iterator is None:
+            self._iterator = self._iterator_of(_recipe(self.dataset))
+        return self._iterator
 
     def _iterator_of(self, make):
         devices = tf.config.list_logical_devices("CPU")
@@ -84,9 +83,8 @@ class AsynchronousSteps:
     def __init__(self, model: keras.Model, max_staleness: int) -> None:
         self.model, self.max_staleness = model, max_staleness
         strategy = model.distribute_strategy
-        self.coordinator = tf.distribute.coordinator.ClusterCoordinator(
-            strategy
-        )
+        coordinator = tf.distribute.coordinator
+        self.coordinator = coordinator.ClusterCoordinator(strategy)
         self._num_scheduled = 0
 
         # Steps return nothing. TensorFlow copies what a step returns in the
@@ -112,10 +110,13 @@ class AsynchronousSteps:
     def build(self, batches: Any) -> None:
         """Makes all variables, metrics included, without a step."""
         with self.model.distribute_strategy.scope():
-            self._test.get_concrete_function(batches.element_spec)
-        _count_atomically(self.model.optimizer.iterations)
-        for variable in self.model.metrics_variables:
-            _count_atomically(variable)
+            spec = of_epoch(batches.dataset, 0).element_spec
+            self._test.get_concrete_function(spec)
+        # Keras reads a counter, adds, and writes: what other workers count in
+        # between would be lost.
+        counters = [self.model.optimizer.iterations]
+        for counter in counters + self.model.metrics_variables:
+            counter.assign_add = counter.value.assign_add
 
     def train(self, iterator: Iterator[Any]) -> bool:
         self.coordinator.schedule(self._train, args=(iterator,))
@@ -146,12 +147,5 @@ class _Passes:
     def __init__(self, dataset):
         self._dataset = dataset
 
-    def epoch(self, number, skip=0):
-        made = self._dataset
-        return iter(made(number) if callable(made) else made)
-
-
-def _count_atomically(counter):
-    """Keras reads a counter, adds, and writes: what other workers count in
-    between would be lost."""
-    counter.assign_add = counter.value.assign_add
+    def epoch(self, number):
+        return iter(of_epoch(self._dataset, number))

@@ -29,9 +29,8 @@ class Checkpoint:
 
     A state is the model with its optimizer, samplers and indexes
     (`save_weights`), what Keras leaves out of that (states of random
-    generators, metrics), and the position in the data. It is written into the
-    same folder as the others and renamed when it is complete: a job that is
-    killed while it writes goes on from the one before.
+    generators, metrics), and the position in the data. It is renamed when it is
+    complete: a job that is killed while it writes goes on from the one before.
 
     The chief alone `writes`. Other workers take part where variables have a
     value of their own on each replica: all workers read these together.
@@ -41,8 +40,7 @@ class Checkpoint:
         self, folder: Path, model: keras.Model, writes: bool = True
     ) -> None:
         self.folder = local_path(folder, "checkpoint")
-        self.model = model
-        self.writes = writes
+        self.model, self.writes = model, writes
 
     def save(self, number: int, position: Config) -> None:
         """Writes the state after `number` steps; on every worker.
@@ -58,7 +56,10 @@ class Checkpoint:
         unfinished = folder + ".unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         os.makedirs(unfinished)
-        self._write(unfinished, position)
+        self.model.save_weights(os.path.join(unfinished, _WEIGHTS))
+        np.savez(os.path.join(unfinished, _OTHERS), *self._read_others())
+        with open(os.path.join(unfinished, _POSITION), "w") as file:
+            json.dump(position, file)
         for name in os.listdir(unfinished):
             synchronise(os.path.join(unfinished, name))
         synchronise(unfinished)
@@ -67,12 +68,6 @@ class Checkpoint:
         synchronise(self.folder)
         for name in self._names()[:-_KEPT]:
             shutil.rmtree(os.path.join(self.folder, name))
-
-    def _write(self, folder, position):
-        self.model.save_weights(os.path.join(folder, _WEIGHTS))
-        np.savez(os.path.join(folder, _OTHERS), *self._read_others())
-        with open(os.path.join(folder, _POSITION), "w") as file:
-            json.dump(position, file)
 
     def restore(self) -> Config | None:
         """Brings back the last state; its position, or None without a state.

@@ -14,6 +14,7 @@ from tfxclass.core.scopes import check_made_within
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.data.batches import without_autotune
 from tfxclass.distribute.asynchronous import AsynchronousSteps
+from tfxclass.distribute.asynchronous import of_epoch
 from tfxclass.distribute.checkpoint import Checkpoint
 from tfxclass.distribute.job import Job
 from tfxclass.distribute.job import known_length
@@ -24,10 +25,8 @@ from tfxclass.types import Path
 
 # Seed for arrays: equal in all workers, and in each start of a job.
 _SEED = 0
-_OF_CLUSTERS = (
-    tf.distribute.MultiWorkerMirroredStrategy,
-    tf.distribute.ParameterServerStrategy,
-)
+_SERVERS = tf.distribute.ParameterServerStrategy
+_OF_CLUSTERS = tf.distribute.MultiWorkerMirroredStrategy, _SERVERS
 
 
 def fit(
@@ -54,18 +53,17 @@ def fit(
     With `MultiWorkerMirroredStrategy`, every worker calls this function with
     the same arguments. Workers read their part of the data (`tf.data`'s
     auto-sharding), and batches are global batches. A job that is started again
-    with the same `checkpoint` continues where the last state was written. It
-    continues bit for bit if the data come in the same order: shuffle with a
-    seed, and give `dataset` and `validation_data` shuffles of their own.
+    with the same `checkpoint` continues where the last state was written, bit
+    for bit if the data come in the same order: shuffle with a seed, and give
+    `dataset` and `validation_data` shuffles of their own.
 
     With `ParameterServerStrategy`, the coordinator calls this function. The
-    class matrix stays in the memory of the servers. Their processes have to
-    import tfxclass, since its ops run there. With a sampler, or a sampled
-    `ShardedSoftmax`, a step fetches the sampled class vectors and sends their
-    gradients back. The paths of a `HierarchicalSoftmax` are computed on the
-    server that holds them. Other heads send whole matrices in each step.
-    Evaluation and `top_k` run on the servers, except for heads with matrices of
-    different widths.
+    class matrix stays in the memory of the servers, whose processes have to
+    import tfxclass. With a sampler, or a sampled `ShardedSoftmax`, a step
+    fetches the sampled class vectors and sends their gradients back. The paths
+    of a `HierarchicalSoftmax` are computed on the server that holds them. Other
+    heads send whole matrices in each step. Evaluation and `top_k` run on the
+    servers, except for heads with matrices of different widths.
 
     Workers take their steps asynchronously, each on every n-th batch for n
     workers. If a worker is lost, the others take its place. The staleness of a
@@ -135,9 +133,7 @@ def fit(
     dataset = as_datasets("dataset", dataset, batch_size, shuffle)
     is_continued = steps_per_epoch is not None and not is_of_epochs
     steps: SynchronousSteps | AsynchronousSteps
-    if isinstance(
-        model.distribute_strategy, tf.distribute.ParameterServerStrategy
-    ):
+    if isinstance(model.distribute_strategy, _SERVERS):
         steps = AsynchronousSteps(model, max_staleness)
         steps_per_epoch = steps_per_epoch or known_length(dataset)
         if steps_per_epoch is None:
@@ -181,11 +177,7 @@ def fit(
 
 
 def as_datasets(name: str, data: Any, batch_size: int, shuffle: bool) -> Data:
-    """A `tf.data.Dataset` of global batches, or a function of the epoch.
-
-    Arrays `(x, y)` or `(x, y, sample_weight)` come `batch_size` rows at a time,
-    with `shuffle` in a new order in each epoch.
-    """
+    """`data`, or a dataset of arrays; `shuffle` gives each epoch an order."""
     batch_size = check_positive_int("batch_size", batch_size)
     if isinstance(data, tf.data.Dataset) or callable(data):
         return data
@@ -233,8 +225,7 @@ def _build(model, dataset):
     """Builds a model that has not seen its inputs, and its optimizer."""
     with model.distribute_strategy.scope():
         if not model.built:
-            dataset = dataset(0) if callable(dataset) else dataset
-            inputs = dataset.element_spec[0]
+            inputs = of_epoch(dataset, 0).element_spec[0]
             model.build(tf.nest.map_structure(lambda s: s.shape, inputs))
         model.optimizer.build(model.trainable_variables)
     class_matrix.check_rounded(model.trainable_variables, model.optimizer)

@@ -15,19 +15,13 @@ from tfxclass.types import Data
 
 @dataclasses.dataclass
 class Job:
-    """The epochs of a `fit`.
+    """The epochs of a `fit`, with its arguments.
 
     Attributes:
-        model: built and compiled `keras.Model`.
-        steps: `SynchronousSteps` or `AsynchronousSteps` of it.
-        steps_per_epoch: int, or None for a pass over the data.
-        log_interval: int, steps between two readings of the metrics.
         is_continued: whether an epoch goes on where the last one ended, and
             the data begin anew where they end, as in Keras' `fit` with
-            `steps_per_epoch`; else an epoch is a pass.
+            `steps_per_epoch`; else an epoch is a pass over the data.
         validation: `(batches, steps)`, steps an int or None; or None.
-        checkpoint: `Checkpoint` or None.
-        checkpoint_interval: int, steps between two states, or None.
         number: int, of steps since the beginning.
     """
 
@@ -95,9 +89,8 @@ class Job:
         """A training step; False where the data, or a pass, ended."""
         while True:
             if self._iterator is None:
-                self._iterator = self.batches.epoch(
-                    self.pass_number, self.batch
-                )
+                place = self.pass_number, self.batch
+                self._iterator = self.batches.epoch(*place)
             if self.steps.train(self._iterator):
                 self.batch += 1
                 return True

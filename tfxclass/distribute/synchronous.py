@@ -13,21 +13,16 @@ class Batches:
     """Global batches of each epoch, distributed over the replicas."""
 
     def __init__(self, strategy: tf.distribute.Strategy, dataset: Data) -> None:
-        self._strategy = strategy
+        self._distribute = strategy.experimental_distribute_dataset
         self._make = dataset if callable(dataset) else None
-        self._distributed = self._iterator = None
+        self._distributed = None if self._make else self._distribute(dataset)
+        self._iterator = None
         self._passes = 0
-        if self._make is None:
-            self._distributed = strategy.experimental_distribute_dataset(
-                dataset
-            )
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Any]:
         """Iterator over an epoch, behind its first `skip` batches."""
         if self._make is not None:
-            made = self._make(number)
-            batches = self._strategy.experimental_distribute_dataset(made)
-            iterator = iter(batches)
+            iterator = iter(self._distribute(self._make(number)))
         else:
             iterator = self._pass(number)
         for _ in range(skip):
@@ -103,8 +98,7 @@ class SynchronousSteps:
         resolver = self.strategy.cluster_resolver
         if resolver is None or not resolver.task_type:
             return True
-        chiefs = resolver.cluster_spec().as_dict().get("chief", [])
-        if chiefs:
+        if resolver.cluster_spec().as_dict().get("chief"):
             return resolver.task_type == "chief"
         return resolver.task_type == "worker" and resolver.task_id == 0
 

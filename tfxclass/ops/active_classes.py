@@ -21,8 +21,7 @@ class ActiveClasses(NamedTuple):
             sums weighted by its inverse are unbiased.
         positions: int64, shape of the labels: where `ids` holds each label,
             -1 for padding.
-        num_targets: int64 scalar, distinct labels.
-        num_candidates: int64 scalar, candidates among `ids`.
+        num_targets, num_candidates: int64 scalars, how many are among `ids`.
         target_log_expected_count: float32, shape of the labels: log of the
             probability that the fill gives that class, were it no label and
             the other classes the same; 0 for a label that occurs more than
@@ -58,11 +57,9 @@ def active_classes(
     counting; then a random fill of the classes that are left.
 
     Args:
-        labels: int64 tensor of any shape, -1 is padding.
+        labels, candidates: int64 of any shape, -1 is padding.
         num_sampled: int or int64 scalar tensor, at most `num_classes`.
-        num_classes: int.
         seed: int64 `[2]`. Same seed, same result.
-        candidates: int64 tensor of any shape, -1 is padding, or None.
         scores: float32, shape of `candidates`: logits.
         candidate_share: float or float32 scalar tensor in [0, 1]: the part of
             the places that the labels leave which candidates may take. Below 1
@@ -76,17 +73,13 @@ def active_classes(
             sampled without replacement with probability proportional to
             `exp(score)`; otherwise the best-scored are kept.
 
-    Returns:
-        An `ActiveClasses`.
-
     Raises:
         InvalidArgumentError: more distinct labels than `num_sampled`, ids or
             a share out of range, or shapes that do not agree.
     """
     num_sampled = tf.cast(num_sampled, tf.int64)
     if candidates is None:
-        candidates = tf.zeros([0], tf.int64)
-        scores = tf.zeros([0], tf.float32)
+        candidates, scores = tf.zeros([0], tf.int64), tf.zeros([0])
     return ActiveClasses(
         *library.ops.tfxclass_active_classes(
             labels,

@@ -1,12 +1,8 @@
-"""Class rows in bfloat16: half the bytes, rounded stochastically.
+"""Class rows in bfloat16, read as float32, with float32 gradients.
 
-A row is read as float32, and its gradient is float32. An optimizer of
-`tfxclass.optimizers` computes the new row in float32 and rounds it up or down
-by chance, to itself on average: steps far below a row's last bit add up. The
-chance is Philox's, from the head's seed, the step and the row: a resumed run
-goes on bit for bit, on any number of threads.
-
-Reference: Gupta et al., Deep Learning with Limited Numerical Precision, 2015.
+An optimizer of `tfxclass.optimizers` rounds a new row up or down by chance, to
+itself on average (Gupta et al., Deep Learning with Limited Numerical Precision,
+2015). The chance is Philox's, from the head's seed, the step and the row.
 """
 
 from typing import Any
@@ -46,10 +42,9 @@ def _floats(values):
 
 @custom_gradient
 def gather(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """float32 rows `ids` of a bfloat16 matrix; their gradient is float32.
+    """float32 rows `ids` of a bfloat16 matrix, whose gradient is float32.
 
-    The gradient of a cast would be rounded before gradients of one row are
-    summed.
+    That of a cast would be rounded before gradients of one row are summed.
     """
 
     def grad(upstream):

@@ -1,13 +1,12 @@
 """Loss and search in a tree of classes.
 
 In all functions:
+    queries: float32 `[batch, dim]`.
     nodes: int64 `[num_nodes, 5]`, `Tree.nodes(independent)`.
     leaves: int64 `[num_classes]`, `Tree.leaves`.
     kernel: float32 `[num_rows, dim]`, the weights of the nodes.
-    independent: bool: each child of a node is there or not by itself, as in a
-        probabilistic label tree; else one of them is.
-    max_depth: int, most edges from the root to a class, `Tree.depths().max()`;
-        only the GPU has to know.
+    independent: bool, whether each child of a node is there or not by itself,
+        as in a probabilistic label tree; else one of them is.
 
 `tf.errors.InvalidArgumentError` for shapes that do not fit, labels out of
 range and arrays that are no tree.
@@ -33,7 +32,7 @@ def path_loss(
     independent: bool,
     max_depth: int = 64,
 ) -> tf.Tensor:
-    """The loss along the paths from the root to the labels of each row.
+    """The loss along the paths from the root to the labels, float32 `[batch]`.
 
     `-sum of weight * log p(label)`; if independent the sum of the binary
     losses of all children of the nodes that have a label below them, whatever
@@ -41,12 +40,10 @@ def path_loss(
     which `kernel` has `tf.IndexedSlices` of the rows touched.
 
     Args:
-        queries: float32 `[batch, dim]`.
         labels: int64 `[batch, p]`, -1 for padding.
         weights: float32 `[batch, p]`.
-
-    Returns:
-        float32 `[batch]`.
+        max_depth: int, most edges from the root to a class,
+            `Tree.depths().max()`; only the GPU has to know.
     """
     return library.ops.tfxclass_tree_path_loss(
         queries,
@@ -85,14 +82,9 @@ def top_k(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The likeliest classes, exactly, by a best-first search of the tree.
 
-    Args:
-        queries: float32 `[batch, dim]`.
-        k: int.
-        threshold: float, least probability of a class.
-
-    Returns:
-        `(ids, log_probabilities)`: int64 and float32 `[batch, k]`, best first,
-        equals by rising id; -1 and -inf past the classes found.
+    Returns `(ids, log_probabilities)`, int64 and float32 `[batch, k]`, best
+    first, equals by rising id; -1 and -inf past the classes found. No class is
+    less likely than `threshold`.
     """
     return library.ops.tfxclass_tree_top_k(
         queries,
@@ -107,10 +99,9 @@ def top_k(
 def log_probabilities(
     logits: tf.Tensor, nodes: tf.Tensor, num_classes: int, independent: bool
 ) -> tf.Tensor:
-    """Log-probabilities of all classes, float32 `[batch, num_classes]`.
+    """Log-probabilities, float32 `[batch, num_classes]`.
 
-    Args:
-        logits: float32 `[batch, num_rows]`, products with all rows.
+    They come of `logits`, products with all rows, float32 `[batch, num_rows]`.
     """
     ops = placement.ops_for(logits, library.inference_ops())
     return ops.tfxclass_tree_log_probabilities(

@@ -88,13 +88,9 @@ def update(
 ) -> tf.Tensor:
     """Updates a matrix of class vectors; the whole gradient is never held.
 
-    Args:
-        variable: handle of the variable, of type `dtype`.
-        update_rows: function of ids, int64 `[n]`, and of their gradients,
-            float32 `[n, dim]`, which updates these rows.
-
-    Returns:
-        The gradient of the bias, float32 `[classes]` or `[0]`.
+    `variable` is the handle of a variable of type `dtype`. `update_rows`
+    updates rows, by their ids, int64 `[n]`, and gradients, float32 `[n, dim]`.
+    Returns the gradient of the bias, float32 `[classes]` or `[0]`.
     """
     num_classes = tf.raw_ops.VariableShape(input=variable)[0]
     first_ids = tf.cast(tf.range(gradient.block), tf.int64)

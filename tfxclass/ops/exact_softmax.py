@@ -59,16 +59,9 @@ class ClassGradient(NamedTuple):
     """The inputs from which the gradient of a kernel is computed.
 
     The gradient of a logit is factor * (softmax - uniform), at the targets
-    target_grads - factor * uniform.
-
-    Attributes:
-        queries, bias, ids, epsilon, bfloat16_products: see above.
-        target_grads: float32 `[batch, p]`.
-        logsumexp: float32 `[batch]`.
-        factor: float32 `[batch]`.
-        uniform: float.
-        block: int or int32 scalar, classes of a block if `exact_blocks.py`
-            computes it, else None.
+    target_grads - factor * uniform: float32 `[batch]`, and `[batch, p]` at the
+    targets. `uniform` is a float, `logsumexp` float32 `[batch]`. `block` is how
+    many classes `exact_blocks.py` takes at a time, None for the op.
     """
 
     queries: Any
@@ -81,11 +74,6 @@ class ClassGradient(NamedTuple):
     epsilon: float = 0.0
     bfloat16_products: bool = False
     block: Scalar | None = None
-
-    @property
-    def dtype(self) -> tf.DType:
-        """The dtype of the gradient."""
-        return tf.float32
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -114,18 +102,12 @@ def sums(
     bfloat16_products: bool = False,
     block: None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """One pass over all classes.
+    """One pass over all classes; `deltas` raise the targets' logits.
 
-    Args:
-        deltas: float32 `[batch, p]`, what the logits of the targets are raised
-            by.
-        wants_rows: bool, whether the class rows are summed, too.
-
-    Returns:
-        `(top, total, rows)`: float32 and float64 `[batch]`, the log-sum-exp is
-        top + log(total); float32 `[batch, dim]`, the sum of exp(logit - top)
-        times the (normalised) row over all classes but the targets, or
-        `[0, dim]`.
+    Returns `(top, total, rows)`: float32 and float64 `[batch]`, the log-sum-exp
+    is top + log(total); float32 `[batch, dim]`, the sum of exp(logit - top)
+    times the (normalised) row over all classes but the targets, `[0, dim]`
+    unless `wants_rows`.
     """
     return ops.tfxclass_exact_softmax(
         queries=queries,

@@ -17,14 +17,13 @@ class HashingForest(RefreshingIndex):
     two random rows, recursively, into cells of at most `leaf_size` rows. The
     rows' directions are rounded to 8 bits a number.
 
-    `build` and `advance` take `num_trees`, `leaf_size` (most rows of a cell)
-    and `seed`, ints. With `sketch`, an int > 0, trees split random projections
-    of the rows on so many vectors; not on GPUs. On a CPU i of n new trees take
-    the old ones' places i lag / n steps after the begin.
+    `build` and `advance` take `num_trees`, `leaf_size` and `seed`, ints. With
+    `sketch`, an int > 0, trees split random projections of the rows on so many
+    vectors; not on GPUs. On a CPU i of n new trees take the old ones' places
+    i lag / n steps after the begin.
 
-    References:
-        Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018.
+    Source: Zhang et al., Accelerated Training for Massive Classification via
+    Dynamic Class Selection, AAAI 2018.
     """
 
     prefix = "forest"
@@ -44,8 +43,7 @@ class HashingForest(RefreshingIndex):
             kernel: variable `[num_classes, dim]`, of `build`.
             queries: float32 `[batch, dim]`.
             num_neighbors: int Q. Each tree gives the rows of the last node
-                with at least Q of them.
-            bucket: int, that least number of rows, if it is not Q.
+                with at least Q of them, or at least `bucket` if that is not 0.
             num_candidates: int, most rows that are scored, those that most
                 trees agree on; 0 scores all.
             normalize: scores are over the norm of the row.

@@ -16,7 +16,7 @@ from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-# The state of an index that was never used.
+# The state of an index that was never used, in the order of the op.
 _UNUSED: dict[str, np.ndarray] = {
     "ready": np.zeros(0, np.uint8),
     "pending": np.zeros(0, np.uint8),
@@ -38,13 +38,13 @@ def query_threads() -> int:
 class RefreshingIndex:
     """An index of the rows of a class matrix that follows their training.
 
-    A subclass names its ops by `prefix`, and says what sizes and options their
-    `build` and `advance` take.
+    A subclass says what sizes and options `build` and `advance` take.
     """
 
+    #: The names of its ops begin with it.
     prefix: str
     #: What `state` holds.
-    state_names = ("ready", "pending", "steps", "touched")
+    state_names = tuple(_UNUSED)
 
     def __init__(self) -> None:
         #: Where it lies, if elsewhere than its user; set before the first use.
@@ -71,14 +71,10 @@ class RefreshingIndex:
     def build(self, kernel: Variable, *inputs: Scalar, **sizes: Any) -> Any:
         """Builds from the rows as they are, now.
 
-        Args:
-            kernel: float32 variable `[num_classes, dim]`, or on a CPU bfloat16
-                of a forest or hash tables.
-            inputs, sizes: inputs and attributes of the op. Same `seed` and
-                rows, same index.
-
-        Raises:
-            InvalidArgumentError: rows that are not finite.
+        The kernel is a float32 variable `[num_classes, dim]`, or on a CPU
+        bfloat16 of a forest or hash tables; `inputs` and `sizes` are inputs and
+        attributes of the op. Same `seed` and rows, same index.
+        `InvalidArgumentError` for rows that are not finite.
         """
         given = {**self.options, **sizes}
         rows = handle_of(kernel)
@@ -93,11 +89,8 @@ class RefreshingIndex:
         `drifted` and nothing is under way, a new one is begun. It takes the old
         one's place exactly `lag` steps later, at most `interval`.
 
-        Args:
-            kernel: as for `build`.
-            step, interval: int64 scalars.
-            sizes: as for `build`. All kinds but `RowGroups` need `lag`, int64
-                scalar, and `drifted`, bool, too.
+        `step`, `interval` and `lag` are int64 scalars, and `drifted` is a bool.
+        `RowGroups` take no `lag` and `drifted`; `sizes` are those of `build`.
         """
         given = {**self.options, **sizes, "step": step, "interval": interval}
         return self.op("advance")(self.handle, handle_of(kernel), **given)
@@ -106,10 +99,7 @@ class RefreshingIndex:
         """Records rows that change, int64, for the next refresh.
 
         Without an index there is nothing to record: the first one reads all
-        rows.
-
-        Raises:
-            InvalidArgumentError: ids that are no rows of the index.
+        rows. `InvalidArgumentError` for ids that are no rows of the index.
         """
         return self.op("mark")(self.handle, ids)
 
@@ -117,29 +107,17 @@ class RefreshingIndex:
         """All of the state as a dict of NumPy arrays, waiting for a build."""
         if self._handle is None:
             return dict(_UNUSED)
-        ready, pending, steps, touched = self.op("save")(self.handle)
-        return {
-            "ready": np.frombuffer(ready.numpy(), np.uint8),
-            "pending": np.frombuffer(pending.numpy(), np.uint8),
-            "steps": steps.numpy(),
-            "touched": touched.numpy(),
-        }
+        saved = [x.numpy() for x in self.op("save")(self.handle)]
+        saved[:2] = [np.frombuffer(x, np.uint8) for x in saved[:2]]
+        return dict(zip(_UNUSED, saved, strict=True))
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Restores what `state` returned.
-
-        Raises:
-            InvalidArgumentError: arrays that are no such index.
-        """
+        """Restores `state`; InvalidArgumentError where it is no such index."""
         if self._handle is None and not any(map(np.any, state.values())):
             return
-        self.op("restore")(
-            self.handle,
-            np.asarray(state["ready"], np.uint8).tobytes(),
-            np.asarray(state["pending"], np.uint8).tobytes(),
-            np.asarray(state["steps"], np.int64),
-            np.asarray(state["touched"], np.int64),
-        )
+        values = [np.asarray(state[x], _UNUSED[x].dtype) for x in _UNUSED]
+        ready, pending = (x.tobytes() for x in values[:2])
+        self.op("restore")(self.handle, ready, pending, *values[2:])
 
 
 def _destroy(handle):

@@ -1,15 +1,10 @@
 """The ops: compiled ones, or where these do not load, their fallbacks.
 
-`ops` is a shared object of compiled ops, or `tfxclass.ops.fallback.ops`. A
-shared object works with one minor version of TensorFlow; `compiled/2.21` has
-the one for TensorFlow 2.21. Where the distribution tfxclass-cuda is installed,
-its library is taken, which runs on GPUs too.
-
-The environment variable TFXCLASS_FALLBACK chooses, once a process: "1" the
-fallbacks, "0" the compiled ops or an ImportError. Without it fallbacks are
-taken where the compiled ops cannot be loaded, with a warning that says how to
-build them. A feature without a fallback calls `require_op` or
-`require_compiled` where it is made.
+A shared object works with one minor version of TensorFlow; `compiled/2.21` has
+the one for TensorFlow 2.21. If the distribution tfxclass-cuda is installed, its
+library is taken, which runs on GPUs too. The environment variable
+TFXCLASS_FALLBACK chooses, once a process: "1" the fallbacks, "0" the compiled
+ops or an ImportError. By default fallbacks are taken with a warning.
 """
 
 import functools
@@ -36,8 +31,6 @@ COMPILED = os.path.join(_FOLDER, "compiled")
 LIBRARY = os.path.join(COMPILED, _MINOR, "_tfxclass_ops.so")
 _INFO_NAME = "build_info.json"
 BUILD_INFO = os.path.join(COMPILED, _MINOR, _INFO_NAME)
-#: The package that a wheel for GPUs brings.
-CUDA_PACKAGE = "tfxclass_cuda"
 #: In a checkout only; missing where tfxclass is installed.
 SOURCES = os.path.join(_FOLDER, "..", "..", "custom_ops", "source_digest.py")
 REBUILD = (
@@ -45,6 +38,8 @@ REBUILD = (
     "--no-build-isolation --no-binary tfxclass tfxclass (in a checkout: python "
     "custom_ops/build.py)"
 )
+# What the loading of a library raises.
+_ERRORS = (ImportError, tf.errors.OpError, OSError)
 # What `show_build` prints of TensorFlow's matrix products.
 _ONEDNN = {
     True: "on",
@@ -56,9 +51,9 @@ _ONEDNN = {
 
 def built_for(compiled: str = COMPILED) -> list[str]:
     """Minor versions of TensorFlow with compiled ops, ["2.20", "2.21"]."""
-    folders = [x.parent for x in pathlib.Path(compiled).glob(f"*/{_INFO_NAME}")]
     name = os.path.basename(LIBRARY)
-    minors = [x.name for x in folders if (x / name).exists()]
+    found = pathlib.Path(compiled).glob(f"*/{_INFO_NAME}")
+    minors = [x.parent.name for x in found if x.with_name(name).exists()]
     return sorted(minors, key=lambda x: list(map(int, x.split("."))))
 
 
@@ -110,14 +105,10 @@ def cuda_version() -> str | None:
 
 
 def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
-    """The library for a processor, of those that were built.
+    """`(path, march)` of the library for a processor, of those that were built.
 
-    Args:
-        info: of build_info.json.
-        features: what the processor has, by Linux' names.
-
-    Returns:
-        `(path, march)`; the march is None of the only, or the least library.
+    `info` is of build_info.json; `features` are what the processor has, by
+    Linux' names. The march is None of the only, or the least library.
     """
     needs = info.get("features", {})
     runs = [
@@ -135,10 +126,8 @@ def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
 def build() -> dict[str, Any]:
     """How the ops in use were built; of fallbacks, `ops` and `tensorflow`.
 
-    Returns:
-        dict: `ops`, "compiled" or "fallback"; `tensorflow`, the version that
-        they were built for; `march`, the compiler's flags for the processor;
-        `cuda`, a version or None.
+    `ops` is "compiled" or "fallback"; `tensorflow` the version that they were
+    built for; `march` the compiler's flags; `cuda` a version or None.
     """
     if ops is fallback.ops:
         return {"ops": "fallback", "tensorflow": tf.__version__}
@@ -155,15 +144,13 @@ def show_build() -> None:
     if built["ops"] == "fallback":
         print(f"ops: fallback, slower and not for all heads. {REBUILD}.")
         return
-    processor = " ".join(built["march"]) or "the compiler's default"
-    cuda = f"CUDA {built['cuda']}" if built["cuda"] else "none"
     print(f"ops: compiled, for TensorFlow {built['tensorflow']}")
-    print(f"processor: {processor}")
+    print(f"processor: {' '.join(built['march']) or 'the compiler default'}")
     compiled = os.path.dirname(os.path.dirname(str(_build_info)))
     print(f"libraries for TensorFlow: {', '.join(built_for(compiled))}")
     if built.get("others"):
         print(f"libraries for processors: any, {', '.join(built['others'])}")
-    print(f"GPU: {cuda}")
+    print(f"GPU: {'CUDA ' + built['cuda'] if built['cuda'] else 'none'}")
 
 
 def _info(path):
@@ -183,11 +170,9 @@ def processor_features() -> Set[str]:
 
 
 def load(wanted: str) -> tuple[Any, str | None]:
-    """The ops that `wanted`, a value of TFXCLASS_FALLBACK, asks for.
+    """`(ops, path)`, as `wanted`, a value of TFXCLASS_FALLBACK, asks for.
 
-    Returns:
-        `(ops, path)`: and the path of their build_info.json, None for
-        fallbacks.
+    The path is of their build_info.json, None of fallbacks.
     """
     if wanted not in ("", "0", "1"):
         raise ValueError(
@@ -196,13 +181,13 @@ def load(wanted: str) -> tuple[Any, str | None]:
     if wanted == "1":
         return fallback.ops, None
     try:
-        found = _load_cuda(importlib.util.find_spec(CUDA_PACKAGE))
+        found = _load_cuda(importlib.util.find_spec("tfxclass_cuda"))
         if found is not None:
             return found
         check()
         path, _ = best(_info(BUILD_INFO), processor_features())
         return tf.load_op_library(path), BUILD_INFO
-    except (ImportError, tf.errors.OpError, OSError) as e:
+    except _ERRORS as e:
         if wanted == "0":
             raise
         reason = str(e).strip().splitlines()[0]
@@ -224,18 +209,18 @@ def _load_cuda(spec):
         return None
     compiled = os.path.dirname(spec.origin)
     library, info = (
-        os.path.join(compiled, os.path.relpath(path, COMPILED))
+        os.path.join(compiled, _MINOR, os.path.basename(path))
         for path in (LIBRARY, BUILD_INFO)
     )
     try:
         check(compiled)
-        own = _info(BUILD_INFO) if os.path.exists(BUILD_INFO) else None
+        own = _info(BUILD_INFO) if os.path.exists(BUILD_INFO) else {}
         if own and own.get("sources") != _info(info).get("sources"):
             raise ImportError(
                 "They were compiled from other sources than those of tfxclass."
             )
         return tf.load_op_library(library), info
-    except (ImportError, tf.errors.OpError, OSError) as e:
+    except _ERRORS as e:
         warnings.warn(
             f"The ops of tfxclass-cuda are left out: {str(e).splitlines()[0]} "
             "Until then class matrices stay in host memory. Fix: install the "
@@ -266,10 +251,9 @@ def require_op(op: str) -> None:
 
 
 def inference_ops() -> Any:
-    """The ops for a model's full output.
+    """TensorFlow's own ops in a graph that is traced without a gradient tape.
 
-    They are TensorFlow's own in a graph that is traced without a gradient tape:
-    it may be the graph of `model.export`, which servers without tfxclass load.
+    It may be the graph of `model.export`, which servers without tfxclass load.
     """
     if tf.executing_eagerly() or is_recorded():
         return ops

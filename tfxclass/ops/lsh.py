@@ -27,18 +27,16 @@ class LSHIndex(RefreshingIndex):
         num_tables: int L, at most 65,535; with `num_hashes` and the width of
             the vectors (of `"dwta"`: `bin_size`) at most 2^31 numbers.
         hash: `"simhash"` (one bit: the sign of a product with a Gaussian
-            vector; equal with probability 1 - angle / pi),
-            `"sparse_simhash"` (with +-1 at a third of the coordinates), or
-            `"dwta"` (the place of the greatest of `bin_size` coordinates,
-            ceil(log2(bin_size)) bits; zeros count as absent). Functions of
-            `"dwta"` are not independent: dim // bin_size of them, in a row,
-            are disjoint parts of one permutation. Tables therefore find a
-            vector less often than 1 - (1 - p^K)^L, in 128 dimensions by up to
-            0.1 (`python benchmarks/lsh.py --probability`).
+            vector), `"sparse_simhash"` (with +-1 at a third of the
+            coordinates), or `"dwta"` (the place of the greatest of `bin_size`
+            coordinates, zeros counting as absent). Functions of `"dwta"` are
+            not independent: dim // bin_size of them are disjoint parts of one
+            permutation, so tables find a vector less often than
+            1 - (1 - p^K)^L, in 128 dimensions by up to 0.1
+            (`python benchmarks/lsh.py --probability`).
         bin_size: int, for `"dwta"`.
-        inner_product: whether classes collide by inner product (the rows get
-            one more coordinate, with which their norms are equal) rather than
-            by angle.
+        inner_product: whether classes collide by inner product, with one more
+            coordinate that makes all norms equal, rather than by angle.
         bucket_size: int, most ids of a bucket, a random sample of them; 0
             keeps all.
         redraw_interval: int, in refreshes: how often hash functions are drawn
@@ -100,12 +98,11 @@ class LSHIndex(RefreshingIndex):
 
         Returns:
             `(candidates, probed, least_votes, last_fraction, pool, norm)`:
-            distinct ids, int64; the tables that were read, int64; the least
-            votes of a candidate, the most that one query gives; which fraction
-            was kept of the classes with so many; how many classes were found
-            before the cut; for inner products the norm that all rows have with
-            the extra coordinate, else 0. Nothing before the first tables are
-            ready.
+            distinct ids and the tables that were read, int64; the least votes
+            of a candidate, and which fraction of the classes with so many was
+            kept; how many classes were found; for inner products the norm of
+            all rows with the extra coordinate, else 0. Nothing before the
+            first tables are ready.
         """
         return self.op("query")(
             self.handle,
@@ -125,17 +122,10 @@ class LSHIndex(RefreshingIndex):
         ids: tf.Tensor,
         least_votes: Scalar = 1,
     ) -> tf.Tensor:
-        """Which of the classes are in a sample's own buckets.
+        """Which classes are in a sample's own buckets, bool `[samples, n]`.
 
-        Args:
-            queries: float32 `[samples, p, dim]`.
-            valid: bool `[samples, p]`.
-            probed: int64, tables, distinct.
-            ids: int64 `[n]`, distinct.
-            least_votes: int64 scalar, in how many of these tables.
-
-        Returns:
-            bool `[samples, n]`.
+        A class of `ids`, int64 `[n]`, distinct, is in `least_votes` or more of
+        the tables `probed`. `queries` and `valid` are as in `query`.
         """
         least_votes = tf.cast(least_votes, tf.int64)
         return self.op("members")(

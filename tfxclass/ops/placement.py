@@ -1,8 +1,7 @@
 """Ops on the device of the variables that they read.
 
-A variable may lie in another place than the step that uses it: in the memory
-of the host, or of a parameter server. A gather there sends the ids to the
-variable and the rows back; elsewhere TensorFlow would send the whole matrix.
+A variable may lie in the memory of the host, or of a parameter server. A gather
+there sends ids and rows; elsewhere TensorFlow would send the whole matrix.
 """
 
 import contextlib
@@ -33,10 +32,7 @@ def colocate_with(variable: Variable) -> contextlib.AbstractContextManager[Any]:
 
 
 def host_of(variable: Any) -> str | None:
-    """The name of the CPU on the machine of `variable`.
-
-    None where the variable is a mere shape, in an estimate of the memory.
-    """
+    """The CPU on the machine of `variable`; None of a mere shape."""
     device = device_of(variable)
     spec = tf.DeviceSpec.from_string(device or "")
     if not device or spec.device_type == "CPU":
@@ -92,10 +88,7 @@ def warn_once(reason: str) -> None:
 
 
 def of_index(variable: Variable, has_gpu_ops: bool) -> str | None:
-    """Name of the device of an index of the rows of `variable`.
-
-    It is their own device where its ops run there, else a CPU of their machine.
-    """
+    """The device of an index of `variable`: its own, or its machine's CPU."""
     if has_gpu_ops and library.cuda_version() is not None:
         return device_of(variable)
     return host_of(variable)

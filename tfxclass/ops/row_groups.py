@@ -26,14 +26,10 @@ class RowGroups(RefreshingIndex):
     ) -> tf.Tensor:
         """Classes in the groups that hold `targets`, these included.
 
-        Args:
-            targets: int64 tensor of any shape, -1 is padding.
-            limit: int64 scalar; of more classes, `limit` are drawn uniformly
-                without replacement.
-            seed: int64 `[2]`.
-
-        Returns:
-            int64 `[n]`, distinct; empty before the first groups are ready.
+        `targets` are int64 of any shape, -1 is padding. Of more than `limit`
+        classes, an int64 scalar, so many are drawn uniformly without
+        replacement. Distinct int64 `[n]`; none before the first groups are
+        ready.
         """
         return self.op("members")(self.handle, targets, limit, seed)
 

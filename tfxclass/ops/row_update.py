@@ -33,16 +33,14 @@ from tfxclass.ops.library import ops
 class RowStorage(NamedTuple):
     """How a matrix and its optimizer state are stored.
 
-    Args:
-        dtype: of the matrix.
+    Attributes:
         slot_dtype: of gradients and of slots, unless an option below says
             otherwise: `dtype`, or float32 where the matrix is bfloat16. The
-            matrix is then rounded stochastically.
+            matrix is then rounded stochastically, by `seed` and `step`.
         row_moments: bool, whether second moments are float32 [num_rows], of
             the mean of the squares of a row. Needs `slot_dtype` float32.
         bfloat16_moments: bool, whether first moments are bfloat16, rounded
             stochastically. Needs `row_moments`.
-        seed: int, of the stochastic rounding.
         step: int64 scalar, another for each update.
     """
 

@@ -47,11 +47,6 @@ class StoredRows(tf.Module, abc.ABC):
     ) -> tf.Tensor:
         """Products with `size` rows from `start` on, or as many as there are.
 
-        Args:
-            queries: float32 `[batch, dim]`.
-            start: int or scalar tensor, a multiple of `block`.
-            size: int, a multiple of `block` or all rows.
-
-        Returns:
-            float32 `[batch, size]`.
+        Both are multiples of `block`, or `size` is all rows; `start` may be a
+        tensor. The queries are float32 `[batch, dim]`.
         """

@@ -23,7 +23,7 @@ class Best(NamedTuple):
 
 
 def merge(found: Sequence[Best], k: int) -> Best:
-    """Merges the `Best` of consecutive parts, a list, into one."""
+    """Merges the `Best` of consecutive parts into one."""
     if len(found) == 1:
         return found[0]
     ids, logits, sums = (tf.concat(x, axis=1) for x in zip(*found))
@@ -44,9 +44,6 @@ def nan_last(logits: tf.Tensor) -> tf.Tensor:
 def mask_missing(
     ids: tf.Tensor, scores: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """`(ids, scores)` with id -1 and score 0 where there is no answer.
-
-    There is none where no class was found, or where its score is NaN.
-    """
+    """id -1 and score 0 where no class was found, or where its score is NaN."""
     is_answer = (ids >= 0) & ~tf.math.is_nan(scores)
     return tf.where(is_answer, ids, -1), tf.where(is_answer, scores, 0.0)

@@ -52,9 +52,7 @@ class Blocks:
             not known before a step.
 
     Attributes:
-        batch: int32 scalar tensor.
-        num_classes: int or int32 scalar tensor.
-        size: the same, classes of a block; the last may have fewer.
+        batch, num_classes, size: of a block; int32 scalar tensors or ints.
     """
 
     def __init__(
@@ -133,14 +131,13 @@ def logits_at(
 
 
 class Effective(NamedTuple):
-    """The result of `effective_classes`.
+    """What `effective_classes` returns of each row.
 
     Attributes:
-        k_eff: float32 `[n]`, (sum p)^2 / sum p^2 over the classes that are no
-            labels.
-        missed: float32 `[n]`, 1 - p_y.
-        counts: bool `[n]`, whether the row has labels and other classes; where
-            not, the others are 1 and 0.
+        k_eff: float32, (sum p)^2 / sum p^2 over the classes that are no labels.
+        missed: float32, 1 - p_y.
+        counts: bool, whether the row has labels and other classes; where not,
+            the others are 1 and 0.
         best: int64 `[n, num_best]`, the classes of the greatest logits, labels
             among them, best first; -1 where there are no more.
     """

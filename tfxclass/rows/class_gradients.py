@@ -2,14 +2,9 @@
 
 The gradient of a class matrix is a dense tensor for every reader. The
 `ClassMatrix` knows what it is computed from, so an optimizer can update a few
-class vectors at a time (`optimizers/row_optimizer.py`). Then nobody reads the
-tensor, and TensorFlow prunes it from the step: the whole gradient is never
-stored. A sum of gradients, or a clipped or scaled copy, is another tensor, of
-which nothing is known.
-
-The gradient function of the loss keeps a `DeferredGradient`, and goes with its
-graph. The `ClassMatrix` has a weak reference, which keeps no graph. It counts
-only if nothing has written the class matrix since the loss read it.
+class vectors at a time. Then nobody reads the tensor, and TensorFlow prunes it:
+the whole gradient is never stored. A sum of gradients, or a clipped or scaled
+copy, is another tensor, of which nothing is known.
 """
 
 import dataclasses
@@ -57,9 +52,10 @@ class WriteGuard:
 class DeferredGradient:
     """A gradient of a kernel, and when its rows may be written.
 
-    Attributes:
-        tensor, of_bias: gradients of the kernel, dense, and of a bias.
-        after: once these are there, nothing reads the kernel.
+    The gradient function of the loss keeps it, and goes with its graph; the
+    `ClassMatrix` has a weak reference. `tensor` and `of_bias` are gradients of
+    the kernel, dense, and of a bias. Once `after` is there, nothing reads the
+    kernel.
     """
 
     tensor: tf.Tensor
@@ -75,11 +71,13 @@ class DeferredGradient:
 
 def guard(variable: Any) -> WriteGuard | None:
     """A `WriteGuard`, or None where no gradient can be deferred."""
-    is_variable = isinstance(variable, (keras.Variable, tf.Variable))
-    if not is_variable or tf.distribute.has_strategy():
-        return None
     graph = tf.compat.v1.get_default_graph()
-    if tf.executing_eagerly() or not hasattr(graph, "capture"):
+    if (
+        not isinstance(variable, (keras.Variable, tf.Variable))
+        or tf.distribute.has_strategy()
+        or tf.executing_eagerly()
+        or not hasattr(graph, "capture")
+    ):
         return None
     matrix = class_matrix.of(variable)
     return None if matrix is None else WriteGuard(variable, matrix)

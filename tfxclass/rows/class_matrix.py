@@ -40,16 +40,14 @@ class ClassRows(NamedTuple):
 
     Attributes:
         kernel: variable or float32 tensor `[capacity, dim]`; rows from `size`
-            on are padding.
+            on are padding, unless that is None.
         bias: variable or tensor `[capacity]`, or None.
         normalize: bool, whether rows are divided by their norms (cosine).
         first: int, the first class.
-        size: int, number of classes; None for all rows of `kernel`.
         device: str, where all rows are computed with, if not where the step
             is: on the host or the server that holds them.
         log_counts: float32 `[capacity]` of rows that are a sample, log of the
-            expected count of each; infinite for a row that is none. None
-            where they are all rows.
+            expected count of each; infinite for a row that is none.
         bfloat16_products: bool, whether products of the exact softmax may be
             of numbers rounded to bfloat16.
         is_stock: bool, whether only TensorFlow's own ops may read them, as in
@@ -68,12 +66,12 @@ class ClassRows(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """Rows of `kernel`, int."""
+        """Rows of `kernel`."""
         return self.kernel.shape[0]
 
     @property
     def num_classes(self) -> int:
-        """int."""
+        """Rows of `kernel` that are no padding."""
         return self.capacity if self.size is None else self.size
 
     def local_ids(self, ids: tf.Tensor) -> tf.Tensor:
@@ -91,8 +89,7 @@ class ClassRows(NamedTuple):
         and `[...]` or None.
         """
         kernel = placement.gather(self.kernel, ids)
-        if self.normalize:
-            kernel = norms.normalize(kernel)
+        kernel = norms.normalize(kernel) if self.normalize else kernel
         if self.bias is None:
             return kernel, None
         return kernel, placement.gather(self.bias, ids)
@@ -155,19 +152,16 @@ class ClassMatrix:
     Attributes:
         kernel: Keras variable `[rows, dim]`, or `SplitRows` of servers.
         bias: as `kernel`, `[rows]`, or None.
-        normalize: bool, whether logits are cosines of the class vectors.
+        normalize, bfloat16_products: of `ClassRows`.
         seed: int or None, of the stochastic rounding of class vectors.
         initial_rms: float, root mean square of the initial values; None where
             the initializer does not tell it.
-        is_tied: bool, whether the kernel is an embedding that a head is tied
-            to.
+        is_tied: bool, whether the kernel is an embedding.
         is_apart: bool, whether it lies on another device than the step, on a
             server or on the host, and is computed with there.
-        bfloat16_products: of `ClassRows`.
         shards: the `Shards` whose rows the variables have, or None.
-        on_moved: function of the ids of class vectors, int64 `[n]`, which
-            `LocalSGD` calls of the rows that an average changes: a sampler
-            knows the rows of its own samples.
+        on_moved: function of the ids of class vectors, int64 `[n]`, that
+            `LocalSGD` averaged: a sampler knows the rows of its own samples.
     """
 
     kernel: Any
@@ -247,14 +241,14 @@ class ClassMatrix:
         return {i: self._shard(i, *parts[i]) for i in parts}
 
     def _shard(self, number, kernel, bias=None):
+        is_here = self.shards.is_of_replicas
+        host = None if is_here else placement.host_of(kernel)
         return self.rows._replace(
             kernel=kernel,
             bias=bias,
             first=self.shards.starts[number],
             size=self.shards.sizes[number],
-            device=None
-            if self.shards.is_of_replicas
-            else placement.host_of(kernel),
+            device=host,
         )
 
     def gather(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
@@ -283,10 +277,7 @@ class ClassMatrix:
         return rows.servable()
 
     def is_trained(self) -> bool:
-        """Whether values are much larger than their initializer makes them.
-
-        They come from training, from a file, or from data such as class means.
-        """
+        """Whether values are much larger than their initializer makes them."""
         if self.initial_rms is None:
             return False
         rows = self.kernel.shape[0]
@@ -305,10 +296,9 @@ class ClassMatrix:
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer of ours that updates it on several replicas, or None.
+        """The optimizer of ours that updates a shard on its replica, or None.
 
-        A shard is updated on its own replica then. Others would add up the
-        gradients of different classes.
+        Others would add up the gradients of different classes.
         """
         return self._optimizer()
 
@@ -331,10 +321,7 @@ def owner_of(variable: Any) -> ClassMatrix | None:
 
 
 def of(variable: Variable) -> ClassMatrix | None:
-    """The `ClassMatrix` whose class vectors a variable has, or None.
-
-    They may be the class vectors of one server. A bias has none.
-    """
+    """The `ClassMatrix` whose class vectors, or a server's, a variable has."""
     matrix = owner_of(variable)
     if matrix is None or all(part is not variable for part in matrix.parts):
         return None
@@ -362,8 +349,7 @@ def check_rounded(
 def refuse_rounding(values: Any) -> None:
     """The constraint of new bfloat16 class vectors, which raises ValueError.
 
-    Each optimizer of Keras calls the constraints of its variables. One of
-    `tfxclass.optimizers` removes this one when it is built.
+    Optimizers of Keras call it. One of ours removes it when it is built.
     """
     raise ValueError(_rounds(f"another one for {values.path!r}"))
 

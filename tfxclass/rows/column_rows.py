@@ -33,20 +33,16 @@ class ColumnRows(StoredRows):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """`[n, dim]`."""
         return tf.TensorShape([self.num_classes, self.columns.shape[1]])
 
     @property
     def block(self) -> int:
-        """Classes of a matrix, int."""
         return self.columns.shape[2]
 
     def read(self) -> "ColumnRows":
-        """A copy with tensors in place of variables."""
         return ColumnRows(tf.convert_to_tensor(self.columns), self.num_classes)
 
     def floats(self, ids: tf.Tensor) -> tf.Tensor:
-        """Rows `ids`, int64 `[...]`: float32 `[..., dim]`."""
         dim, width = self.columns.shape[1:]
         ids = ids[..., tf.newaxis]
         places = ids // width * dim + tf.range(dim, dtype=tf.int64)
@@ -58,7 +54,6 @@ class ColumnRows(StoredRows):
     def products(
         self, queries: tf.Tensor, start: Scalar, size: int
     ) -> tf.Tensor:
-        """See `StoredRows.products`."""
         count = -(-size // self.block)
         first = start // self.block
         part = tf.cast(self.columns[first : first + count], tf.float32)
@@ -73,11 +68,9 @@ class ColumnRows(StoredRows):
 
 
 def in_columns(kernel: Any, width: int = _WIDTH) -> ColumnRows:
-    """`ColumnRows` of a variable.
+    """`ColumnRows` of a float32 or bfloat16 matrix.
 
-    Args:
-        kernel: float32 or bfloat16 variable or tensor `[n, dim]`.
-        width: int, classes of a matrix at most: the temporaries stay small.
+    A matrix has `width` classes at most: the temporaries stay small.
     """
     kernel = tf.convert_to_tensor(kernel)
     num_classes, dim = kernel.shape

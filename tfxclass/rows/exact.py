@@ -1,5 +1,7 @@
 """A part of the exact softmax: two passes over its class vectors."""
 
+from types import ModuleType
+
 import tensorflow as tf
 
 from tfxclass.core.softmax import TargetTerms
@@ -39,7 +41,8 @@ class ExactPart:
     ) -> None:
         is_on_gpu = on_gpu(rows.device)
         is_half = bfloat16_rows.is_half(rows.kernel)
-        self._by, self._block = exact_softmax, None
+        self._by: ModuleType = exact_softmax
+        self._block = None
         if is_on_gpu or not library.has_op("exact_softmax"):
             self._by = exact_blocks
             batch, dim = queries.shape

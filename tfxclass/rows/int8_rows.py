@@ -1,9 +1,7 @@
 """Class rows in int8 with a scale each: a quarter of the bytes, for exports.
 
-Stock TensorFlow has no int8 product that is fast on every CPU. Of 1M rows of
-128, `BatchMatMulV3` takes three times as long as float32, `QuantizedMatMul` 2.6
-times; `QuantizedMatMulWithBias` takes half, but needs oneDNN. So a few rows are
-made float32, in a level-2 cache, and multiplied there: memory is read as int8.
+Stock TensorFlow has no int8 product that is fast on every CPU. So a few rows
+are made float32, in a level-2 cache, and multiplied there.
 """
 
 from typing import Any
@@ -36,28 +34,24 @@ class Int8Rows(StoredRows):
 
     @property
     def shape(self) -> tf.TensorShape:
-        """`[n, dim]`."""
         return self.codes.shape
 
     @property
     def block(self) -> int:
-        """Classes that `products` is best called for, int."""
         return _PARTS * _multiple(_PART_FLOATS // self.shape[1])
 
     def read(self) -> "Int8Rows":
-        """A copy with tensors in place of variables."""
         values = self.codes, self.scales
         return Int8Rows(*map(tf.convert_to_tensor, values))
 
     def floats(self, ids: tf.Tensor) -> tf.Tensor:
-        """Rows `ids`, int64 `[...]`: float32 `[..., dim]`."""
         codes = tf.cast(tf.gather(self.codes, ids), tf.float32)
         return codes * tf.gather(self.scales, ids)[..., tf.newaxis]
 
     def products(
         self, queries: tf.Tensor, start: Scalar, size: int
     ) -> tf.Tensor:
-        """See `StoredRows.products`; any `start` and `size` will do."""
+        """As `StoredRows.products`; any `start` and `size` will do."""
         found, step = [], _multiple(-(-size // _PARTS))
         for part in range(0, size, step):
             end = start + min(part + step, size)
@@ -73,14 +67,10 @@ def _multiple(count):
 
 
 def quantize(kernel: Any, block: int = 65_536) -> Int8Rows:
-    """`Int8Rows` of variables.
+    """`Int8Rows` of a float32 or bfloat16 matrix, `block` rows at a time.
 
     Each row is divided by its greatest number over 127 and rounded: an error
     of at most 1/254 of that number.
-
-    Args:
-        kernel: float32 or bfloat16 variable or tensor `[n, dim]`.
-        block: int, rows at a time: the temporaries stay small.
     """
     kernel = tf.convert_to_tensor(kernel)
     codes = zeros_variable(kernel.shape, tf.int8)

@@ -2,10 +2,7 @@
 
 No more than [batch, block] logits are held, as in cut cross-entropy (Wijmans
 et al., Cut Your Losses in Large-Vocabulary Language Models, 2024): the backward
-pass computes each block of logits again. A step has four products of
-[batch, dim] by [dim, num_classes].
-
-What is computed of a part: `exact.py` for softmaxes, and `loss_parts.py`.
+pass computes each block of logits again. `exact.py` has the part of a softmax.
 """
 
 import functools
@@ -102,7 +99,7 @@ def streamed_loss(
     the rows are.
 
     Args:
-        kind: what computes a part.
+        kind: what computes a part, with `options`.
         parts: list of `(queries, ClassRows)`, float32 `[batch, width_i]`; all
             have biases or none has. Rows are read as they are.
         targets: `Targets` of the batch of all.
@@ -110,7 +107,6 @@ def streamed_loss(
             each part, -1 where none is; by default the row of its id.
         exchange: a batch of `tfxclass.shards`.
         margin: function of the target logits, or None.
-        **options: of `kind`.
     """
     queries = [x for x, _ in parts]
     given = [rows.whole() for _, rows in parts]

@@ -5,9 +5,8 @@ queries, float32 `[batch, dim]`; `ClassRows` of tensors; `Targets`; `columns`,
 int64 `[batch, p]`, the row of each target in the part, -1 where none is; and a
 function of the target logits that takes a margin off, or None.
 
-- `stats()` gives some numbers of each row, float32 `[batch, n]`. They cross
-  between replicas.
-- `merged(stats)` makes losses of all parts' numbers, float32 `[batch]`, and a
+- `stats()` gives some numbers of each row, float32 `[batch, n]`, that cross
+  between replicas; `merged` makes losses `[batch]` of those of all parts, and a
   state that the gradients need.
 - `grad(state, upstream)` gives the gradients of the queries, of the class rows
   and, or None, of the biases.

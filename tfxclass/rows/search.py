@@ -1,8 +1,7 @@
 """Logits and the best classes of parts, exactly, in blocks.
 
-Parts are all classes of a head: a list of `(queries, ClassRows)` in the order
-of classes, float32 `[rows, dim]` and the class vectors that they are multiplied
-with.
+Parts are all classes of a head in order: `(queries, ClassRows)`, float32
+`[rows, dim]` and the class vectors that they are multiplied with.
 """
 
 from collections.abc import Sequence

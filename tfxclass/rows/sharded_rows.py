@@ -11,10 +11,7 @@ from tfxclass.types import Store
 
 
 def shards_of(variable: Any) -> Shards | None:
-    """The `Shards` that a variable or `SplitRows` has the rows of, or None.
-
-    It knows the class vectors and biases of heads, and their optimizer state.
-    """
+    """The `Shards` of class vectors, biases or optimizer state, or None."""
     if hasattr(variable, "parts"):
         return variable.shards
     matrix = owner_of(variable)
@@ -44,10 +41,7 @@ def _write_blocks(variable, keys, read):
 
 
 def save(variables: Sequence[Any], store: Store) -> None:
-    """Writes variables into `store` by number, rows in their order.
-
-    A large one in shards is written in blocks, so it is never held whole.
-    """
+    """Writes variables by number; a large one in shards is never held whole."""
     for number, variable in enumerate(variables):
         shards = shards_of(variable)
         if shards is None or shards.num_blocks(variable) == 1:

@@ -101,11 +101,9 @@ def best_of_blocks(
 ) -> Best:
     """`Best` of any logits, for `k` up to `num_classes`.
 
-    Args:
-        logits_of: function of the first class of a block and how many (the
-            last one may have fewer): their logits, float32 `[batch, size]`.
-        batch: int32 scalar tensor.
-        block: int, classes of a block; by default it goes by the batch.
+    `logits_of` is a function of the first class of a block and how many (the
+    last one may have fewer): their logits, float32 `[batch, size]`. The classes
+    of a block go by the batch, an int32 scalar, unless `block` tells them.
     """
 
     def best_of(start, size):

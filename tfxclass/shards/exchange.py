@@ -1,9 +1,7 @@
 """What the replicas tell each other in a step on shards.
 
-A `ReplicaGroup` is the batch of all replicas as one of them sees it. Under
-`MirroredStrategy` what is exchanged are plain tensors, copied between devices
-where they are used; so an output that nobody reads is pruned with all that led
-to it. With several workers they are collectives, which always run.
+Under `MirroredStrategy` these are plain tensors: an output that nobody reads is
+pruned. With several workers they are collectives, which always run.
 """
 
 from typing import Any
@@ -32,13 +30,12 @@ def batch_of(shards: Shards, rows: tf.Tensor | None = None) -> "ReplicaGroup":
             f"{type(context.strategy).__name__} for a head that was built for "
             f"{shards.count}. Build the model within `strategy.scope()`."
         )
-    is_apart = needs_collectives(context)
-    kind = WorkerBatch if is_apart else MirroredBatch
+    kind = WorkerBatch if needs_collectives(context) else MirroredBatch
     return kind(shards, context, rows)
 
 
 class ReplicaGroup:
-    """The batch outside of a replica, where all shards are at hand.
+    """The batch of all replicas; here outside of one, with all shards at hand.
 
     Attributes:
         shard: int, the shard of this replica; None outside of one.
@@ -127,9 +124,9 @@ class MirroredBatch(_ReplicaBatch):
     """All replicas are in this process."""
 
     def _sizes_of(self, rows):
+        found = parts(self._context, rows)
         return [
-            tf.shape(part)[0] if part.shape[0] is None else part.shape[0]
-            for part in parts(self._context, rows)
+            tf.shape(x)[0] if x.shape[0] is None else x.shape[0] for x in found
         ]
 
     def _exchange(self, outgoing):
@@ -159,8 +156,7 @@ class WorkerBatch(_ReplicaBatch):
 
     def all_gather(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         gathered = self.gather(values[0][tf.newaxis])
-        count = self._context.num_replicas_in_sync
-        return tf.unstack(gathered, num=count)
+        return tf.unstack(gathered, num=self._context.num_replicas_in_sync)
 
     def own_from_all(self, values: list[tf.Tensor]) -> list[tf.Tensor]:
         return [self.own(x) for x in self.all_gather(values)]
@@ -178,11 +174,7 @@ def needs_collectives(context: tf.distribute.ReplicaContext) -> bool:
 def parts(
     context: tf.distribute.ReplicaContext, x: tf.Tensor
 ) -> list[tf.Tensor]:
-    """`x` of each replica, a list; for replicas of one process.
-
-    Plain tensors, copied between devices where they are used: what nobody
-    reads is pruned, with all that led to it.
-    """
+    """`x` of each replica, a list; for replicas of one process."""
     results = tf.distribute.Strategy.experimental_local_results
     found = context.merge_call(results, args=(x,))
     # TensorFlow makes one of what is the same object in all replicas.

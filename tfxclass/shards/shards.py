@@ -33,14 +33,9 @@ class Shards:
     rows. In shorter ranges the last row is padding. Without a strategy, or with
     one replica, there is one shard, and variables are ordinary ones.
 
-    Args:
-        num_rows: int, number of rows.
-
     Attributes:
-        strategy: `tf.distribute.Strategy`.
-        count: int, number of shards.
+        count, num_rows: ints, of shards and of all rows.
         sizes, starts: lists of int, the range of each shard.
-        capacity: int, number of rows of a component.
 
     Raises:
         ValueError: if there are fewer rows than replicas, or it is made within
@@ -87,21 +82,23 @@ class Shards:
         add_weight: Callable[..., Variable],
         shape: tuple[int, ...],
         initializer: InBlocks,
-    ) -> Variable:
-        """Makes a Keras variable whose rows are sharded.
+    ) -> "Variable | SplitRows":
+        """Makes a Keras variable whose rows are sharded, or one on each server.
 
         Each shard gets its own initial values of the whole matrix, a block at a
-        time. They do not depend on the number of replicas. `add_weight` is a
-        function of `(shape, initializer, suffix="")`, where `suffix` is
-        appended to the name.
+        time, whatever the number of replicas. `add_weight` is a function of
+        `(shape, initializer, suffix="")`; `suffix` is appended to the name.
         """
         if self.count == 1:
             return add_weight(shape, initializer)
-        with self.creator():
-            variable = add_weight((self.capacity, *shape[1:]), "zeros")
-        if isinstance(variable, keras.Variable):
+        variable = self._make(add_weight, shape)
+        if all(isinstance(x, keras.Variable) for x in parts_of(variable)):
             self._initialize(variable, shape, initializer)
         return variable
+
+    def _make(self, add_weight, shape):
+        with self.creator():
+            return add_weight((self.capacity, *shape[1:]), "zeros")
 
     def _initialize(self, variable, shape, initializer):
         step = initializer.block_rows(shape)
@@ -130,21 +127,17 @@ class Shards:
 
     def components(self, variable: Variable) -> list[tuple[int, Variable]]:
         """Lists `(shard, tf.Variable)` for this worker's devices."""
-        parts = self.strategy.experimental_local_results(variable.value)
-        return list(zip(self.local_numbers(len(parts)), parts, strict=True))
-
-    def local_numbers(self, num_local: int) -> list[int]:
-        """The shards of this worker, a list of int."""
-        if num_local == self.count:
-            return list(range(self.count))
+        local_results = self.strategy.experimental_local_results
+        parts = local_results(variable.value)
+        if len(parts) == self.count:
+            return list(enumerate(parts))
         if self._numbers is None:
             run = tf.function(
                 lambda: self.strategy.run(_replica_number), autograph=False
             )
             with tf.init_scope():
-                found = self.strategy.experimental_local_results(run())
-            self._numbers = list(map(int, found))
-        return self._numbers
+                self._numbers = list(map(int, local_results(run())))
+        return list(zip(self._numbers, parts, strict=True))
 
     def read(self, variable: Variable) -> np.ndarray:
         """All rows in their order; see `read_blocks`."""
@@ -164,9 +157,9 @@ class Shards:
 
         With several workers, all of them have to call it, to its end.
         """
-        step = self._block_rows(variable)
-        is_here = len(self.components(variable)) == self.count
-        read = None if is_here else self._reader(variable)
+        step, read = self._block_rows(variable), None
+        if len(self.components(variable)) < self.count:
+            read = self._reader(variable)
         for first in range(0, self.num_rows, step):
             end = min(first + step, self.num_rows)
             if read is None:
@@ -280,13 +273,7 @@ class Shards:
 
 @dataclasses.dataclass(eq=False)
 class SplitRows:
-    """A matrix in parts, with one Keras variable on each server.
-
-    Attributes:
-        parts: list of Keras variables `[size, ...]`.
-        shape: tuple, shape of the whole matrix.
-        shards: its `ServerShards`.
-    """
+    """A matrix `shape` in parts, one Keras variable on each server."""
 
     parts: Sequence[Variable]
     shape: tuple[int, ...]
@@ -300,8 +287,8 @@ class SplitRows:
 class ServerShards(Shards):
     """A contiguous range of rows on each parameter server.
 
-    Workers have all shards at hand and none of their own, so the parts are
-    plain variables, with slots like any others'.
+    Workers have all shards at hand and none of their own: the parts are plain
+    variables.
     """
 
     is_of_replicas = False
@@ -310,23 +297,13 @@ class ServerShards(Shards):
         devices = tf.config.list_logical_devices("CPU")
         return max(sum("/job:ps/" in device.name for device in devices), 1)
 
-    def add(
-        self,
-        add_weight: Callable[..., Variable],
-        shape: tuple[int, ...],
-        initializer: InBlocks,
-    ) -> Variable | SplitRows:
-        if self.count == 1:
-            return add_weight(shape, initializer)
+    def _make(self, add_weight, shape):
+        # The strategy puts each on the next server.
         parts = [
-            # The strategy puts each on the next server.
             add_weight((size, *shape[1:]), "zeros", f"_{number}")
             for number, size in enumerate(self.sizes)
         ]
-        split = SplitRows(parts, shape, self)
-        if all(isinstance(part, keras.Variable) for part in parts):
-            self._initialize(split, shape, initializer)
-        return split
+        return SplitRows(parts, shape, self)
 
     def components(
         self, variable: Variable | SplitRows
@@ -341,10 +318,9 @@ def parts_of(variable: Variable | SplitRows) -> list[Variable]:
 
 def make_shards(num_rows: int) -> Shards:
     """`Shards` for the strategy in scope."""
-    strategy = tf.distribute.get_strategy()
     servers = tf.distribute.ParameterServerStrategy
-    kind = ServerShards if isinstance(strategy, servers) else Shards
-    return kind(num_rows)
+    is_of_servers = isinstance(tf.distribute.get_strategy(), servers)
+    return ServerShards(num_rows) if is_of_servers else Shards(num_rows)
 
 
 def memory_per_replica(model: keras.Model) -> list[int]:
@@ -374,14 +350,11 @@ def memory_per_replica(model: keras.Model) -> list[int]:
     parts = [getattr(value, "values", None) or (value,) for value in values]
     count = max(map(len, parts), default=1)
     # What has one component only is wherever it is: on the first.
-    return [
-        sum(_bytes(x[number]) for x in parts if number < len(x))
-        for number in range(count)
-    ]
-
-
-def _bytes(variable):
-    return variable.shape.num_elements() * variable.dtype.size
+    totals = [0] * count
+    for components in parts:
+        for number, part in enumerate(components):
+            totals[number] += part.shape.num_elements() * part.dtype.size
+    return totals
 
 
 def _replica_number():

@@ -1,8 +1,7 @@
 """Fallback of the union of the active classes, filled uniformly.
 
-The distribution is the op's, the samples are others. A step costs
-O(num_classes), where the op costs O(sample size): each class gets a random
-number, and those with the greatest fill the sample.
+A step costs O(num_classes): each class gets a random number, and those with the
+greatest fill the sample.
 """
 
 import numpy as np
@@ -35,7 +34,10 @@ def active_classes(
     none = tf.fill(tf.shape(flat), tf.constant(-1, tf.int64))
     positions = tf.tensor_scatter_nd_update(none, places, order)
     num_targets = tf.size(distinct, tf.int64)
-    shape = _static_shape(flat, num_sampled)
+    # Unknown if there may be more targets.
+    known = tf.get_static_value(num_sampled)
+    most = flat.shape.num_elements()
+    shape = [None if None in (known, most) or most > known else known]
     num_sampled = tf.maximum(num_sampled, num_targets)
     room = _room(num_sampled - num_targets, candidate_share)
     of_candidates, of_fill = tf.unstack(
@@ -48,9 +50,8 @@ def active_classes(
     filled, log_chance, log_chance_of_one_more = _filled(
         chosen, num_sampled, num_classes, of_fill
     )
-    of_chosen = tf.zeros([tf.size(chosen)])
     of_filled = tf.fill([tf.size(filled)], log_chance)
-    counts = tf.concat([of_chosen, of_filled], axis=0)
+    counts = tf.concat([tf.zeros([tf.size(chosen)]), of_filled], axis=0)
     is_once = _is_there_once(positions, num_targets)
     target_counts = tf.where(is_once, log_chance_of_one_more, 0.0)
     return (
@@ -60,20 +61,10 @@ def active_classes(
         num_targets,
         tf.size(kept, tf.int64),
         tf.reshape(target_counts, tf.shape(targets)),
-        _part(tf.size(kept), room),
+        tf.math.divide_no_nan(
+            tf.cast(tf.size(kept), tf.float32), tf.cast(room, tf.float32)
+        ),
     )
-
-
-def _static_shape(targets, num_sampled):
-    """The static shape of the ids; unknown if there may be more targets."""
-    known = tf.get_static_value(num_sampled)
-    most = targets.shape.num_elements()
-    return [None if None in (known, most) or most > known else known]
-
-
-def _part(count, room):
-    count, room = (tf.cast(n, tf.float32) for n in (count, room))
-    return tf.math.divide_no_nan(count, room)
 
 
 def _room(left, share):
@@ -99,7 +90,7 @@ def _checked(targets, num_sampled, num_classes):
             ],
         ),
     ]
-    with tf.control_dependencies([x for x in checks if x is not None]):
+    with tf.control_dependencies(checks):
         return tf.identity(targets)
 
 
@@ -147,11 +138,9 @@ def _kept(targets, candidates, scores, room, num_classes, seed):
 
 
 def _filled(chosen, num_sampled, num_classes, seed):
-    """Classes that fill the sample, int64 `[n]`, and two log chances.
+    """Classes that fill the sample, int64 `[n]`, and two log chances, float32.
 
-    Returns:
-        `(ids, log_chance, log_chance_of_one_more)`: the chances, float32, of
-        a class to be among `ids`, and of one more class in its place.
+    They are of a class to be among these, and of one more class in its place.
     """
     count = tf.size(chosen, tf.int64)
     wanted = num_sampled - count

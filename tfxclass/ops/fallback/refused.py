@@ -56,16 +56,12 @@ REFUSED = {
 class NeedsCompiledOps(RuntimeError):
     """A feature without fallback ops, in a process that has no others.
 
-    Not a NotImplementedError: `keras.Sequential` leaves out a layer's `build`
-    that raises one.
+    Not a NotImplementedError, which `keras.Sequential` hides.
     """
 
 
 def refusal(feature: str, op: str | None = None) -> NeedsCompiledOps:
-    """The error of a feature that needs compiled ops, one of them or several.
-
-    The op is named without "tfxclass_".
-    """
+    """The error of a feature that needs the op `op`, or several."""
     which = "the compiled ops" if op is None else f"the compiled op {op}"
     return NeedsCompiledOps(
         f"{feature} needs {which} of tfxclass; this process has only the "

@@ -1,8 +1,7 @@
 """Fallbacks of the optimizers' steps on touched rows.
 
-After a step TensorFlow copies the matrix at each full read of it, as after its
-own scatters. Rows and optimizer state have one dtype: bfloat16 rows that are
-rounded by chance are refused when an optimizer is built.
+After a step TensorFlow copies the matrix at each full read of it. Rows and
+optimizer state have one dtype: others are refused when an optimizer is built.
 """
 
 from collections.abc import Callable
@@ -78,11 +77,10 @@ def _updated(
     T: tf.DType,
     **options: Any,
 ) -> tf.Operation:
-    """Moves the rows `ids` and their optimizer state by `rule`.
+    """Moves rows and their optimizer state, all of dtype T, by `rule`.
 
     The rule is a function of a conversion of numbers, the decay, the gradients,
-    and the old rows and state; it returns the new ones. T is the dtype of all
-    variables. The options are of a rounding that is not there.
+    and the old rows and state; it returns the new ones.
     """
     wide = tf.float64 if tf.float64 == T else tf.float32
     ids, grads = sum_duplicate_rows(ids, tf.cast(grads, wide))

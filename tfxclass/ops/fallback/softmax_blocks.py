@@ -44,10 +44,7 @@ def softmax_block_grad(
 
 
 def _target_places(logits, targets, values, offset):
-    """`(places, values)` of the n targets that are in the block.
-
-    Places are rows and columns of `logits`, int64 `[n, 2]`.
-    """
+    """Rows and columns, int64 `[n, 2]`, and values of targets in the block."""
     columns = targets - tf.cast(offset, tf.int64)
     width = tf.shape(logits, tf.int64)[1]
     inside = tf.where((targets >= 0) & (columns >= 0) & (columns < width))
@@ -96,8 +93,7 @@ def sparsemax_threshold(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Greatest logit, threshold less that, and sum of squares of each row.
 
-    Source: Martins and Astudillo, 2016. The threshold is found as in Michelot,
-    1986: classes below it are left out until none is.
+    Source: Martins and Astudillo, 2016.
     """
     logits = tf.stop_gradient(logits)
     top = tf.reduce_max(logits, axis=1)
@@ -115,7 +111,7 @@ def sparsemax_threshold(
 def _simplex_threshold(z):
     """The tau of each row whose max(z - tau, 0) sum to 1; the greatest z is 0.
 
-    Rows with a NaN have any tau.
+    Classes below it are left out until none is (Michelot, 1986).
     """
     z = tf.where(tf.math.is_nan(z), tf.constant(float("-inf"), z.dtype), z)
 
