@@ -14,9 +14,9 @@ from tfxclass import samplers
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import row_update
 from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.ops.index import ClusterIndex
+from tfxclass.ops.index import PCAHash
 from tfxclass.ops.lsh import LSHIndex
-from tfxclass.ops.row_groups import ClusterIndex
-from tfxclass.ops.row_groups import PCAHash
 
 ROWS, DIM = 40, 8
 # Half of a last bit, of 8 bits.

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from tests.support.processes import run_code
 from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.ops.index import ClusterIndex
+from tfxclass.ops.index import PCAHash
 from tfxclass.ops.index import query_threads
 from tfxclass.ops.lsh import LSHIndex
-from tfxclass.ops.row_groups import ClusterIndex
-from tfxclass.ops.row_groups import PCAHash
 
 INDEXES = {
     "forest": HashingForest,

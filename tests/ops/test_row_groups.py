@@ -12,8 +12,8 @@ from tests.ops.test_hashing_forest import clustered
 from tests.ops.test_hashing_forest import variable
 from tests.support import reference
 from tests.support.processes import run_code
-from tfxclass.ops.row_groups import ClusterIndex
-from tfxclass.ops.row_groups import PCAHash
+from tfxclass.ops.index import ClusterIndex
+from tfxclass.ops.index import PCAHash
 
 pytestmark = pytest.mark.host
 

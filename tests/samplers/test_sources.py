@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.ops.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
-from tfxclass.ops.row_groups import ClusterIndex
+from tfxclass.ops.index import ClusterIndex
 from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.row_groups import Groups

@@ -1,4 +1,4 @@
-"""Base of the indexes of class vectors: handle and saved state."""
+"""The indexes of class vectors: their base, with its state, and groups."""
 
 import os
 import uuid
@@ -15,6 +15,9 @@ from tfxclass.ops import placement
 from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
+
+for _name in ("ClusterMembers", "PcaHashMembers"):
+    tf.no_gradient("Tfxclass>" + _name)
 
 # The state of an index that was never used, in the order of the op.
 _UNUSED: dict[str, np.ndarray] = {
@@ -118,6 +121,43 @@ class RefreshingIndex:
         values = [np.asarray(state[x], _UNUSED[x].dtype) for x in _UNUSED]
         ready, pending = (x.tobytes() for x in values[:2])
         self.op("restore")(self.handle, ready, pending, *values[2:])
+
+
+class RowGroups(RefreshingIndex):
+    """Each row of a class matrix is in one group; a subclass says which.
+
+    `build` and `advance` take `num_groups` (bits of `PCAHash`) and `seed`,
+    ints, and `normalize`, whether logits are cosines. A refresh is begun where
+    none is under way, and takes its place `interval` steps later.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = {"normalize": False}
+
+    def members(
+        self, targets: tf.Tensor, limit: Scalar, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """Classes in the groups that hold `targets`, these included.
+
+        `targets` are int64 of any shape, -1 is padding. Of more than `limit`
+        classes, an int64 scalar, so many are drawn uniformly without
+        replacement. Distinct int64 `[n]`; none before the first groups are
+        ready.
+        """
+        return self.op("members")(self.handle, targets, limit, seed)
+
+
+class PCAHash(RowGroups):
+    """Rows by the signs of their projections on their principal axes."""
+
+    prefix = "pca_hash"
+
+
+class ClusterIndex(RowGroups):
+    """Rows by their nearest centre of a spherical k-means."""
+
+    prefix = "cluster"
 
 
 def _destroy(handle):

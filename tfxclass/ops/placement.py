@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import fallback
 from tfxclass.ops import library
@@ -97,9 +98,8 @@ def of_index(variable: Variable, has_gpu_ops: bool) -> str | None:
 def gather(variable: Variable, ids: tf.Tensor) -> tf.Tensor:
     """Rows of `variable`, bfloat16 ones as float32; row-sparse gradients."""
     with colocate_with(variable):
-        # A read and a gather, not a sparse read of the variable: after that
-        # TensorFlow copies the whole matrix at each full read, also at the
-        # one whose product, the full output, has been pruned.
+        # Not a sparse read of the variable: after that TensorFlow copies the
+        # whole matrix at each full read, also at one that has been pruned.
         values = tf.convert_to_tensor(variable)
         if bfloat16_rows.is_half(values):
             return bfloat16_rows.gather(values, ids)
@@ -108,15 +108,12 @@ def gather(variable: Variable, ids: tf.Tensor) -> tf.Tensor:
 
 def device_of(variable: Any) -> str | None:
     """Name of the device of `variable`, str, or None of a mere shape."""
-    if isinstance(variable, keras.Variable):
-        variable = variable.value
-    return getattr(variable, "device", None)
+    return getattr(tf_variable(variable), "device", None)
 
 
 def handle_of(variable: Variable) -> tf.Tensor:
     """The resource handle of a Keras or TensorFlow variable."""
-    if isinstance(variable, keras.Variable):
-        variable = variable.value
+    variable = tf_variable(variable)
     if tf.distribute.in_cross_replica_context():
         # All copies are equal: the first one will do.
         strategy = tf.distribute.get_strategy()

@@ -123,8 +123,8 @@ class ClassRows(NamedTuple):
     def servable(self) -> "ClassRows":
         """Variables to serve: those at hand, or a normalized float32 copy."""
         rows = self._replace(
-            kernel=_variable(self.kernel),
-            bias=_variable(self.bias),
+            kernel=tf_variable(self.kernel),
+            bias=tf_variable(self.bias),
             device=None,
             is_stock=True,
         )
@@ -136,10 +136,6 @@ class ClassRows(NamedTuple):
             part = bfloat16_rows.widen(kernel[start : start + _BLOCK])
             normalized[start : start + _BLOCK].assign(norms.normalize(part))
         return rows._replace(kernel=normalized, normalize=False)
-
-
-def _variable(variable):
-    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -221,11 +217,7 @@ class ClassMatrix:
         )
 
     def rows_by_shard(self) -> dict[int, ClassRows]:
-        """The `ClassRows` that are here, by the number of their shard.
-
-        In a replica these are its own rows. Outside of one, and without
-        shards, they are all rows.
-        """
+        """The `ClassRows` by shard: in a replica its own, else all of them."""
         shards = self.shards
         if shards is None:
             return {0: self.rows}
@@ -291,8 +283,6 @@ class ClassMatrix:
             squares = tf.square(tf.cast(vectors, tf.float32))
             rms = float(tf.sqrt(tf.reduce_mean(squares)))
         return rms > _TRAINED_RATIO * self.initial_rms
-
-    # What the optimizer and the sampler tell each other.
 
     @property
     def optimizer(self) -> Any:

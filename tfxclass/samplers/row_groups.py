@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
-from tfxclass.ops.row_groups import ClusterIndex
-from tfxclass.ops.row_groups import PCAHash
-from tfxclass.ops.row_groups import RowGroups
+from tfxclass.ops.index import ClusterIndex
+from tfxclass.ops.index import PCAHash
+from tfxclass.ops.index import RowGroups
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.schedule import FixedSchedule
 from tfxclass.samplers.schedule import Refresh

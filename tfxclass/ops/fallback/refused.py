@@ -63,14 +63,6 @@ class NeedsCompiledOps(RuntimeError):
 def refusal(feature: str, op: str | None = None) -> NeedsCompiledOps:
     """The error of a feature that needs the op `op`, or several."""
     which = "the compiled ops" if op is None else f"the compiled op {op}"
-    return NeedsCompiledOps(
-        f"{feature} needs {which} of tfxclass; this process has only the "
-        f"fallback ops. Fix: {how_to_compile()}."
-    )
-
-
-def how_to_compile() -> str:
-    """What to do in a process that has only the fallback ops."""
     version = ".".join(tf.__version__.split(".")[:2])
     fix = (
         "on Linux x86-64, install the wheel (pip install tfxclass) for "
@@ -78,8 +70,11 @@ def how_to_compile() -> str:
         "in a checkout"
     )
     if os.environ.get("TFXCLASS_FALLBACK") == "1":
-        return f"unset TFXCLASS_FALLBACK. If no ops are installed: {fix}"
-    return fix
+        fix = f"unset TFXCLASS_FALLBACK. If no ops are installed: {fix}"
+    return NeedsCompiledOps(
+        f"{feature} needs {which} of tfxclass; this process has only the "
+        f"fallback ops. Fix: {fix}."
+    )
 
 
 def refusing(op: str) -> Callable[..., Any]:
