@@ -13,10 +13,10 @@ import tensorflow as tf
 import tfxclass
 from tests.support.cases import quick
 from tests.support.error_bounds import EPSILON
-from tfxclass.ops import exact_blocks
 from tfxclass.ops import exact_softmax
 from tfxclass.ops.library import ops
 from tfxclass.rows import class_gradients
+from tfxclass.rows import exact_blocks
 from tfxclass.rows import loss as rows_loss
 
 layers, optimizers = tfxclass.layers, tfxclass.optimizers

@@ -1,5 +1,6 @@
 """Steps of workers on their own, with the variables on parameter servers."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
@@ -103,9 +104,9 @@ class AsynchronousSteps:
     def batches(self, dataset: Data) -> WorkerBatches:
         return WorkerBatches(self.coordinator, dataset)
 
-    def evaluation_batches(self, dataset: Data) -> "_Passes":
-        """Batches from the coordinator, each one once."""
-        return _Passes(dataset)
+    def evaluation(self, dataset: Data) -> Callable[[int], Iterator[Any]]:
+        """The coordinator's batches of an epoch, each one once."""
+        return lambda number: iter(of_epoch(dataset, number))
 
     def build(self, batches: Any) -> None:
         """Makes all variables, metrics included, without a step."""
@@ -114,8 +115,8 @@ class AsynchronousSteps:
             self._test.get_concrete_function(spec)
         # Keras reads a counter, adds, and writes: what other workers count in
         # between would be lost.
-        counters = [self.model.optimizer.iterations]
-        for counter in counters + self.model.metrics_variables:
+        steps = self.model.optimizer.iterations
+        for counter in [steps, *self.model.metrics_variables]:
             counter.assign_add = counter.value.assign_add
 
     def train(self, iterator: Iterator[Any]) -> bool:
@@ -139,13 +140,3 @@ class AsynchronousSteps:
         self._num_scheduled = 0
 
     finish = wait
-
-
-class _Passes:
-    """Iterators over a dataset, in the coordinator."""
-
-    def __init__(self, dataset):
-        self._dataset = dataset
-
-    def epoch(self, number):
-        return iter(of_epoch(self._dataset, number))

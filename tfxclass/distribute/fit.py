@@ -149,8 +149,7 @@ def fit(
         validation_data = as_datasets(
             "validation_data", validation_data, batch_size, False
         )
-        batches = steps.evaluation_batches(validation_data)
-        validation = batches, validation_steps
+        validation = steps.evaluation(validation_data), validation_steps
     _build(model, dataset)
     saved = None
     if checkpoint is not None:

@@ -21,7 +21,8 @@ class Job:
         is_continued: whether an epoch goes on where the last one ended, and
             the data begin anew where they end, as in Keras' `fit` with
             `steps_per_epoch`; else an epoch is a pass over the data.
-        validation: `(batches, steps)`, steps an int or None; or None.
+        validation: `(batches_of, steps)`, a function of the epoch and an int
+            or None; or None.
         number: int, of steps since the beginning.
     """
 
@@ -29,10 +30,10 @@ class Job:
     steps: SynchronousSteps | AsynchronousSteps
     steps_per_epoch: int | None
     log_interval: int
-    is_continued: bool = False
-    validation: tuple[Any, int | None] | None = None
-    checkpoint: Checkpoint | None = None
-    checkpoint_interval: int | None = None
+    is_continued: bool
+    validation: tuple[Any, int | None] | None
+    checkpoint: Checkpoint | None
+    checkpoint_interval: int | None
     number: int = 0
 
     def run(
@@ -135,10 +136,10 @@ class Job:
     def _validate(self, epoch):
         if self.validation is None:
             return {}
-        batches, most = self.validation
+        batches_of, most = self.validation
         self.model.reset_metrics()
         self.callbacks.on_test_begin()
-        iterator, step = batches.epoch(epoch), 0
+        iterator, step = batches_of(epoch), 0
         while step != most:
             self.callbacks.on_test_batch_begin(step)
             if not self.steps.test(iterator):

@@ -1,5 +1,6 @@
 """Steps of all replicas together: one device, mirrored, several workers."""
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,7 +71,9 @@ class SynchronousSteps:
     def batches(self, dataset: Data) -> Batches:
         return Batches(self.strategy, dataset)
 
-    evaluation_batches = batches
+    def evaluation(self, dataset: Data) -> Callable[[int], Iterator[Any]]:
+        """A function of the epoch that gives its batches."""
+        return self.batches(dataset).epoch
 
     def build(self, batches: Any) -> None:
         """Makes all variables, metrics included, without a step."""

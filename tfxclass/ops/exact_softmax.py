@@ -1,6 +1,6 @@
 """The softmax over all classes in two passes over the class vectors.
 
-By compiled ops, for CPUs; `exact_blocks.py` has the same functions for GPUs.
+By compiled ops, for CPUs; `rows/exact_blocks.py` has the functions for GPUs.
 Neither the logits nor, where an optimizer takes a `ClassGradient`, the gradient
 of the kernel is ever held. The result does not depend on the number of threads.
 custom_ops/core/exact_softmax.h has the mathematics and the references.
@@ -61,7 +61,7 @@ class ClassGradient(NamedTuple):
     The gradient of a logit is factor * (softmax - uniform), at the targets
     target_grads - factor * uniform: float32 `[batch]`, and `[batch, p]` at the
     targets. `uniform` is a float, `logsumexp` float32 `[batch]`. `block` is how
-    many classes `exact_blocks.py` takes at a time, None for the op.
+    many classes `rows/exact_blocks.py` takes at a time, None for the op.
     """
 
     queries: Any
@@ -78,16 +78,10 @@ class ClassGradient(NamedTuple):
     @property
     def inputs(self) -> dict[str, Any]:
         """The inputs of the op, by name."""
-        return {
-            "queries": self.queries,
-            "bias": _listed(self.bias),
-            "targets": self.ids,
-            "target_grads": self.target_grads,
-            "logsumexp": self.logsumexp,
-            "factor": self.factor,
-            "uniform": self.uniform,
-            "bfloat16_products": self.bfloat16_products,
-        }
+        given = self._asdict()
+        del given["epsilon"], given["block"]
+        targets = given.pop("ids")
+        return {**given, "bias": _listed(self.bias), "targets": targets}
 
 
 def sums(

@@ -2,10 +2,9 @@
 
 import tensorflow as tf
 
-# Least squared norm by which a vector is divided: one shorter than 1e-3 counts
-# as if it were that long. The gradient of a zero vector is then 1e3 times that
-# of a unit one; with the 1e-12 of `tf.math.l2_normalize` it is 1e6 times, and
-# drowns the batch. Fresh rows of 10M classes are longer.
+# Least squared norm by which a vector is divided. The gradient of a zero vector
+# is 1e3 times that of a unit one; with the 1e-12 of `tf.math.l2_normalize` it
+# is 1e6 times, and drowns the batch. Fresh rows of 10M classes are longer.
 EPSILON = 1e-6
 
 

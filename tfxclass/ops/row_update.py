@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfxclass.ops import exact_blocks
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.library import ops
 
@@ -147,7 +146,7 @@ def _update(rule, variable, slots, ids, grads, storage, **numbers):
         def update_rows(ids, grads):
             _update(rule, variable, slots, ids, grads, storage, **numbers)
 
-        return exact_blocks.update(variable, storage.dtype, grads, update_rows)
+        return grads.update(variable, storage.dtype, update_rows)
     if isinstance(grads, ClassGradient):
         op = f"tfxclass_class_{rule}_update"
         given = {**grads.inputs, "epsilon_of_norm": grads.epsilon}

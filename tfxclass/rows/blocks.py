@@ -9,7 +9,6 @@ import tensorflow as tf
 from tfxclass.core.softmax import empty_stats
 from tfxclass.core.softmax import logsumexp_of
 from tfxclass.ops import bfloat16_rows
-from tfxclass.ops import exact_blocks
 from tfxclass.ops import library
 from tfxclass.ops import norms
 from tfxclass.ops import placement
@@ -46,13 +45,14 @@ class Blocks:
 
     Args:
         queries: float32 `[batch, dim]`.
-        rows: `ClassRows` of tensors without padding, or of `StoredRows`, of
-            which logits are read alone.
+        rows: `ClassRows` of tensors without padding.
         max_queries: int, at most so many are there; needed where `batch` is
             not known before a step.
+        size: int or int32 scalar tensor, classes of a block; the last may have
+            fewer. By default it goes by the batch.
 
     Attributes:
-        batch, num_classes, size: of a block; int32 scalar tensors or ints.
+        batch, num_classes: int32 scalar tensors, or ints where known.
     """
 
     def __init__(
@@ -60,33 +60,30 @@ class Blocks:
         queries: tf.Tensor,
         rows: ClassRows,
         max_queries: int | None = None,
+        size: Scalar | None = None,
     ) -> None:
         self.queries, self.class_rows = queries, rows
         self.batch = tf.shape(queries)[0]
-        self.num_classes = exact_blocks.count_rows(rows.kernel)
-        if isinstance(rows.kernel, StoredRows):
-            self.size = rows.kernel.block
-            return
-        known = (max_queries, queries.shape[0], self.batch)
-        most = next(x for x in known if x is not None)
-        on_gpu = placement.on_gpu(rows.device)
-        self.size = block_size(most, on_gpu, copied_width(rows))
+        self.num_classes = rows.kernel.shape[0] or tf.shape(rows.kernel)[0]
+        if size is None:
+            known = (max_queries, queries.shape[0], self.batch)
+            most = next(x for x in known if x is not None)
+            on_gpu = placement.on_gpu(rows.device)
+            size = block_size(most, on_gpu, copied_width(rows))
+        self.size = size
 
     def read(self, start: Scalar) -> tuple[tf.Tensor, tf.Tensor]:
         """Rows as stored and as multiplied, float32 `[size, dim]`."""
-        rows = self.class_rows
-        return exact_blocks.read_rows(
-            rows.kernel, start, self.size, rows.normalize
-        )
+        stored = self.class_rows.kernel[start : start + self.size]
+        stored = bfloat16_rows.widen(stored)
+        if not self.class_rows.normalize:
+            return stored, stored
+        return stored, norms.normalize(stored)
 
     def logits(self, start: Scalar, rows: tf.Tensor | None = None) -> tf.Tensor:
         """float32 `[batch, size]`; `rows` are the block's rows, if known."""
-        kernel = self.class_rows.kernel
-        if isinstance(kernel, StoredRows):  # never normalised
-            logits = kernel.products(self.queries, start, kernel.block)
-        else:
-            rows = self.read(start)[1] if rows is None else rows
-            logits = tf.matmul(self.queries, rows, transpose_b=True)
+        rows = self.read(start)[1] if rows is None else rows
+        logits = tf.matmul(self.queries, rows, transpose_b=True)
         if self.class_rows.bias is None:
             return logits
         return logits + self.class_rows.bias[start : start + self.size]
@@ -116,7 +113,28 @@ class Blocks:
         self, step: Callable[..., Any], state: tuple[tf.Tensor, ...]
     ) -> tuple[tf.Tensor, ...]:
         """state = step(start, *state) for each block; `start` is int32."""
-        return exact_blocks.fold(step, state, self.num_classes, self.size)
+        return fold(step, state, self.num_classes, self.size)
+
+
+def fold(
+    step: Callable[..., Any],
+    state: tuple[Any, ...],
+    num_classes: Scalar,
+    size: Scalar,
+    parallel_iterations: int = 2,
+) -> tuple[Any, ...]:
+    """`Blocks.fold`; by default the next product is computed meanwhile."""
+    # Of int64, which is not in the host's memory, a loop waits for the GPU.
+    start = tf.zeros([], tf.int32)
+    are_known = isinstance(num_classes, int) and isinstance(size, int)
+    if are_known and num_classes <= size:
+        return tuple(step(start, *state))
+    return tf.while_loop(
+        lambda start, *_: start < num_classes,
+        lambda start, *state: (start + size, *step(start, *state)),
+        (start, *state),
+        parallel_iterations=parallel_iterations,
+    )[1:]
 
 
 def logits_at(

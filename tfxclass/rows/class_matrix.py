@@ -244,7 +244,7 @@ class ClassMatrix:
         )
 
     def gather(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """`(kernel, bias)` of classes `ids`, as `ClassRows.gather`."""
+        """As `ClassRows.gather`."""
         return self.rows.gather(ids)
 
     def values(self) -> tf.Tensor:

@@ -9,14 +9,15 @@ from tfxclass.core.softmax import log_ratio
 from tfxclass.core.softmax import logsumexp_of
 from tfxclass.core.targets import Targets
 from tfxclass.ops import bfloat16_rows
-from tfxclass.ops import exact_blocks
 from tfxclass.ops import exact_softmax
 from tfxclass.ops import library
 from tfxclass.ops import norms
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.placement import on_gpu
 from tfxclass.rows import blocks
+from tfxclass.rows import exact_blocks
 from tfxclass.rows.class_matrix import ClassRows
+from tfxclass.rows.exact_blocks import BlockGradient
 from tfxclass.types import Margin
 
 
@@ -34,7 +35,6 @@ class ExactPart:
         queries: tf.Tensor,
         rows: ClassRows,
         targets: Targets,
-        columns: tf.Tensor,
         margin: Margin | None,
         uniform: float = 0.0,
         is_recorded: bool = True,
@@ -64,8 +64,7 @@ class ExactPart:
         self.queries, self.rows = queries, rows
         self.uniform, self._is_recorded = uniform, is_recorded
         self._epsilon = norms.EPSILON if rows.normalize else 0.0
-        self._is_labelled = targets.is_labelled
-        safe = tf.maximum(columns, 0)
+        safe = tf.maximum(targets.ids, 0)
         taken = bfloat16_rows.widen(tf.gather(rows.kernel, safe))
         # Rounded as the op does: the logits of targets are among its own.
         factors = _rounded(taken) if is_narrow else taken
@@ -75,10 +74,8 @@ class ExactPart:
         logits = tf.einsum("bd,bpd->bp", self.queries, factors)
         if rows.bias is not None:
             logits += tf.gather(rows.bias, safe)
-        # Most rows may have their targets in other parts.
-        weights = tf.where(columns >= 0, targets.weights, 0.0)
         self._target_rows = taken
-        self._terms = TargetTerms(logits, Targets(columns, weights), margin)
+        self._terms = TargetTerms(logits, targets, margin)
 
     def stats(self) -> tf.Tensor:
         """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
@@ -120,13 +117,14 @@ class ExactPart:
         """Gradients of the queries, the rows and, or None, the bias."""
         ids = self._terms.targets.ids
         at_targets = self._terms.grad(logsumexp, upstream)
-        self.gradient = ClassGradient(
+        kind = ClassGradient if self._block is None else BlockGradient
+        self.gradient = kind(
             self.queries,
             self.rows.bias,
             ids,
             tf.where(ids >= 0, at_targets, 0.0),
             tf.cast(logsumexp, tf.float32),
-            upstream * self._is_labelled,
+            upstream,
             self.uniform,
             self._epsilon,
             self._bfloat16_products,

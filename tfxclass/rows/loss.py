@@ -20,16 +20,16 @@ from tfxclass.keras_internals import is_recorded
 from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows import class_gradients
-from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.exact import ExactPart
 from tfxclass.rows.loss_parts import OneVsRestPart
+from tfxclass.rows.search import Parts
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Margin
 
 
 def cross_entropy(
-    parts: Sequence[tuple[tf.Tensor, ClassRows]],
+    parts: Parts,
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
     exchange: ReplicaGroup = NO_EXCHANGE,
@@ -55,7 +55,7 @@ def cross_entropy(
 
 
 def one_vs_rest(
-    parts: Sequence[tuple[tf.Tensor, ClassRows]],
+    parts: Parts,
     targets: Targets,
     binary: Binary,
     columns: Sequence[tf.Tensor] | None = None,
@@ -84,7 +84,7 @@ def _corrected(rows):
 
 def streamed_loss(
     kind: type[ExactPart | OneVsRestPart],
-    parts: Sequence[tuple[tf.Tensor, ClassRows]],
+    parts: Parts,
     targets: Targets,
     columns: Sequence[tf.Tensor] | None = None,
     exchange: ReplicaGroup = NO_EXCHANGE,
@@ -143,18 +143,23 @@ def streamed_loss(
             part._replace(kernel=kernel, bias=bias)
             for part, kernel, bias in zip(given, kernels, biases)
         ]
+        # Most rows may have their targets in other parts.
+        own_targets = [
+            Targets(own, tf.where(own >= 0, targets.weights, 0.0))
+            for own in columns
+        ]
         found = [
-            _computed_on(x.device, make_part, query, x, targets, own, margin)
-            for query, x, own in zip(queries, rows, columns)
+            _computed_on(x.device, make_part, query, x, own, margin)
+            for query, x, own in zip(queries, rows, own_targets)
         ]
         stats = [_computed_on(x.rows.device, x.stats) for x in found]
-        stats = exchange.all_gather(stats)
-        losses, state = kind.merged(tf.stack(stats))
+        losses, state = kind.merged(tf.stack(exchange.all_gather(stats)))
+        is_labelled = targets.is_labelled
         # Not a product: a row without labels may have an infinite loss.
-        losses = tf.where(targets.is_labelled > 0, losses, 0.0)
+        losses = tf.where(is_labelled > 0, losses, 0.0)
 
         def grad(upstream):
-            upstream = exchange.gather(upstream)
+            upstream = exchange.gather(upstream) * is_labelled
             of_each = [
                 _computed_on(x.rows.device, x.grad, state, upstream)
                 for x in found
@@ -177,10 +182,9 @@ def streamed_loss(
         return exchange.own(losses), grad
 
     device = of_rows[0] if len(set(of_rows)) == 1 else None
-    losses_of_all.append(
-        _computed_on(device, loss_of, *queries, *kernels, *biases)
-    )
-    return losses_of_all[0]
+    losses = _computed_on(device, loss_of, *queries, *kernels, *biases)
+    losses_of_all.append(losses)
+    return losses
 
 
 def _deferred(parts, guards, grads, losses):

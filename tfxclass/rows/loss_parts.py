@@ -1,15 +1,15 @@
 """What `streamed_loss` computes of a part of the classes.
 
 A part gets the batch of all replicas, and is called where its class rows lie:
-queries, float32 `[batch, dim]`; `ClassRows` of tensors; `Targets`; `columns`,
-int64 `[batch, p]`, the row of each target in the part, -1 where none is; and a
-function of the target logits that takes a margin off, or None.
+queries, float32 `[batch, dim]`; `ClassRows` of tensors; `Targets` whose ids are
+rows of the part, -1 where it has none; and a function of the target logits that
+takes a margin off, or None.
 
 - `stats()` gives some numbers of each row, float32 `[batch, n]`, that cross
   between replicas; `merged` makes losses `[batch]` of those of all parts, and a
   state that the gradients need.
-- `grad(state, upstream)` gives the gradients of the queries, of the class rows
-  and, or None, of the biases.
+- `grad(state, upstream)`, 0 of rows without labels, gives the gradients of the
+  queries, of the class rows and, or None, of the biases.
 """
 
 import tensorflow as tf
@@ -36,22 +36,16 @@ class OneVsRestPart:
         queries: tf.Tensor,
         rows: ClassRows,
         targets: Targets,
-        columns: tf.Tensor,
         margin: Margin | None,
         binary: one_vs_rest.Binary,
     ) -> None:
         self.binary, self.rows = binary, rows
-        self._is_labelled = targets.is_labelled
-        self.ids = columns
+        self.ids = targets.ids
         self.blocks = Blocks(queries, rows)
         counts = rows.log_counts
         self.class_weights = None if counts is None else tf.exp(-counts)
-        logits = logits_at(queries, rows, columns)
-        # Most rows may have their targets in other parts.
-        weights = tf.where(columns >= 0, targets.weights, 0.0)
-        self.terms = one_vs_rest.LabelTerms(
-            binary, logits, Targets(columns, weights), margin
-        )
+        logits = logits_at(queries, rows, targets.ids)
+        self.terms = one_vs_rest.LabelTerms(binary, logits, targets, margin)
 
     def stats(self) -> tf.Tensor:
         """The sum of the losses; float32 `[batch of all, 1]`."""
@@ -92,7 +86,6 @@ class OneVsRestPart:
         self, state: None, upstream: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Gradients of the queries, the rows and, or None, the bias."""
-        upstream = upstream * self._is_labelled
         of_labels = self.terms.grad(upstream)
         rows, blocks = self.rows, self.blocks
         has_bias = rows.bias is not None

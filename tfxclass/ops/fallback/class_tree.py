@@ -10,12 +10,7 @@ def tree_log_probabilities(
     logits: tf.Tensor, nodes: tf.Tensor, num_classes: int, independent: bool
 ) -> tf.Tensor:
     """See `tfxclass.ops.class_tree.log_probabilities`."""
-    parent, first_child, num_children, first_row, class_id = tf.unstack(
-        nodes, num=5, axis=1
-    )
-    own = _own_logs(
-        parent, first_child, num_children, first_row, logits, independent
-    )
+    parent, _, num_children, _, class_id = tf.unstack(nodes, num=5, axis=1)
     # Doubles, in each round, the number of nodes above that are summed.
     _, sums = tf.while_loop(
         lambda above, _: tf.reduce_any(above > 0),
@@ -23,7 +18,7 @@ def tree_log_probabilities(
             tf.gather(above, above),
             sums + tf.gather(sums, above),
         ),
-        (tf.maximum(parent, 0), own),
+        (tf.maximum(parent, 0), _own_logs(logits, nodes, independent)),
         maximum_iterations=64,
     )
     leaves = tf.where(num_children == 0)[:, 0]
@@ -32,10 +27,11 @@ def tree_log_probabilities(
     return tf.ensure_shape(logs, [None, num_classes])
 
 
-def _own_logs(
-    parent, first_child, num_children, first_row, logits, independent
-):
+def _own_logs(logits, nodes, independent):
     """log p(node | parent), [num_nodes, batch], 0 of the root."""
+    parent, first_child, num_children, first_row, _ = tf.unstack(
+        nodes, num=5, axis=1
+    )
     count = tf.size(parent, tf.int64)
     parents = parent[1:]
     place = tf.range(1, count) - tf.gather(first_child, parents)
