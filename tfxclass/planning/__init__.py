@@ -1,6 +1,6 @@
 """Memory and network traffic of training on many machines."""
 
-from tfxclass.planning.link import Link
+from tfxclass.planning.plan import Link
 from tfxclass.planning.plan import Plan
 from tfxclass.planning.plan import PlanRow
 from tfxclass.planning.plan import plan

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.initializers import CONSTANTS
 from tfxclass.initializers import InBlocks
 from tfxclass.layers.output_head import OutputHead
@@ -112,29 +113,25 @@ def estimate(
     print(tfxclass.estimate(head, dim=2048, batch=256))
     ```
     """
-    if not isinstance(head, OutputHead):
-        raise ValueError(
-            f"`head` must be a head of tfxclass.layers. Received: {head!r}"
-        )
+    is_head = isinstance(head, OutputHead)
+    check_value("head", head, is_head, "a head of tfxclass.layers")
     dim = check_positive_int("dim", dim)
     batch = check_positive_int("batch", batch)
     replicas = check_positive_int("replicas", replicas)
-    optimizer = keras.optimizers.get(
-        HeadAdam() if optimizer is None else optimizer
-    )
+    optimizer = HeadAdam() if optimizer is None else optimizer
+    optimizer = keras.optimizers.get(optimizer)
     if isinstance(optimizer, MultiOptimizer):
         optimizer = optimizer.optimizer_of(head)
     weights = head.device_specs(dim)
-    trained = [weight for weight in weights if weight.trainable]
-    parameters = sum(weight.size for weight in trained)
+    trained = [w for w in weights if w.trainable]
+    shapes = [w.shape for w in trained]
+    gradients = _gradient_bytes(head, batch, shapes, optimizer, replicas)
     return Estimate(
-        parameters=parameters,
-        fixed_parameters=sum(weight.size for weight in weights) - parameters,
-        weight_bytes=sum(weight.bytes for weight in weights),
-        slot_bytes=sum(_slot_bytes(optimizer, weight) for weight in trained),
-        gradient_bytes=_gradient_bytes(
-            head, batch, [w.shape for w in trained], optimizer, replicas
-        ),
+        parameters=sum(w.size for w in trained),
+        fixed_parameters=sum(w.size for w in weights if not w.trainable),
+        weight_bytes=sum(w.bytes for w in weights),
+        slot_bytes=sum(_slot_bytes(optimizer, w) for w in trained),
+        gradient_bytes=gradients,
         activation_bytes=head.activation_bytes(batch, dim),
         index_bytes=head.index_bytes(dim),
         initialization_bytes=max(map(_initializer_bytes, weights), default=0),

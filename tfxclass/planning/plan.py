@@ -9,7 +9,6 @@ all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,
 
 import dataclasses
 import math
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -17,7 +16,7 @@ import tensorflow as tf
 from tfxclass import layers
 from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
-from tfxclass.planning.link import Link
+from tfxclass.checks import check_value
 from tfxclass.planning.memory import estimate
 
 _FLOAT, _ID = 4, 8
@@ -26,6 +25,26 @@ _STATS = 3 * _FLOAT
 # Collectives of a traced step (benchmarks/pages/scale.md, `collectives`); of an
 # exact mirrored one two all-reduces, there and back.
 _OF_SAMPLED, _OF_EXACT, _OF_SHARDS = 7, 2 * 2, 15
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """The network connection of a machine.
+
+    Attributes:
+        bytes_per_s: float, bandwidth in bytes per second, in each direction.
+        latency_s: float, time of the smallest message, in seconds.
+    """
+
+    bytes_per_s: float
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_positive("bytes_per_s", self.bytes_per_s)
+
+    def seconds(self, num_bytes: float, messages: float = 1) -> float:
+        """Time of `messages` one after the other, with `num_bytes` in all."""
+        return messages * self.latency_s + num_bytes / self.bytes_per_s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +85,6 @@ class Plan:
     rows: tuple[PlanRow, ...]
 
     def __getitem__(self, strategy: str) -> PlanRow:
-        """The row of a strategy; KeyError of another."""
         return {row.strategy: row for row in self.rows}[strategy]
 
     def __str__(self) -> str:
@@ -153,10 +171,8 @@ def plan(
             f"num_classes={num_classes}, batch={batch} with "
             f"machines={machines}"
         )
-    if not isinstance(link, Link):
-        raise ValueError(
-            f"`link` must be a tfxclass.planning.Link. Received: {link!r}"
-        )
+    is_link = isinstance(link, Link)
+    check_value("link", link, is_link, "a tfxclass.planning.Link")
     check_positive("memory_bytes", memory_bytes)
     if tf.distribute.has_strategy():
         raise ValueError(
@@ -164,54 +180,13 @@ def plan(
             "strategies. Received: a call within a scope of "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
-    job = _Job(
-        num_classes=num_classes,
-        num_sampled=num_sampled,
-        dim=dim,
-        batch=batch,
-        part=-(-batch // machines),
-        machines=machines,
-        link=link,
-        kernel_dtype=kernel_dtype,
-        optimizer=optimizer,
-        memory_bytes=memory_bytes,
-    )
-    count = "all" if num_sampled is None else f"{num_sampled:,}"
-    title = (
-        f"{num_classes:,} classes, {count} in a step, {dim} dimensions in "
-        f"{kernel_dtype}, batch {batch:,}, {machines} machines"
-    )
-    return Plan(title, (_mirrored(job), _sharded(job)))
 
-
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """The arguments of `plan`."""
-
-    num_classes: int
-    num_sampled: int | None
-    dim: int
-    batch: int
-    part: int  # Examples of a machine.
-    machines: int
-    link: Link
-    kernel_dtype: str
-    optimizer: Any
-    memory_bytes: float
-
-    def all_reduced(self, count):
-        """Bytes that a machine sends to sum `count` vectors over all."""
-        ring = 2 * (self.machines - 1) / self.machines
-        return ring * _FLOAT * self.dim * count
-
-    def row(self, strategy, memory, sent, messages):
-        """A `PlanRow` with the `Estimate` of a machine's classes.
-
-        `messages` are those of a step that each machine sends to each other.
-        """
+    def row(strategy, step, examples, replicas):
+        head, sent, collectives = step
+        memory = estimate(head, dim, examples, optimizer, replicas)
         variables = memory.weight_bytes + memory.slot_bytes
-        step = memory.gradient_bytes + memory.activation_bytes
-        on_machine = variables + step + memory.index_bytes
+        step_bytes = memory.gradient_bytes + memory.activation_bytes
+        on_machine = variables + step_bytes + memory.index_bytes
         start = memory.weight_bytes + memory.initialization_bytes
         return PlanRow(
             strategy=strategy,
@@ -219,36 +194,50 @@ class _Job:
             variable_bytes=variables,
             start_bytes=start,
             sent_bytes=math.ceil(sent),
-            link_s=self.link.seconds(sent, messages * (self.machines - 1)),
-            fits=max(on_machine, start) <= self.memory_bytes,
+            # In a collective, each machine sends messages to each other.
+            link_s=link.seconds(sent, collectives * (machines - 1)),
+            fits=max(on_machine, start) <= memory_bytes,
         )
 
-
-def _mirrored(job):
-    """All class vectors on each machine. Gradients of class vectors cross."""
-    options = {"kernel_dtype": job.kernel_dtype}
-    if job.num_sampled is None:
-        head = layers.FullSoftmax(job.num_classes, **options)
-        sent, collectives = job.all_reduced(job.num_classes), _OF_EXACT
-    else:
-        sampled = job.num_sampled, "uniform"
-        head = layers.SampledSoftmax(job.num_classes, *sampled, **options)
-        rows = (job.machines - 1) * (job.part + job.num_sampled)
-        sent, collectives = rows * (_FLOAT * job.dim + _ID), _OF_SAMPLED
-    memory = estimate(head, job.dim, job.part, job.optimizer, job.machines)
-    return job.row("mirrored", memory, sent, collectives)
-
-
-def _sharded(job):
-    """A range of classes on each machine. Features and sums cross."""
-    of_example = _FLOAT * job.dim + _ID + _FLOAT
-    of_machine = job.part * of_example + job.batch * _STATS
-    sent = (job.machines - 1) * of_machine + job.all_reduced(job.batch)
-    sampled = job.num_sampled and -(-job.num_sampled // job.machines)
-    head = layers.ShardedSoftmax(
-        -(-job.num_classes // job.machines),
-        num_sampled=sampled,
-        kernel_dtype=job.kernel_dtype,
+    part = -(-batch // machines)  # Examples of a machine.
+    sizes = num_classes, num_sampled, kernel_dtype, dim, part, machines
+    rows = (
+        row("mirrored", _mirrored(*sizes), part, machines),
+        row("sharded", _sharded(*sizes, batch), batch, 1),
     )
-    memory = estimate(head, job.dim, job.batch, job.optimizer)
-    return job.row("sharded", memory, sent, _OF_SHARDS)
+    count = "all" if num_sampled is None else f"{num_sampled:,}"
+    title = (
+        f"{num_classes:,} classes, {count} in a step, {dim} dimensions in "
+        f"{kernel_dtype}, batch {batch:,}, {machines} machines"
+    )
+    return Plan(title, rows)
+
+
+def _mirrored(num_classes, num_sampled, kernel_dtype, dim, part, machines):
+    """`(head, bytes sent, collectives)`: gradients of class vectors cross."""
+    options = {"kernel_dtype": kernel_dtype}
+    if num_sampled is None:
+        head = layers.FullSoftmax(num_classes, **options)
+        return head, _all_reduced(num_classes, dim, machines), _OF_EXACT
+    head = layers.SampledSoftmax(num_classes, num_sampled, "uniform", **options)
+    rows = (machines - 1) * (part + num_sampled)
+    return head, rows * (_FLOAT * dim + _ID), _OF_SAMPLED
+
+
+def _sharded(
+    num_classes, num_sampled, kernel_dtype, dim, part, machines, batch
+):
+    """`(head, bytes sent, collectives)`: features and sums cross."""
+    head = layers.ShardedSoftmax(
+        -(-num_classes // machines),
+        num_sampled=num_sampled and -(-num_sampled // machines),
+        kernel_dtype=kernel_dtype,
+    )
+    of_machine = part * (_FLOAT * dim + _ID + _FLOAT) + batch * _STATS
+    sent = (machines - 1) * of_machine + _all_reduced(batch, dim, machines)
+    return head, sent, _OF_SHARDS
+
+
+def _all_reduced(count, dim, machines):
+    """Bytes that a machine sends to sum `count` vectors over all machines."""
+    return 2 * (machines - 1) / machines * _FLOAT * dim * count
