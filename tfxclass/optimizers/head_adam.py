@@ -9,13 +9,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_nonnegative
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
 from tfxclass.ops.exact_softmax import ClassGradient
 from tfxclass.ops.row_update import RowStorage
 from tfxclass.optimizers import rules
-from tfxclass.optimizers.lazy import check_epsilon
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.rows.class_matrix import ClassMatrix
 from tfxclass.rows.sharded_rows import shards_of
@@ -31,26 +31,18 @@ _IS_TRAINED = 2
 
 @dataclasses.dataclass(frozen=True)
 class ScaledAdagrad:
-    """Adagrad whose offset is relative to the size of the gradients.
+    """Adagrad whose offset is relative to the size of the gradients."""
 
-    Attributes:
-        rate: float, the learning rate relative to the optimizer's.
-        offset: float, relative to the mean square of the gradients.
-        has_scale: bool, whether the mean square is averaged over all steps so
-            far; otherwise it is of the step alone.
-        dense_rule: the rule of dense gradients, whose state this one has; None
-            if all gradients are of rows. Its second moments are then the
-            accumulators.
-        matrix: the `ClassMatrix` of class vectors, or None.
-        trained_marks: scales of class vectors. The rate is multiplied by
-            `TRAINED_FACTOR` if some were trained before.
-    """
-
+    #: Relative to the optimizer's learning rate.
     rate: float
+    #: Relative to the mean square of the gradients.
     offset: float
+    #: Whether the mean square is averaged over all steps, or of the step alone.
     has_scale: bool = False
+    #: The rule of dense gradients. Its second moments are the accumulators.
     dense_rule: rules.Adam | None = None
     matrix: ClassMatrix | None = None
+    #: The state that tells whether class vectors were trained before.
     trained_marks: Sequence[Variable] = ()
 
     @property
@@ -82,14 +74,11 @@ class ScaledAdagrad:
             scale = _mean_so_far(step.state["gradient_scale"], scale)
         name = "velocity" if self.takes_dense else "accumulator"
         return row_update.adagrad_update(
-            step.variable.handle,
-            step.state[name],
-            ids,
-            grads,
+            accumulator=step.state[name],
             learning_rate=step.wide_rate * (self.rate * self._trained_factor()),
             # At least so much that a gradient of 0 moves nothing.
             offset=tf.maximum(self.offset * scale, 1e-30),
-            **step.options,
+            **step._replace(ids=ids, grads=grads).options,
         )
 
     def _trained_factor(self):
@@ -204,7 +193,7 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
         self.embedding_rate = embedding_rate
 
     def _check_arguments(self):
-        check_epsilon(self.epsilon)
+        check_nonnegative("epsilon", self.epsilon)
         if self.amsgrad:
             raise ValueError(
                 "`amsgrad` is not supported: Adagrad's steps of a class vector "
@@ -238,7 +227,7 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
             return rule
         marks = []
         for variable, state in zip(self._built_for, self._states):
-            owner = self._matrices.get(self._key_of(variable))
+            owner = self._matrix_of(variable)
             if "gradient_scale" in state and rule.matrix in (None, owner):
                 marks.append(state["gradient_scale"])
         return dataclasses.replace(rule, trained_marks=marks)
@@ -274,11 +263,7 @@ def _read(handle, dtype):
 
 
 def _target_gradient_scale(matrix, gradient):
-    """`gradient_scale` of the labels' class vectors in an exact loss.
-
-    The gradient of all class vectors is computed later, class by class. Here
-    is the part of it that each label's own rows contribute.
-    """
+    """`gradient_scale` of what each label's own rows add in an exact loss."""
     is_label = gradient.ids >= 0
     ids = tf.reshape(tf.maximum(gradient.ids, 0), [-1])
     factors = tf.where(is_label, gradient.target_grads, 0.0)

@@ -112,7 +112,8 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
         super().__init__(learning_rate, *of_keras, l2=l2, **compact, **kwargs)
 
     def _check_arguments(self):
-        check_epsilon(self.epsilon)
+        # Keras takes anything, and a negative one gives NaN.
+        check_nonnegative("epsilon", self.epsilon)
         if self.second_moment == "element" and self.slot_dtype != "float32":
             raise ValueError(
                 "Second moments of elements are float32. Received: "
@@ -302,8 +303,3 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
 
     def _rule_of(self, variable, matrix):
         return rules.SGD(self.momentum, self.nesterov)
-
-
-def check_epsilon(epsilon: Any) -> None:
-    """Raises ValueError for one that gives NaN; Keras takes anything."""
-    check_nonnegative("epsilon", epsilon)

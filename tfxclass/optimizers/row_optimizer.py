@@ -58,14 +58,7 @@ class RowOptimizer(OptimizerHooks):
     regularization and clipping apply to these rows alone.
 
     A subclass defines `_rule_of`, and the values of `second_moment` and
-    `slot_dtype` that it supports.
-
-    Args:
-        *args: as for the Keras optimizer.
-        second_moment: str, one of `SECOND_MOMENTS`; see `LazyAdam`.
-        slot_dtype: str, one of `SLOT_DTYPES`; see `LazyAdam`.
-        l2: float >= 0; see `LazyAdam`.
-        **kwargs: as for the Keras optimizer.
+    `slot_dtype` that it supports. `LazyAdam` documents the arguments.
     """
 
     SECOND_MOMENTS: tuple[str, ...] = ("element",)
@@ -109,12 +102,7 @@ class RowOptimizer(OptimizerHooks):
         """Raises ValueError for arguments that a subclass cannot combine."""
 
     def _rule_of(self, variable: Variable, matrix: ClassMatrix | None) -> Any:
-        """The update rule of a variable, one of those in `rules.py`.
-
-        Args:
-            variable: of `build`.
-            matrix: the `ClassMatrix` whose class vectors it has, or None.
-        """
+        """The update rule of a variable of `build`, one of `rules.py`."""
         raise NotImplementedError
 
     @property
@@ -122,11 +110,8 @@ class RowOptimizer(OptimizerHooks):
         """Whether no option needs the whole gradient of a class matrix."""
         # A subclass that overrides `update_step` must see the gradient.
         has_own_step = type(self).update_step is not RowOptimizer.update_step
-        return not (
-            has_own_step
-            or self.second_moment == "matrix"
-            or any(getattr(self, name) for name in _NEED_WHOLE_GRADIENT)
-        )
+        needs_all = any(getattr(self, name) for name in _NEED_WHOLE_GRADIENT)
+        return not (has_own_step or needs_all or self.second_moment == "matrix")
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
@@ -190,9 +175,8 @@ class RowOptimizer(OptimizerHooks):
             dtype=spec.dtype,
             name=re.sub("[/:]", "_", f"{path_of(reference)}_{name}"),
         )
-        if self._is_replicated and (
-            shards := sharded_rows.shards_of(reference)
-        ):
+        shards = sharded_rows.shards_of(reference)
+        if self._is_replicated and shards:
             # Each replica updates its own shard, and the state of it.
             with shards.creator():
                 variable = make()
@@ -209,16 +193,15 @@ class RowOptimizer(OptimizerHooks):
         """How a variable and its state are stored, for `row_update`."""
         dtype = tf.as_dtype(variable.dtype)
         matrix = self._matrix_of(variable)
-        is_own = matrix is not None and not matrix.is_tied
-        is_half = is_own and dtype == tf.bfloat16
-        slot_dtype = tf.float32 if is_half else dtype
-        is_compact = self.slot_dtype == "bfloat16"
-        if slot_dtype != tf.float32 or not (
-            is_own and (is_compact or self.second_moment == "row")
-        ):
-            return RowStorage(dtype, slot_dtype)
+        if matrix is None or matrix.is_tied:
+            return RowStorage(dtype, dtype)
+        slot_dtype = tf.float32 if dtype == tf.bfloat16 else dtype
+        has_bfloat16 = self.slot_dtype == "bfloat16"
         # The op has no bfloat16 first moments with full second ones.
-        return RowStorage(dtype, slot_dtype, True, is_compact)
+        is_compact = has_bfloat16 or self.second_moment == "row"
+        if slot_dtype != tf.float32 or not is_compact:
+            return RowStorage(dtype, slot_dtype)
+        return RowStorage(dtype, slot_dtype, True, has_bfloat16)
 
     def apply(
         self,
@@ -265,11 +248,9 @@ class RowOptimizer(OptimizerHooks):
                 others.append((gradient, variable))
                 continue
             with tf.control_dependencies(deferred.after):
+                no_ids, rate = tf.zeros([0], tf.int64), self.learning_rate
                 found = self._update_rows(
-                    variable,
-                    tf.zeros([0], tf.int64),
-                    deferred.gradient,
-                    self.learning_rate,
+                    variable, no_ids, deferred.gradient, rate
                 )
             if deferred.of_bias is not None:
                 of_bias[id(deferred.of_bias)] = found
@@ -411,24 +392,20 @@ class RowOptimizer(OptimizerHooks):
             storage = storage._replace(seed=seed, step=num_applied(self))
         if not isinstance(grads, ClassGradient):
             grads = tf.cast(grads, storage.slot_dtype)
-        state = self._states[index]
+        decay = tf.zeros([], tf.float64)
+        if self.weight_decay is not None and self._has_decay(variable):
+            decay = tf.cast(learning_rate, tf.float64) * self.weight_decay
         step = rules.RowStep(
             tf_variable(variable),
-            {name: tf_variable(each).handle for name, each in state.items()},
+            {n: tf_variable(x).handle for n, x in self._states[index].items()},
             ids,
             grads,
             learning_rate,
-            self._decay(variable, learning_rate),
+            decay,
             self.iterations,
             storage,
         )
         return self._rule_of(reference, matrix).update(step)
-
-    def _decay(self, variable, learning_rate):
-        """Learning rate times weight decay, float64 scalar."""
-        if self.weight_decay is None or not self._has_decay(variable):
-            return tf.zeros([], tf.float64)
-        return tf.cast(learning_rate, tf.float64) * self.weight_decay
 
     def save_own_variables(self, store: Store) -> None:
         sharded_rows.save(self.variables, store)

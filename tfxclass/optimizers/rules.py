@@ -1,11 +1,8 @@
 """Update rules: what state a variable has, and how a step moves its rows.
 
-`RowOptimizer` asks a rule for each variable. A rule knows nothing of Keras:
-
-- `state(variable, storage)` declares the optimizer state, `{name: StateSpec}`.
-- `update(step)` updates the rows of a `RowStep`, by an op of `row_update`.
-- `takes_dense` tells whether Keras' optimizer updates the variable from a dense
-  gradient, by state of the same names. Otherwise all rows are updated.
+`RowOptimizer` asks a rule for each variable. A rule knows nothing of Keras.
+Where `takes_dense`, Keras' optimizer updates the variable from a dense
+gradient, by state of the same names. Otherwise all rows are updated.
 """
 
 import dataclasses
@@ -21,10 +18,7 @@ from tfxclass.types import Variable
 
 
 class StateSpec(NamedTuple):
-    """Shape, dtype and initial values of optimizer state.
-
-    `initial` is one number, or a list of the given shape.
-    """
+    """Optimizer state; `initial` is one number, or a list of the shape."""
 
     shape: Sequence[int]
     dtype: str
@@ -35,23 +29,15 @@ Specs = dict[str, StateSpec]
 
 
 class RowStep(NamedTuple):
-    """One step of some rows of a variable.
-
-    Attributes:
-        variable: `tf.Variable`.
-        state: dict, the handle of each state by its name.
-        ids, grads, decay, storage: as in `ops/row_update.py`.
-        learning_rate: scalar.
-        iterations: int64 scalar, the number of steps before.
-    """
+    """One step of some rows of a variable, in the terms of `row_update`."""
 
     variable: tf.Variable
-    state: dict[str, tf.Tensor]
+    state: dict[str, tf.Tensor]  # Handles, by the names of the state.
     ids: tf.Tensor
     grads: Any
     learning_rate: Any
     decay: tf.Tensor
-    iterations: tf.Tensor
+    iterations: tf.Tensor  # The number of steps before.
     storage: RowStorage
 
     @property
@@ -62,7 +48,13 @@ class RowStep(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """Arguments that all functions of `row_update` take."""
-        return {"decay": self.decay, "storage": self.storage}
+        return {
+            "variable": self.variable.handle,
+            "ids": self.ids,
+            "grads": self.grads,
+            "decay": self.decay,
+            "storage": self.storage,
+        }
 
 
 def first_moment(variable: Variable, storage: RowStorage) -> StateSpec:
@@ -121,10 +113,7 @@ class SGD:
 
     def update(self, step: RowStep) -> Any:
         return row_update.sgd_update(
-            step.variable.handle,
-            step.state.get("momentum"),
-            step.ids,
-            step.grads,
+            momentum_slot=step.state.get("momentum"),
             learning_rate=step.wide_rate,
             momentum=self.momentum,
             nesterov=self.nesterov,
@@ -146,10 +135,7 @@ class Adagrad:
 
     def update(self, step: RowStep) -> Any:
         return row_update.adagrad_update(
-            step.variable.handle,
-            step.state["accumulator"],
-            step.ids,
-            step.grads,
+            accumulator=step.state["accumulator"],
             learning_rate=step.wide_rate,
             offset=self.epsilon,
             **step.options,
@@ -177,10 +163,7 @@ class Adam:
     def update(self, step: RowStep) -> Any:
         names = ("momentum", "velocity", "velocity_hat")
         return row_update.adam_update(
-            step.variable.handle,
-            [step.state[name] for name in names[: 2 + self.amsgrad]],
-            step.ids,
-            step.grads,
+            slots=[step.state[name] for name in names[: 2 + self.amsgrad]],
             alpha=tf.cast(self._corrected_rate(step), tf.float64),
             beta_1=self.beta_1,
             beta_2=self.beta_2,
@@ -227,9 +210,8 @@ class SharedAdam:
 
     def update(self, step: RowStep) -> Any:
         dtype, handle = compute_dtype(step.storage), step.state["velocity"]
-        ids, sums = row_update.sum_duplicate_rows(
-            step.ids, tf.cast(step.grads, dtype)
-        )
+        grads = tf.cast(step.grads, dtype)
+        ids, sums = row_update.sum_duplicate_rows(step.ids, grads)
         square = gradient_scale(sums)
         old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
         seen = tf.stack([square, tf.ones([], dtype)])[tf.newaxis]
@@ -240,13 +222,7 @@ class SharedAdam:
         root = tf.sqrt(tf.math.divide_no_nan(new[0, 0], new[0, 1]))
         rate = tf.cast(step.learning_rate, dtype) * (1 - self.beta_1)
         rate = tf.math.divide_no_nan(rate, root + self.epsilon)
-        return row_update.sgd_update(
-            step.variable.handle,
-            step.state["momentum"],
-            ids,
-            tf.cast(sums, step.grads.dtype),
-            learning_rate=tf.cast(rate, tf.float64),
-            momentum=self.beta_1,
-            nesterov=False,
-            **step.options,
+        summed = step._replace(
+            ids=ids, grads=tf.cast(sums, step.grads.dtype), learning_rate=rate
         )
+        return SGD(self.beta_1, nesterov=False).update(summed)
