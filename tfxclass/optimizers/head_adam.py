@@ -108,15 +108,14 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
     """The default optimizer for a model that ends in a head of tfxclass.
 
     Adam updates the dense weights of the encoder. Adagrad updates the rows that
-    a step touches: class vectors, and the embeddings of words or items. Its
-    steps get shorter the more a row has moved. All follow one `learning_rate`.
-    The learning rates of rows are fixed multiples of it, because Adagrad needs
-    larger ones than Adam.
+    a step touches: class vectors, and the embeddings of words or items. All
+    follow one `learning_rate`. The learning rates of rows are fixed multiples
+    of it, because Adagrad needs larger ones than Adam.
 
     With Adam, a sampled negative whose probability is tiny would move as far as
-    the class vector of a label. The first steps of plain Adagrad depend on
-    `initial_accumulator_value`, and the best value depends on the batch size
-    and the scale of the features. Here it is measured:
+    the class vector of a label. Plain Adagrad has an
+    `initial_accumulator_value`, whose best value depends on the batch size and
+    the scale of the features. Here it is measured:
 
         accumulator += gradient ** 2
         row -= rate * gradient / sqrt(accumulator + offset * scale)
@@ -137,9 +136,8 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
     1.3 times as large as their initializer makes them. Sharded class vectors
     always count as new.
 
-    The optimizer state of class vectors takes 4 bytes for each number, where
-    Adam needs 8. `docs/choosing.md` compares this optimizer with others on many
-    tasks.
+    The state of class vectors takes 4 bytes for each number, where Adam needs
+    8. `docs/choosing.md` compares this optimizer with others on many tasks.
 
     Args:
         learning_rate: float or a schedule of `keras.optimizers.schedules`.

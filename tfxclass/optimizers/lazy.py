@@ -19,19 +19,13 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
     embeddings: for any layer whose gradient is `tf.IndexedSlices`. A row that a
     batch did not touch stays as it is, and so do its moments. Keras' Adam keeps
     moving a row after its last gradient, and its step costs time for every row.
-    The bias correction counts all steps. TensorFlow Addons' LazyAdam computes
-    the same.
+    The bias correction counts all steps, as in TensorFlow Addons' LazyAdam.
 
     Args:
-        learning_rate: float or a schedule of `keras.optimizers.schedules`.
-            Defaults to 0.001.
-        beta_1: float, decay rate of the first moment. Defaults to 0.9.
-        beta_2: float, decay rate of the second moment. Defaults to 0.999.
-        epsilon: float, added to the root of the second moment. Defaults to
-            1e-7.
-        amsgrad: bool, whether the AMSGrad variant is used. Defaults to False.
-        weight_decay: float, decoupled weight decay of touched rows. Defaults
-            to None.
+        learning_rate, beta_1, beta_2, epsilon, amsgrad: as for
+            `keras.optimizers.Adam`.
+        weight_decay: float, decoupled: touched rows shrink by `learning_rate *
+            weight_decay`, whatever their gradients are. Defaults to None.
         second_moment: str, which numbers share one second moment. It applies to
             class vectors (the matrices of tfxclass's heads). Other variables
             have one second moment for each element.
@@ -54,9 +48,7 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
         l2: float, coupled L2 regularization: `l2 * row` is added to the
             gradient of each touched row after clipping, and goes through the
             moments and the step size. Dense gradients get it, too. Variables
-            that are excluded from weight decay do not. (`weight_decay` is
-            decoupled: it shrinks touched rows by `learning_rate *
-            weight_decay`, whatever their gradients are.) Defaults to 0.
+            that are excluded from weight decay do not. Defaults to 0.
         **kwargs: as for `keras.optimizers.Adam`, e.g. `clipnorm`, without
             `use_ema`. Clipping, weight decay, loss scale and learning rate
             schedules apply to the touched rows. `gradient_accumulation_steps`
@@ -144,13 +136,10 @@ class LazyAdamW(RowOptimizer, keras.optimizers.AdamW):
     decay, which shrinks a row only in the steps that touch it.
 
     Args:
-        learning_rate: float or a schedule of `keras.optimizers.schedules`.
-            Defaults to 0.001.
+        learning_rate, beta_1, beta_2, epsilon, amsgrad, second_moment,
+            slot_dtype, l2, **kwargs: as for `LazyAdam`.
         weight_decay: float, factor by which touched rows shrink, times the
             learning rate. Defaults to 0.004.
-        beta_1, beta_2, epsilon, amsgrad: as for `LazyAdam`.
-        second_moment, slot_dtype, l2: as for `LazyAdam`.
-        **kwargs: as for `keras.optimizers.AdamW`; see `LazyAdam`.
 
     Example:
 
@@ -196,21 +185,14 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
 
     Use it as `keras.optimizers.Adagrad` for models with large class matrices or
     embeddings. Adagrad does not move rows without a gradient, so the result
-    equals Keras' own. Weight decay is different: it applies only to rows that
-    occur in the batch.
+    equals Keras' own, except for weight decay of rows that are not touched.
 
     Args:
-        learning_rate: float or a schedule. Defaults to 0.001.
-        initial_accumulator_value: float, start of the sum of squares. Defaults
-            to 0.1.
-        epsilon: float, added to the root of the sum. Defaults to 1e-7.
-        weight_decay: float, decoupled weight decay of touched rows. Defaults
-            to None.
+        learning_rate, initial_accumulator_value, epsilon: as for
+            `keras.optimizers.Adagrad`.
         second_moment: str, `"element"` (default) or `"row"`, which keeps one
-            sum of squares for each class vector; see `LazyAdam`.
-        l2: float, coupled L2 regularization; see `LazyAdam`.
-        **kwargs: as for `keras.optimizers.Adagrad`, e.g. `clipnorm`; see
-            `LazyAdam`.
+            sum of squares for each class vector.
+        weight_decay, l2, **kwargs: as for `LazyAdam`.
 
     Example:
 
@@ -251,25 +233,17 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
 class LazySGD(RowOptimizer, keras.optimizers.SGD):
     """SGD that updates only the rows that occur in a batch.
 
-    Use it as `keras.optimizers.SGD` for models with large class matrices or
-    embeddings: for any layer whose gradient is `tf.IndexedSlices`. Without
+    Use it as `keras.optimizers.SGD`, where `LazyAdam` is of use. Without
     momentum and weight decay it equals Keras' SGD. With them, rows that a batch
     did not touch do not move and keep their velocity, as in the first version
     of Partial FC. Keras moves all rows in every step.
 
     Args:
-        learning_rate: float or a schedule of `keras.optimizers.schedules`.
-            Defaults to 0.01.
-        momentum: float in [0, 1). Defaults to 0.
-        nesterov: bool, whether Nesterov momentum is used. Defaults to False.
-        weight_decay: float, decoupled weight decay of touched rows. Defaults
-            to None.
+        learning_rate, momentum, nesterov: as for `keras.optimizers.SGD`.
         slot_dtype: str, dtype of the velocity of class vectors: `"float32"`
             (default) or `"bfloat16"`, which is rounded stochastically.
-        l2: float, coupled L2 regularization; see `LazyAdam`. Without momentum
-            it equals `weight_decay`.
-        **kwargs: as for `keras.optimizers.SGD`, e.g. `clipnorm`; see
-            `LazyAdam`.
+        weight_decay, l2, **kwargs: as for `LazyAdam`. Without momentum, `l2`
+            equals `weight_decay`.
 
     Example:
 

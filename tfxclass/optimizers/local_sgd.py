@@ -51,12 +51,11 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
     Row gradients (`tf.IndexedSlices`) update only their rows, as in `LazySGD`,
     and z_0 then pulls only these rows. An average exchanges the rows that some
     replica touched since the last one, and one float for each row of the
-    matrix, to agree on them. Momentum is local and averaged with the model (Yu
-    et al., 2019), which doubles the traffic. Clipping, weight decay and samples
-    are local. A sampler with an index keeps one index in each worker.
+    matrix. Momentum is local and averaged with the model (Yu et al., 2019),
+    which doubles the traffic. Clipping, weight decay, samples and the index of
+    a sampler are local.
 
-    Between averages the replicas differ, and an evaluation or a file would not
-    see the mean. Therefore:
+    Between averages the replicas differ:
 
     - `fit` averages at its end by itself.
     - For evaluations and files during `fit`, put
@@ -114,9 +113,8 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
             schedule = StageSchedule([Stage(0.0, _FOR_EVER, interval or 1)])
             learning_rate = 0.01 if learning_rate is None else learning_rate
         super().__init__(learning_rate, **kwargs)
-        self.interval = interval
-        self.stages = stages
-        self.gamma = gamma
+        self.interval, self.stages, self.gamma = interval, stages, gamma
+        self._pulls = gamma is not None and gamma < math.inf
         self._schedule = schedule
         self._averages: ReplicaAverages | None = None
 
@@ -136,8 +134,7 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
     @property
     def differs_between_replicas(self) -> bool:
         """Whether replicas are no one model between averages."""
-        is_local = not self._schedule.always_averages
-        return self._averages is not None and is_local
+        return self._averages is not None and max(self._schedule.intervals) > 1
 
     def _check_variables(self, variables):
         if self._is_replicated and tf.inside_function():
@@ -159,10 +156,6 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
 
     def _rule_of(self, variable, matrix):
         return rules.SGD(self.momentum, self.nesterov)
-
-    @property
-    def _pulls(self):
-        return self.gamma is not None and self.gamma < math.inf
 
     def apply(
         self,
@@ -231,8 +224,8 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
     def average(self) -> None:
         """Replaces each replica's model and momentum by their means.
 
-        Call it outside of `strategy.run`, on every worker, before anything
-        reads the model between two averages. Otherwise it does nothing.
+        Call it outside of `strategy.run`, on every worker. Where replicas are
+        equal, it does nothing.
         """
         if self._averages is not None:
             self._averages.average()
@@ -299,8 +292,7 @@ class AverageReplicas(keras.callbacks.Callback):
     """Averages the replicas of a `LocalSGD` model before each evaluation.
 
     It also averages at the end of each epoch. Put it first in the list of
-    callbacks, so that later callbacks save and compare the mean. The
-    optimizer's own averages are not shifted by it.
+    callbacks, so that later callbacks save and compare the mean.
 
     Example:
 

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_list
+from tfxclass.checks import check_value
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import count_step
 from tfxclass.keras_internals import eager_variables
@@ -21,18 +22,14 @@ from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
-#: Layers, models, variables, or lists of them.
-Owner = Any
-
 
 @keras.saving.register_keras_serializable(package="tfxclass")
 class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     """One optimizer that gives each part of a model its own optimizer.
 
     Use it to fine-tune an encoder with a learning rate of 2e-5 while class
-    vectors learn with 5e-3, in one `fit` and one file. It is TensorFlow Addons'
-    `MultiOptimizer` for Keras 3. Each group keeps its own schedule, weight
-    decay, clipping, average and gradient accumulation.
+    vectors learn with 5e-3, in one `fit` and one file. Each group keeps its own
+    schedule, weight decay, clipping, average and gradient accumulation.
     (`keras.optimizers.MultiOptimizer` selects variables by patterns of paths,
     which change when a model is loaded from a file, and it saves the state of
     each group twice.)
@@ -56,8 +53,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
 
     Raises:
         ValueError: if a variable is in two groups, or, when training begins, if
-            a trainable variable is in none. (Addons applies both optimizers in
-            the first case, and does not train the variable in the second.)
+            a trainable variable is in none.
 
     Example:
 
@@ -78,14 +74,11 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     - [keras#21741](https://github.com/keras-team/keras/issues/21741)
     """
 
-    #: Each group's optimizer is asked in `build`.
-    rounds_bfloat16_rows = True
+    rounds_bfloat16_rows = True  #: `build` asks each group's optimizer.
 
     def __init__(
         self,
-        optimizers_and_layers: Sequence[
-            tuple[keras.optimizers.Optimizer, Owner]
-        ],
+        optimizers_and_layers: Sequence[tuple[keras.optimizers.Optimizer, Any]],
         name: str | None = None,
     ) -> None:
         super().__init__(learning_rate=0.0, name=name)
@@ -125,8 +118,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     def _named(self):
         """Pairs of a variable that a group names and the group's number.
 
-        All variables of a layer, so that it may be frozen and set free. Layers
-        may have been built since.
+        All variables of a layer, so that it may be frozen and set free.
         """
         for number, group in enumerate(self._owners):
             for owner in group:
@@ -160,11 +152,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         return found
 
     def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
-        """The optimizer of the group that contains a layer, built or not.
-
-        Raises:
-            ValueError: if no group contains the layer, or a model that has it.
-        """
+        """The optimizer of the group that contains a layer; or ValueError."""
         for optimizer, group in zip(self.optimizers, self._owners):
             for part in group:
                 if isinstance(part, keras.Layer) and layer in flat_layers(part):
@@ -183,8 +171,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
 
     @property
     def variables(self) -> list[keras.Variable]:
-        of_groups = [v for group in self.optimizers for v in group.variables]
-        return super().variables + of_groups
+        return sum((x.variables for x in self.optimizers), super().variables)
 
     def apply(
         self,
@@ -193,24 +180,21 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     ) -> None:
         if not len(grads):
             return
-        variables = trainable_variables
-        variables = list(self._built_for if variables is None else variables)
+        given = trainable_variables
+        variables = list(self._built_for if given is None else given)
         if variables:
             self.build(variables)
-        others = [v for v in variables if self._key_of(v) not in self._group_of]
-        unknown = list(map(path_of, others))
-        if unknown or not variables:
+        known = self._group_of
+        others = [v for v in variables if self._key_of(v) not in known]
+        if others or not variables:
             raise ValueError(
                 "`apply` takes the variables that the optimizer is built with: "
                 "give them, or call `optimizer.build(variables)` first, and "
-                f"make a new optimizer for others. Received: {unknown}"
+                "make a new optimizer for others. Received: "
+                f"{list(map(path_of, others))}"
             )
-        groups = zip(
-            self.optimizers,
-            self._split(variables, grads),
-            self._split(variables, variables),
-        )
-        for optimizer, of_group, group in groups:
+        parts = [self._split(variables, each) for each in (grads, variables)]
+        for optimizer, of_group, group in zip(self.optimizers, *parts):
             if any(gradient is not None for gradient in of_group):
                 optimizer.apply(of_group, group)
             else:
@@ -263,12 +247,11 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         sharded_rows.load(super().variables, store)
 
     def get_config(self) -> Config:
-        groups = [[path_of(v), number] for v, number in self._named()]
+        named = self._named()
         if self.built:
-            groups = [
-                [path_of(v), self._group_of[self._key_of(v)]]
-                for v in self._built_for
-            ]
+            keys = map(self._key_of, self._built_for)
+            named = zip(self._built_for, map(self._group_of.get, keys))
+        groups = [[path_of(v), number] for v, number in named]
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,
@@ -309,15 +292,12 @@ def _checked(pairs):
     """The pairs of optimizer and layers, a list; ValueError for others."""
     name, items = "optimizers_and_layers", "pairs (optimizer, layers)"
     pairs = as_list(name, pairs, items)
-    if not pairs:
-        raise ValueError(f"`{name}` must be a list of {items}. Received: []")
+    check_value(name, pairs, bool(pairs), f"a list of {items}")
     for number, pair in enumerate(pairs):
         is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
-        if not is_pair or not isinstance(pair[0], keras.optimizers.Optimizer):
-            raise ValueError(
-                f"`{name}[{number}]` must be a pair of a Keras optimizer and "
-                f"layers. Received: {pair!r}"
-            )
+        is_pair = is_pair and isinstance(pair[0], keras.optimizers.Optimizer)
+        wanted = "a pair of a Keras optimizer and layers"
+        check_value(f"{name}[{number}]", pair, is_pair, wanted)
         is_nested = isinstance(pair[0], _NESTED)
         if is_nested or pair[0].loss_scale_factor is not None:
             raise ValueError(

@@ -12,12 +12,7 @@ from tfxclass.types import Gradient
 
 
 class ReplicaAverages:
-    """Averages the model of a `LocalSGD` and its momentum over replicas.
-
-    Args:
-        optimizer: a built `LocalSGD` with several replicas.
-        schedule: tells after which steps models are averaged.
-    """
+    """Averages the model of a built `LocalSGD` and its momentum."""
 
     def __init__(self, optimizer: Any, schedule: StageSchedule) -> None:
         self._optimizer = optimizer
@@ -33,11 +28,10 @@ class ReplicaAverages:
         """Rows that a replica moved since the last average, bool [num_rows].
 
         None are when a model is saved, so they are no state of the optimizer,
-        and a file goes with any number of replicas. A row of a vector is no
-        smaller than its mark: vectors are averaged whole.
+        and a file goes with any number of replicas.
         """
         if len(variable.shape) < 2:
-            return None
+            return None  # Vectors, as small as their marks, are averaged whole.
         extended = self._strategy.extended
         with extended.colocate_vars_with(tf_variable(variable)):
             marks = tf.zeros(variable.shape[:1], tf.bool)
@@ -110,20 +104,22 @@ class ReplicaAverages:
 def _assign_means(strategy, whole, rows):
     """Gives each replica the mean of all; in cross-replica context.
 
-    Args:
-        strategy: the strategy of the variables.
-        whole: list of variables that cross as they are.
-        rows: list of `(touched, variables)`, where `touched`, bool [num_rows],
-            are the rows of them in which replicas may differ. Those that some
-            replica touched cross, and then none is touched.
-
-    Returns:
-        List of int64 `[n]`, the rows that crossed, one for each of `rows`.
+    `whole` are variables that cross as they are. `rows` has pairs `(touched,
+    variables)`: the rows that some replica touched cross, and then none is
+    touched. Returns the ids of the rows that crossed, one list for each pair.
     """
     masks = [touched for touched, _ in rows]
     tables = [(n, v) for n, (_, group) in enumerate(rows) for v in group]
     ids = _union(strategy, masks)
-    parts = strategy.run(lambda ids: _read(whole, tables, ids), args=(ids,))
+
+    def read(ids):
+        # The read itself has no device, and would be reduced the slow way.
+        parts = [tf.identity(tf.convert_to_tensor(v)) for v in whole]
+        # Not gathers from variables: they would make each read a copy.
+        reads = [(tf.convert_to_tensor(table), n) for n, table in tables]
+        return parts + [tf.gather(table, ids[n]) for table, n in reads]
+
+    parts = strategy.run(read, args=(ids,))
     variables = [*whole, *(table for _, table in tables)]
     means = _all_reduce(strategy, "MEAN", parts, variables)
     update = strategy.extended.update
@@ -149,16 +145,6 @@ def _union(strategy, masks):
         lambda counts: [tf.where(count > 0)[:, 0] for count in counts],
         args=(counts,),
     )
-
-
-def _read(whole, tables, ids):
-    """The values that a replica sends."""
-    # The read itself has no device, and would be reduced the slow way.
-    parts = [tf.identity(tf.convert_to_tensor(v)) for v in whole]
-    # Not gathers from variables: they would make each read a copy.
-    for number, table in tables:
-        parts.append(tf.gather(tf.convert_to_tensor(table), ids[number]))
-    return parts
 
 
 def _all_reduce(strategy, operation, values, variables):

@@ -31,9 +31,8 @@ def summed_rows(gradient: Gradient) -> Gradient:
     values = tf.convert_to_tensor(gradient.values)
     if values.dtype != tf.float64:
         values = tf.cast(values, tf.float32)
-    ids, sums = row_update.sum_duplicate_rows(
-        tf.cast(gradient.indices, tf.int64), values
-    )
+    ids = tf.cast(gradient.indices, tf.int64)
+    ids, sums = row_update.sum_duplicate_rows(ids, values)
     return tf.IndexedSlices(sums, ids, gradient.dense_shape)
 
 
@@ -50,9 +49,8 @@ def with_l2(gradient: Gradient, variable: Variable, l2: float) -> Gradient:
 
 def values_of(gradient: Gradient) -> tf.Tensor:
     """The numbers of a gradient, rows or dense."""
-    if isinstance(gradient, tf.IndexedSlices):
-        return gradient.values
-    return gradient
+    is_rows = isinstance(gradient, tf.IndexedSlices)
+    return gradient.values if is_rows else gradient
 
 
 def with_values(gradient: Gradient, values: tf.Tensor) -> Gradient:

@@ -10,7 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_list
+from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.types import Config
 from tfxclass.types import Scalar
 
@@ -46,9 +48,9 @@ def growing_stages(
         I_s = max(1, interval * sqrt(f))
 
     Theorem 2 of the RP paper has these eta_s and T_s, with a growth of at most
-    exp(1 / 6), or 1.18; 2 is ours. Its I_s, 1 / sqrt(K eta_s) for K replicas,
-    stays at 1 while that is below 1; ours grows at once. Its constants are
-    unknown for deep networks, so choose the first stage and `growth` yourself.
+    1.18. Its I_s, 1 / sqrt(K eta_s) for K replicas, stays at 1 while that is
+    below 1. Its constants are unknown for deep networks, so choose the first
+    stage and `growth` yourself.
 
     Args:
         learning_rate: float > 0, eta_1.
@@ -74,8 +76,7 @@ def growing_stages(
     - Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
       2020 ("RP"), Theorem 2
     """
-    if not growth > 1:
-        raise ValueError(f"`growth` must be > 1. Received: {growth}")
+    check_value("growth", growth, growth > 1, "> 1")
     steps = check_positive_int("steps", steps)
     interval = check_positive_int("interval", interval)
     num_stages = check_positive_int("num_stages", num_stages)
@@ -92,22 +93,16 @@ def check_stages(
     stages: Sequence[Stage | tuple[float, int, int]],
 ) -> list[Stage]:
     """`stages` as a list of `Stage`; raises ValueError if one is not."""
-    stages = as_list("stages", stages, "(learning_rate, steps, interval)")
-    if not stages:
-        raise ValueError(
-            "`stages` must have at least one stage. Received: stages=[]"
-        )
+    wanted = "(learning_rate, steps, interval)"
+    stages = as_list("stages", stages, wanted)
+    check_value("stages", stages, bool(stages), "at least one stage")
     for number, stage in enumerate(stages):
         name = f"stages[{number}]"
         if np.shape(stage) != (3,):
             raise ValueError(
-                "A stage must be (learning_rate, steps, interval). Received: "
-                f"{name}={stage!r}"
+                f"A stage must be {wanted}. Received: {name}={stage!r}"
             )
-        if not 0 < stage[0] < math.inf:
-            raise ValueError(
-                f"`{name}.learning_rate` must be > 0. Received: {stage[0]}"
-            )
+        check_positive(f"{name}.learning_rate", stage[0])
         check_positive_int(f"{name}.steps", stage[1])
         check_positive_int(f"{name}.interval", stage[2])
     return [Stage(float(x), int(y), int(z)) for x, y, z in stages]
@@ -116,11 +111,9 @@ def check_stages(
 class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """The stage of a step; the last stage is repeated without end."""
 
-    def __init__(
-        self, stages: Sequence[Stage | tuple[float, int, int]]
-    ) -> None:
+    def __init__(self, stages: Sequence[Stage]) -> None:
         self.stages = stages
-        self._rates, self._steps, self._intervals = zip(*stages, strict=True)
+        self._rates, self._steps, self.intervals = zip(*stages, strict=True)
         self._starts = [0, *itertools.accumulate(self._steps[:-1])]
 
     def __call__(self, step: Scalar) -> tf.Tensor:
@@ -144,12 +137,7 @@ class StageSchedule(keras.optimizers.schedules.LearningRateSchedule):
         stage, done = self._at(step)
         done += 1
         is_end = done == _nth(self._steps, stage)
-        return is_end | (done % _nth(self._intervals, stage) == 0)
-
-    @property
-    def always_averages(self) -> bool:
-        """Whether models are averaged after every step."""
-        return all(interval == 1 for interval in self._intervals)
+        return is_end | (done % _nth(self.intervals, stage) == 0)
 
     def get_config(self) -> Config:
         return {"stages": [list(stage) for stage in self.stages]}
