@@ -11,12 +11,9 @@ from tfxclass.checks import check_positive_int
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
-__all__ = [
-    "AtomicModelCheckpoint",
-    "ExactLast",
-    "SamplerLog",
-    "SecondsLog",
-]
+__all__ = ["AtomicModelCheckpoint", "ExactLast", "SamplerLog", "SecondsLog"]
+
+Logs = dict[str, Any] | None
 
 
 def __dir__() -> list[str]:
@@ -43,18 +40,16 @@ class SecondsLog(keras.callbacks.Callback):
 
     _begin = 0.0  # `evaluate` alone begins no training.
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         self._begin = time.perf_counter()
 
-    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_begin(self, logs: Logs = None) -> None:
         self._test_begin = time.perf_counter()
 
-    def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_test_end(self, logs: Logs = None) -> None:
         self._begin += time.perf_counter() - self._test_begin
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is not None:
             logs["seconds"] = time.perf_counter() - self._begin
 
@@ -63,10 +58,9 @@ class ExactLast(keras.callbacks.Callback):
     """Trains the last epochs of `fit` with all classes instead of a sample.
 
     Use it where a sampled head is less accurate than an exact one, whose time
-    you cannot afford. A sampled step is fast, and an exact step has no error of
-    sampling. How much accuracy the last epochs bring back depends on the data:
-    compare on validation samples. Weights and the state of the optimizer go on.
-    The step is traced anew once, so the first exact step takes seconds.
+    you cannot afford. How much accuracy the last epochs bring back depends on
+    the data: compare on validation samples. The step is traced anew once, so
+    the first exact step takes seconds.
 
     It works with `fit`, and not with `tfxclass.distribute.fit`. Each head that
     samples its classes is switched. The loss that `fit` reports may jump: it is
@@ -102,7 +96,7 @@ class ExactLast(keras.callbacks.Callback):
         self.epochs = check_positive_int("epochs", epochs)
         self._heads: list[Any] = []
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_begin(self, logs: Logs = None) -> None:
         layers = keras_internals.flat_layers(self.model)
         self._heads = [x for x in layers if hasattr(x, "trains_on_all")]
         # A run that was interrupted left them as they were.
@@ -117,13 +111,11 @@ class ExactLast(keras.callbacks.Callback):
                 f"{received}, in model {self.model.name!r}"
             )
 
-    def on_epoch_begin(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         if epoch >= self.params["epochs"] - self.epochs:
             self._train_on_all(True)
 
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+    def on_train_end(self, logs: Logs = None) -> None:
         self._train_on_all(False)
 
     def _train_on_all(self, value):
@@ -163,9 +155,7 @@ class SamplerLog(keras.callbacks.Callback):
     ```
     """
 
-    def on_epoch_end(
-        self, epoch: int, logs: dict[str, Any] | None = None
-    ) -> None:
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if logs is None:
             return
         layers = keras_internals.flat_layers(self.model)

@@ -23,10 +23,8 @@ import numpy as np
 def check_positive_int(name: str, value: Any) -> int:
     """`value` as an int, also of 3.0; raises ValueError unless it is >= 1."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not float(value).is_integer() or value < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {value!r}"
-        )
+    is_valid = is_number and float(value).is_integer() and value >= 1
+    check_value(name, value, is_valid, "a positive integer")
     return int(value)
 
 
@@ -68,10 +66,9 @@ def check_fraction(name: str, value: Any) -> float:
 def as_list(
     name: str, values: Any, items: str = "integers", single: Any = ()
 ) -> list[Any]:
-    """`values` as a list; raises ValueError if they are no collection.
+    """`values`, or one value of a type in `single`, as a list; or ValueError.
 
-    `items` says what the list must hold. One value of a type in `single`
-    becomes a list of one.
+    `items` says what the list must hold.
     """
     if isinstance(values, single) and not isinstance(values, bool):
         return [values]
@@ -158,18 +155,18 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
 def as_numbers_of_classes(name: str, values: Any) -> np.ndarray:
     """A number for each class, float64 `[num_classes]`; or ValueError.
 
-    The places are the class ids. A pandas Series whose index says otherwise,
-    such as `value_counts()`, is refused: no order of it is sure to be right.
+    A pandas Series that is not in the order of class ids, such as
+    `value_counts()`, is refused.
     """
     if isinstance(values, dict):
         values = keras.saving.deserialize_keras_object(values)
     check_class_order(name, values)
-    numbers = as_numbers(name, values)
-    if numbers.ndim != 1:
+    found = as_numbers(name, values)
+    if found.ndim != 1:
         raise ValueError(
-            f"`{name}` must have shape [num_classes]. Received: {numbers.shape}"
+            f"`{name}` must have shape [num_classes]. Received: {found.shape}"
         )
-    return numbers
+    return found
 
 
 def check_class_order(name: str, values: Any) -> None:
@@ -220,10 +217,7 @@ def as_names(name: str, values: Any) -> list[Any]:
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Raises ValueError unless `value` is one of `choices`."""
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {choices}. Received: {value!r}"
-        )
+    check_value(name, value, value in choices, f"one of {choices}")
 
 
 def check_options(
@@ -235,9 +229,8 @@ def check_options(
 ) -> Mapping[str, Any]:
     """`options`, a dict or None, as a dict; or ValueError.
 
-    `argument` of the class `head` may have the options `names`. `others` are
-    the names of the head's other arguments: an option among them is refused,
-    too.
+    `argument` of the class `head` may have the options `names`, which must not
+    be among `others`, the names of the head's other arguments.
     """
     options = {} if options is None else options
     if not isinstance(options, Mapping):
@@ -265,8 +258,7 @@ def check_options(
 def suggesting_arguments(kind: type, given: Iterable[str]) -> Iterator[None]:
     """Adds the argument that was meant to a ValueError about a misspelt one.
 
-    The block calls the constructor of `kind`, and Keras gets the arguments with
-    the names `given`.
+    The block calls the constructor of `kind`, which hands Keras those `given`.
     """
     try:
         yield

@@ -1,8 +1,7 @@
-"""What tfxclass uses of the insides of Keras and TensorFlow: all of it, here.
+"""Private names of Keras and TensorFlow, which may go with any release.
 
-Private names may go with any release. Each has one function or method in this
-file, under a name of ours; nothing else in the package spells it. Each has a
-test, which `make test-versions` runs with all versions that are allowed.
+Each has one function or method here, under a name of ours, and a test, which
+`make test-versions` runs with all versions. Nothing else spells it.
 """
 
 import contextlib
@@ -66,13 +65,10 @@ check_version()
 
 
 def tf_variable(variable: Variable) -> tf.Variable:
-    """The `tf.Variable` of a Keras variable; another is returned as it is.
-
-    Not `.value`, which under autocast is a tensor and has no handle.
-    """
-    if isinstance(variable, keras.Variable):
-        return variable._value
-    return variable
+    """The `tf.Variable` of a Keras variable; another is returned as it is."""
+    # Under autocast, `.value` is a tensor and has no handle.
+    is_keras = isinstance(variable, keras.Variable)
+    return variable._value if is_keras else variable
 
 
 def path_of(variable: Variable) -> str:
@@ -123,13 +119,13 @@ def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
         reached = pending.pop()
         if id(reached) not in found:
             found[id(reached)] = reached
-            pending.extend(arguments_of(reached))
+            pending += arguments_of(reached)
     return list(found.values())
 
 
 def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
     """The layers that a symbolic tensor was computed by; a list."""
-    made_by = [x._keras_history[0] for x in tensors_before(tensor)]
+    made_by = map(maker_of, tensors_before(tensor))
     return [x for x in made_by if isinstance(x, keras.layers.Layer)]
 
 
@@ -137,10 +133,7 @@ def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
 
 
 def eager_mode() -> contextlib.AbstractContextManager[None]:
-    """A scope in which ops run at once, even while a graph is built.
-
-    `tf.init_scope` leaves functions, but not a plain `tf.Graph`.
-    """
+    """A scope in which ops run at once, even while a `tf.Graph` is built."""
     return tf.__internal__.eager_context.eager_mode()
 
 
@@ -154,9 +147,9 @@ def with_constants(function: Any) -> Any:
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """`tf.custom_gradient` whose gradient goes when its graph goes.
 
-    TensorFlow keeps each gradient function of a graph in a list of the process,
-    and with it the graph and the variables in it: a class matrix a model. Here
-    the list has a weak reference; the operation itself has the function.
+    TensorFlow keeps each gradient function in a list of the process, and with
+    it the graph and a class matrix. Here the list has a weak reference, and the
+    operation itself has the function.
     """
     decorated = tf.custom_gradient(function)
 
@@ -203,8 +196,7 @@ def _keep_with_operation(operation):
 def without_broadcast(strategy: tf.distribute.Strategy) -> Iterator[None]:
     """Scope in which each worker makes the initial values of its variables.
 
-    Otherwise `MultiWorkerMirroredStrategy` sends the first worker's to all. If
-    TensorFlow renames the attribute it does so again, with the same result.
+    Otherwise `MultiWorkerMirroredStrategy` sends the first worker's to all.
     """
     extended = strategy.extended
     num_workers = getattr(extended, "_num_workers", 1)
@@ -254,9 +246,8 @@ def save_nowhere(model: keras.Model) -> None:
 def is_keras_building() -> bool:
     """Whether Keras calls the loss and the metrics on placeholders.
 
-    Under a `tf.distribute` strategy it does so ahead of training, metrics
-    before the loss and with labels that it has averaged over the replicas:
-    floats. Ours have nothing to build.
+    Under a strategy it does so ahead of training, metrics before the loss and
+    with float labels, averaged over the replicas. Ours have nothing to build.
     """
     if tf.executing_eagerly():
         return False
@@ -264,15 +255,7 @@ def is_keras_building() -> bool:
 
 
 def metrics_of(model: keras.Model, output_name: str) -> list[Any]:
-    """`metrics` and `weighted_metrics` as `compile` was given them.
-
-    Args:
-        model: a Keras model.
-        output_name: str, of the one output whose metrics are asked for.
-
-    Returns:
-        List of names, functions and `keras.metrics.Metric`.
-    """
+    """The metrics of one output, as `compile` was given them."""
     compiled = model._compile_metrics
     if compiled is None:
         return []
@@ -294,9 +277,8 @@ def metrics_of(model: keras.Model, output_name: str) -> list[Any]:
 class OptimizerHooks(_Base):
     """Mixin in front of a Keras optimizer: its private methods, renamed.
 
-    Keras calls the hooks `_on_apply`, `_on_clip` and `_on_all_reduce`. A
-    subclass overrides them, and `super()` leads to what Keras does. The other
-    methods are for subclasses to call.
+    A subclass overrides `_on_apply`, `_on_clip` and `_on_all_reduce`, and
+    `super()` leads to what Keras does. It calls the other methods.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -338,10 +320,7 @@ class OptimizerHooks(_Base):
         self._apply_weight_decay(variables)
 
     def _has_decay(self, variable):
-        """Whether a variable is not excluded from weight decay.
-
-        Only after `build`: Keras 3.16 refuses to tell before.
-        """
+        """Whether a variable has weight decay; only after `build`."""
         return self._use_weight_decay(variable)
 
     @property
@@ -355,10 +334,7 @@ class OptimizerHooks(_Base):
 
     @property
     def _built_for(self):
-        """The variables that `build` was given, a list.
-
-        An attribute of ours would make them variables of the optimizer.
-        """
+        """The variables that `build` was given, a list."""
         return self._trainable_variables
 
     def _index_of(self, variable):
@@ -374,9 +350,8 @@ class OptimizerHooks(_Base):
 def eager_variables() -> Iterator[None]:
     """Makes variables at once, also where a `tf.function` is traced.
 
-    `fit` builds an optimizer while it traces the first step. TensorFlow takes a
-    variable of a traced function for the function's own. It would then trace
-    the step again, and keep a copy of the variable's initial value.
+    `fit` builds an optimizer while it traces the first step. TensorFlow would
+    then trace the step again, and keep a copy of each initial value.
     """
 
     def create(next_creator: Callable[..., Any], **options: Any) -> Any:
@@ -388,27 +363,18 @@ def eager_variables() -> Iterator[None]:
 
 
 def count_step(optimizer: keras.optimizers.Optimizer) -> None:
-    """Moves the count of steps on, without one.
-
-    `iterations` itself is another number where gradients are accumulated.
-    """
+    """Adds one to what `num_applied` counts."""
     optimizer._iterations.assign_add(1)
 
 
 def num_applied(optimizer: keras.optimizers.Optimizer) -> tf.Tensor:
-    """How often gradients were applied, int64 scalar.
-
-    `iterations` is fewer where they are accumulated.
-    """
+    """How often gradients were given, also where they are accumulated."""
     return tf.cast(optimizer._iterations, tf.int64)
 
 
 def merge_call(
     function: Callable[..., Any], strategy: tf.distribute.Strategy, *args: Any
 ) -> Any:
-    """Calls `function(strategy, *args)` once for all replicas.
-
-    Where the strategy need not wait for the others, in each replica.
-    """
+    """Calls `function(strategy, *args)` once for all replicas, if it can."""
     merge = tf.__internal__.distribute.interim.maybe_merge_call
     return merge(function, strategy, *args)

@@ -53,8 +53,8 @@ class Trial:
 
     Attributes:
         head: str, the class of the head.
-        rate: float, the learning rate of `HeadAdam`, or None for the optimizer
-            that the model was compiled with.
+        rate: float, the learning rate of `HeadAdam`, or None for the model's
+            own optimizer.
         loss: float, the loss over all classes on held-out examples. It is
             infinite if training diverged.
         steps: int, number of training steps.
@@ -100,10 +100,10 @@ class Advice:
     @property
     def code(self) -> str:
         """Lines that make the recommended head and optimizer."""
-        optimizer = "advice.optimizer()  # as compiled"
-        if self.best.rate is not None:
-            optimizer = f"tfxclass.optimizers.{_rate_text(self.best.rate)}"
         head = f"tfxclass.layers.{_call(self.best.head, self.config)}"
+        optimizer = f"tfxclass.optimizers.{_rate_text(self.best.rate)}"
+        if self.best.rate is None:
+            optimizer = "advice.optimizer()  # as compiled"
         return f"head = {head}\noptimizer = {optimizer}"
 
     def __str__(self):
@@ -133,36 +133,31 @@ def advise(
     """Recommends a head, an optimizer and a learning rate for a model.
 
     Use it before a long training. `advise` trains a copy of the model by a few
-    recipes, for equally many seconds each. Held-out examples judge them by
-    their loss over all classes. The model itself stays as it is.
+    recipes, for equally many seconds each, from the model's weights. Held-out
+    examples judge them by their loss over all classes.
 
     The model's own head and optimizer come first, then each head with
     `HeadAdam(1e-3)`, and then the best head at other learning rates. Three
     recipes are trained again, for longer: the best one, and the best with
-    another rate and with another head.
-
-    Each training begins from the model's weights, so the advice for a trained
-    model is about the model as it is. Learning rates are compared as constants
-    over short trainings. A schedule that ends low often allows a larger one.
+    another rate and with another head. Rates are compared as constants over
+    short trainings. A schedule that ends low often allows a larger one.
 
     Args:
         model: a built Sequential or functional model that ends in a
             `FullSoftmax`, `SampledSoftmax`, `SelectiveSoftmax` or `LSHSoftmax`.
             If it is compiled, its optimizer is tried, too.
-        data: `(x, y)` or `(x, y, sample_weight)`, arrays (`x` may be a
-            structure of them) as for `model.fit`, or a `tf.data.Dataset` of
-            such batches. A tenth of the examples, and at most 512, is held out
-            of training. The first batches of a dataset are held out.
-        batch_size: int, number of examples in a training batch. A dataset has
-            its own. Defaults to 256.
+        data: arrays `(x, y)` or `(x, y, sample_weight)` as for `model.fit`, or
+            a `tf.data.Dataset` of such batches. A tenth of the examples, and at
+            most 512, is held out: of a dataset, the first batches.
+        batch_size: int, number of examples in a batch of arrays. Defaults to
+            256.
         seconds: float > 0, time limit. Recipes for which there is no time are
             left out, and the advice names them. One recipe is always tried.
             Defaults to 60.
         verbose: 0 or 1, whether the advice is printed. Defaults to 1.
 
     Returns:
-        An `Advice`. `head()` and `optimizer()` make what is recommended, `code`
-        is the same as text, and `trials` has all numbers.
+        An `Advice`. `head()` and `optimizer()` make what is recommended.
 
     Raises:
         ValueError: if the model is of another kind, there are too few data,
@@ -195,8 +190,6 @@ def advise(
     own_optimizer, notes = _copied_optimizer(model)
     encoder = keras.Model(inputs_as_given(model, inputs), features)
     copy = keras.models.clone_model(encoder)
-    weights = encoder.get_weights()
-    class_vectors = [w.numpy() for w in _class_vectors(head)]
     trials: list[Trial] = []
     missed: list[str] = []
     start_loss = preparation = 0.0
@@ -208,18 +201,19 @@ def advise(
         new = _new_head(name, config)
         trained = keras.Model(copy.input, new(copy.output))
         trained.compile(_new_optimizer(rate, own_optimizer), loss=new.loss)
-        copy.set_weights(weights)
-        for variable, value in zip(_class_vectors(new), class_vectors):
-            variable.assign(value)
+        copy.set_weights(encoder.get_weights())
+        new.kernel.assign(head.kernel)
+        if new.bias is not None:
+            new.bias.assign(head.bias)
         if not trials:
             start_loss = trained.evaluate(held_out, verbose=0)
         timer = _Timer(limit)
         options = {"steps_per_epoch": 2**31, "callbacks": [timer]}
         trained.fit(train, shuffle=False, verbose=0, **options)
-        loss = math.nan
+        loss = math.inf
         if timer.is_finite:
-            loss = trained.evaluate(held_out, verbose=0)
-        loss = loss if math.isfinite(loss) else math.inf
+            found = trained.evaluate(held_out, verbose=0)
+            loss = found if math.isfinite(found) else loss
         preparation = time.monotonic() - start - timer.seconds
         step_ms = 1e3 * timer.seconds / max(timer.steps - _UNTIMED, 1)
         trials.append(Trial(name, rate, loss, timer.steps, step_ms))
@@ -238,9 +232,8 @@ def advise(
     heads = dict.fromkeys([first, *((name, _RATES[0]) for name in _HEADS)])
     race(heads, share, begin + _HEADS_UNTIL * seconds)
     best = min(trials, key=by_loss)
-    recipes = [(best.head, rate) for rate in _RATES]
-    recipes = [recipe for recipe in recipes if recipe not in heads]
-    race(recipes, share, begin + _RATES_UNTIL * seconds)
+    rates = [(best.head, x) for x in _RATES if (best.head, x) not in heads]
+    race(rates, share, begin + _RATES_UNTIL * seconds)
     ranked = sorted(trials, key=by_loss)
     finalists = _finalists(ranked)
     left = 0.9 * (begin + seconds - time.monotonic()) / len(finalists)
@@ -270,10 +263,7 @@ def advise(
 
 
 def _finalists(ranked):
-    """The best recipe, and the best with another rate and another head.
-
-    Short trainings tell least of rates.
-    """
+    """The best recipe, and the best with another rate and another head."""
     best = ranked[0]
     others = [t for t in ranked if t.rate != best.rate][:1]
     others += [t for t in ranked if t.head != best.head][:1]
@@ -334,10 +324,6 @@ class _Timer(keras.callbacks.Callback):
         self.model.stop_training = is_over or not self.is_finite
 
 
-def _class_vectors(head):
-    return [w for w in (head.kernel, head.bias) if w is not None]
-
-
 def _new_head(name, config):
     if name == "FullSoftmax":
         config = {k: v for k, v in config.items() if k != "num_sampled"}
@@ -394,7 +380,7 @@ def _split(data, batch_size):
         )
     order = np.random.default_rng(0).permutation(count)
     held_out = min(count // _HELD_OUT, _MAX_HELD_OUT)
-    shuffled = keras.tree.map_structure(lambda z: np.asarray(z)[order], arrays)
+    shuffled = keras.tree.map_structure(lambda x: np.asarray(x)[order], arrays)
     rows = without_autotune(tf.data.Dataset.from_tensor_slices(shuffled))
     train = rows.skip(held_out).batch(batch_size)
     return train.repeat(), rows.take(held_out).batch(batch_size)

@@ -40,7 +40,7 @@ def check(
         class_weight: the argument of `fit`, or None.
 
     Returns:
-        List of str, a problem and its fix each. It is empty if there are none.
+        List of str, a problem and its fix each.
 
     Raises:
         ValueError: if the model has no head, or is not compiled.
