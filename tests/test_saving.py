@@ -14,7 +14,7 @@ from tests.support import processes
 from tests.support.contract import DIM
 from tests.support.contract import make_model
 from tfxclass import layers
-from tfxclass.h5_config import names_of_functions
+from tfxclass.keras_internals import names_of_functions
 
 
 def model_of(value, **options):

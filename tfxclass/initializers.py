@@ -39,10 +39,9 @@ def __dir__() -> list[str]:
 class LogOdds(keras.initializers.Initializer):
     """Biases that start each label at its frequency in the training data.
 
-    Use it as `bias_initializer` of a head with `loss="sigmoid"`. Biases of zero
-    start at probability 1/2 for every label, and the first training steps only
-    learn that most labels are rare. The bias is the log odds of (count + 1/2) /
-    (num_rows + 1).
+    Use it as `bias_initializer` of a head with `loss="sigmoid"`. With biases of
+    zero, the first training steps only learn that most labels are rare. The
+    bias is the log odds of (count + 1/2) / (num_rows + 1).
 
     Args:
         label_counts: numbers >= 0, `[num_classes]`, number of training examples
@@ -91,9 +90,8 @@ class InBlocks(keras.initializers.Initializer):
     """Values of another initializer, drawn a block of rows at a time.
 
     Each block has a seed of its own, so any part of a matrix can be made
-    without the rest, and the whole is never held twice. Values that are not
-    independent, such as `Orthogonal`'s, are one block, and so are those whose
-    seed is no int. One block has the values of the other initializer.
+    without the rest. Values that are not independent, such as `Orthogonal`'s,
+    and those whose seed is no int are one block, as without it.
     """
 
     def __init__(self, initializer: Initializer) -> None:
@@ -132,16 +130,15 @@ class InBlocks(keras.initializers.Initializer):
             return self.initializer(shape, dtype="float32")
         count = min(rows, shape[0] - number * rows)
         drawn = self._drawer(shape, count, number)
-        return drawn((count, *shape[1:]), dtype="float32")
+        return drawn((count, shape[1]), dtype="float32")
 
     def _is_independent(self):
         drawn = self.initializer
         if not isinstance(getattr(drawn, "seed", None), int):
             return False
-        scaled = isinstance(drawn, keras.initializers.VarianceScaling)
-        if scaled and (drawn.input_axes or drawn.output_axes):
-            return False
-        return scaled or type(drawn) in _PLAIN
+        if isinstance(drawn, keras.initializers.VarianceScaling):
+            return not (drawn.input_axes or drawn.output_axes)
+        return type(drawn) in _PLAIN
 
     def _drawer(self, shape, count, number):
         """The initializer of a block of `count` rows."""
@@ -151,7 +148,7 @@ class InBlocks(keras.initializers.Initializer):
             config = {**drawn.get_config(), "seed": seed}
             return type(drawn).from_config(config)
         # It divides by the fans of a block, not by the fans of all rows.
-        part = _fans((count, *shape[1:]), drawn.mode) / _fans(shape, drawn.mode)
+        part = _fans((count, shape[1]), drawn.mode) / _fans(shape, drawn.mode)
         return keras.initializers.VarianceScaling(
             drawn.scale * part, drawn.mode, drawn.distribution, seed
         )
@@ -164,14 +161,11 @@ def _fans(shape, mode):
 
 
 def rms_of(initializer: Initializer, shape: Sequence[int]) -> float | None:
-    """Root mean square of an initializer's values.
+    """Root mean square of an initializer's values, or None if unknown.
 
     Args:
         initializer: of `keras.initializers`, or its name.
         shape: `(rows, dim)` of the matrix.
-
-    Returns:
-        float, or None for an initializer of unknown scale.
     """
     kinds = keras.initializers
     if isinstance(initializer, InBlocks):

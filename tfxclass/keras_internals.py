@@ -6,6 +6,7 @@ Each has one function or method here, under a name of ours, and a test, which
 
 import contextlib
 import functools
+import inspect
 import tempfile
 import warnings
 import weakref
@@ -22,6 +23,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import control_flow_util
 from tensorflow.python.util import _pywrap_util_port
 
+from tfxclass.types import Config
 from tfxclass.types import Variable
 
 if TYPE_CHECKING:
@@ -127,6 +129,21 @@ def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
     """The layers that a symbolic tensor was computed by; a list."""
     made_by = map(maker_of, tensors_before(tensor))
     return [x for x in made_by if isinstance(x, keras.layers.Layer)]
+
+
+def names_of_functions(config: Config) -> Config:
+    """A configuration with strings where Keras' loader of `.h5` put functions.
+
+    It replaces each string that names a function of `keras.layers`, as
+    `similarity="dot"` does, or one of `custom_objects`.
+    """
+    # Values of these names may be functions that a user registered.
+    of_functions = ("initializer", "regularizer", "constraint")
+    return config | {
+        name: value.__name__
+        for name, value in config.items()
+        if inspect.isfunction(value) and not name.endswith(of_functions)
+    }
 
 
 # Graphs, gradients and resources of TensorFlow.

@@ -16,11 +16,7 @@ from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.types import Array
 
-__all__ = [
-    "RecallCurve",
-    "plot_recall",
-    "plot_reliability",
-]
+__all__ = ["RecallCurve", "plot_recall", "plot_reliability"]
 
 
 def __dir__() -> list[str]:
@@ -101,8 +97,8 @@ def plot_recall(
     """Draws the recall of inverted lists against the number of lists read.
 
     Use it to choose `num_probes` for an export. It tries 1, 2, 4 and so on, up
-    to all lists, where the recall is 1. Numbers of lists that may hold fewer
-    than k classes are left out. It needs matplotlib.
+    to all lists, but no number that may hold fewer than k classes. It needs
+    matplotlib.
 
     Args:
         model: a built model that ends in a head with one class vector for each

@@ -22,8 +22,8 @@ def progress_iter(
     """Yields `items`; after two seconds, tells how many there were.
 
     On a terminal in one line that is written again, in a file every 30
-    seconds; the last line has the seconds that all took. `what` is as
-    "Computing features", and `count` how many there will be, if that is known.
+    seconds. `what` is as "Computing features", and `count` how many there will
+    be, if that is known.
     """
     is_terminal = sys.stderr.isatty()
     begin, number, told_at = time.monotonic(), 0, None
@@ -44,10 +44,7 @@ def progress_iter(
 
 @contextlib.contextmanager
 def log_if_slow(what: str) -> Iterator[None]:
-    """Prints `what` if the block takes over two seconds, and then how many.
-
-    For work in one compiled op, which knows no callbacks.
-    """
+    """Prints `what` if the block takes over two seconds, and then how many."""
     begin = time.monotonic()
     timer = threading.Timer(PATIENCE, _print, [f"{what} ... "])
     timer.daemon = True

@@ -18,9 +18,7 @@ def save_model(model: keras.Model, path: Path) -> None:
 
     Use it instead of `model.save(path)`, which overwrites the last good file
     while it writes. If the disk is full or the process is killed, `path` stays
-    as it was. The model is written to a file next to `path`
-    (`.<name>.unfinished...`), synchronized with the disk and renamed. The next
-    save removes the file that a killed one left.
+    as it was, and the next save removes the file `.<name>.unfinished...`.
 
     Args:
         model: `keras.Model`.
@@ -45,8 +43,7 @@ def save_model(model: keras.Model, path: Path) -> None:
 def save_weights(model: keras.Model, path: Path) -> None:
     """Saves weights to a `.weights.h5` file, completely or not at all.
 
-    It takes the arguments of `save_model`, and raises its errors. Here, `path`
-    ends in `.weights.h5`.
+    As `save_model`, except that `path` ends in `.weights.h5`.
 
     Example:
 

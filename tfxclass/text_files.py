@@ -25,11 +25,7 @@ _MARKS = {
 
 
 def is_one_line(name: str) -> bool:
-    """Whether every reader of a UTF-8 file reads the name as one line.
-
-    Empty names, line breaks (also of Unicode), NULs, lone surrogates and a byte
-    order mark at the beginning are read otherwise, or cannot be written.
-    """
+    """Whether every reader of a UTF-8 file reads the name as one line."""
     if name.splitlines() != [name] or "\0" in name or name.startswith(MARK):
         return False
     try:
@@ -48,29 +44,18 @@ def endings(path: str) -> tuple[str, str]:
 
 
 def read_bytes(path: str, size: int) -> Iterator[bytes]:
-    """Yields the bytes of a file, unpacked, `size` at a time.
-
-    Raises:
-        ValueError: a packed file is damaged.
-    """
+    """Yields the bytes of a file, unpacked, `size` at a time; or ValueError."""
     with _opened(path) as f:
         while chunk := f.read(size):
             yield chunk
 
 
 def read_lines(path: str, encoding: str = "utf-8") -> Iterator[str]:
-    r"""Yields the lines of a text file, with their ends.
+    r"""Yields the lines of a text file, with their ends "\n", "\r\n" or "\r".
 
-    A byte order mark at the beginning is dropped. Lines end with "\n", "\r\n"
-    or "\r".
-
-    Args:
-        path: str; `.gz`, `.xz` and `.bz2` are unpacked.
-        encoding: str, a name that Python knows.
-
-    Raises:
-        ValueError: an unknown encoding, bytes that it does not have, or a
-            packed file that is damaged.
+    Packed files are unpacked, and a byte order mark at the beginning is
+    dropped. ValueError for an unknown encoding, bytes that it does not have, or
+    a packed file that is damaged.
     """
     check_encoding(encoding)
     try:

@@ -10,7 +10,7 @@ ROOT = pathlib.Path(tfxclass.__file__).parent
 # package itself is named as it is.
 FLOORS = [
     ["checks", "progress", "text_files", "types"],
-    ["h5_config", "initializers", "keras_internals", "paths", "saved_random"],
+    ["initializers", "keras_internals", "paths", "saved_random"],
     ["saving"],
     ["ops"],
     ["callbacks", "core", "data", "retrieval", "shards", "trees"],

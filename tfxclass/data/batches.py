@@ -15,8 +15,8 @@ from tfxclass.checks import check_positive_int
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The dataset without the tuning of its pipeline while it runs.
 
-    An iterator that is dropped before its end may wait a minute for the tuning
-    thread, which misses a cancellation (`Model::OptimizeLoop` in 2.21).
+    A dropped iterator may wait a minute for the tuning thread, which misses a
+    cancellation (`Model::OptimizeLoop` in 2.21).
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -26,10 +26,8 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 class Batches:
     """Batches of arrays, of a `tf.data.Dataset` or a `keras.utils.PyDataset`.
 
-    Batches are `(x, y)` or `(x, y, sample_weight)`, where x may be a structure
-    of arrays. Arrays come `batch_size` rows at a time. A ValueError about other
-    data names the argument `name`. `count` is the number of batches, or None
-    where it is not known.
+    Batches are `(x, y)` or `(x, y, sample_weight)`. Arrays come `batch_size`
+    rows at a time. `count` is the number of batches, or None if unknown.
     """
 
     def __init__(self, name: str, data: Any, batch_size: int) -> None:
@@ -82,11 +80,7 @@ def labelled_arrays(name: str, data: Any) -> tuple[Any, ...]:
 
 
 def as_arrays(name: str, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Inputs, and labels and weights if given, as NumPy arrays and tensors.
-
-    They may be arrays, tensors, lists, tuples and Series; inputs may be a
-    structure of them.
-    """
+    """Inputs, and labels and weights if given, as NumPy arrays and tensors."""
     inputs, *others = arrays
     others = [_as_array(name, x) for x in others]
     for array in others:

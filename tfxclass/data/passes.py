@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+Make = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+
 # Passes that were given up are kept too: an open file and a block each.
 _MOST_WAITING = 4
 
@@ -23,15 +25,12 @@ _MOST_WAITING = 4
 class Passes:
     """The i-th element of what `make()` yields, i rising in each pass.
 
-    Passes need no names, since they all yield the same: whoever asks for
-    element i gets the next one of a generator that stands there. If there is
-    none, because many passes were given up in between, a new one is wound on
-    to i.
+    All passes yield the same, so element i is the next one of any generator
+    that stands there. If there is none, because many passes were given up in
+    between, a new one is wound on to i.
     """
 
-    def __init__(
-        self, make: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
-    ) -> None:
+    def __init__(self, make: Make) -> None:
         self._make = make
         self._waiting: list[Any] = []
         self._lock = threading.Lock()
@@ -40,11 +39,10 @@ class Passes:
         """The i-th element, or None past the last one."""
         with self._lock:
             positions = [position for position, _ in self._waiting]
-            generator = None
             if i in positions:
                 _, generator = self._waiting.pop(positions.index(i))
-        if generator is None:
-            generator = itertools.islice(self._make(), i, None)
+            else:
+                generator = itertools.islice(self._make(), i, None)
         element = next(generator, None)
         if element is not None:
             with self._lock:
@@ -53,9 +51,7 @@ class Passes:
         return element
 
 
-def dataset_of(
-    make: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]],
-) -> tf.data.Dataset:
+def dataset_of(make: Make) -> tf.data.Dataset:
     """Dataset of the pairs that `make()` yields, the same ones each time.
 
     They are `(int64 array [n], object array [n] of bytes)`. A ValueError of the

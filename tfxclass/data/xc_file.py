@@ -28,9 +28,8 @@ class XCFile:
     without labels starts with a space.
 
     The file is streamed, so memory holds only the shuffle buffer and a few
-    batches. A compiled op parses and checks each line. A malformed line raises
-    an error that names the file, the line (the header is line 1) and what is
-    wrong.
+    batches. A malformed line raises an error that names the file, the line (the
+    header is line 1) and what is wrong.
 
     Args:
         path: str, the file, UTF-8 or ASCII. `.gz`, `.xz` and `.bz2` files are
@@ -80,11 +79,9 @@ class XCFile:
         Args:
             batch_size: int, number of examples in a batch.
             shuffle_buffer_size: int, number of examples from which the next one
-                is chosen at random, in a new order in each pass. None keeps the
-                order of the file.
+                is chosen at random. None keeps the order of the file.
             seed: int, seed of the shuffle.
-            num_epochs: int, number of passes over the file. None is without
-                end.
+            num_epochs: int, number of passes. None is without end.
             max_labels: int, number of labels that an example keeps, the first
                 ones. None keeps all.
             drop_remainder: bool, whether a last batch that is not full is left
@@ -174,7 +171,6 @@ class XCFile:
             yield number, [rest]
 
     def _parse(self, line_numbers, lines):
-        """Features and labels of all lines, and where each line's begin."""
         return library.ops.tfxclass_parse_xc_lines(
             lines,
             line_numbers,

@@ -6,13 +6,13 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_k
-from tfxclass.h5_config import names_of_functions
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.inference.thresholds import above
 from tfxclass.inference.thresholds import check_threshold
 from tfxclass.inference.thresholds import threshold_of
+from tfxclass.keras_internals import names_of_functions
 from tfxclass.layers.dropmax import DropMax
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.types import Config

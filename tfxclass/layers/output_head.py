@@ -20,8 +20,8 @@ from tfxclass.core.forward import unflatten
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import as_targets
 from tfxclass.core.targets import uniform_targets
-from tfxclass.h5_config import names_of_functions
 from tfxclass.keras_internals import get_mask
+from tfxclass.keras_internals import names_of_functions
 from tfxclass.keras_internals import untrack
 from tfxclass.layers import head_config
 from tfxclass.layers import head_weights

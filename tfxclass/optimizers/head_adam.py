@@ -225,7 +225,7 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
             return rule
         marks = []
         for variable, state in zip(self._built_for, self._states):
-            owner = self._matrix_of(variable)
+            owner = self._matrices.get(self._key_of(variable))
             if "gradient_scale" in state and rule.matrix in (None, owner):
                 marks.append(state["gradient_scale"])
         return dataclasses.replace(rule, trained_marks=marks)

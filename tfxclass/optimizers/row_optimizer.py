@@ -175,8 +175,8 @@ class RowOptimizer(OptimizerHooks):
             dtype=spec.dtype,
             name=re.sub("[/:]", "_", f"{path_of(reference)}_{name}"),
         )
-        shards = sharded_rows.shards_of(reference)
-        if self._is_replicated and shards:
+        shards = self._is_replicated and sharded_rows.shards_of(reference)
+        if shards:
             # Each replica updates its own shard, and the state of it.
             with shards.creator():
                 variable = make()

@@ -61,9 +61,9 @@ class Estimate:
         """The largest memory at any one time, in bytes, for the head alone.
 
         It does not include TensorFlow itself, or memory that malloc keeps after
-        it was freed. On processors without AVX-512, this was a third more with
-        `FullSoftmax` and twice as much with `DropMax`.
-        `MALLOC_MMAP_THRESHOLD_=262144` in the environment avoids it.
+        it was freed: on processors without AVX-512, a third more with
+        `FullSoftmax` and twice as much with `DropMax`, unless
+        `MALLOC_MMAP_THRESHOLD_=262144` is in the environment.
         """
         step = self.gradient_bytes + self.activation_bytes + self.index_bytes
         step += self.slot_bytes
@@ -85,11 +85,10 @@ def estimate(
 ) -> Estimate:
     """Estimates the memory for training a head, without building it.
 
-    Use it to find out whether a head fits, before you start. `print` shows the
-    result.
+    Use it to find out whether a head fits. `print` shows the result.
 
     Args:
-        head: a head of `tfxclass.layers`. It is not built.
+        head: a head of `tfxclass.layers`.
         dim: int, width of the features.
         batch: int, number of examples in a training step.
         optimizer: a Keras or tfxclass optimizer, or a name as in `compile`.
