@@ -94,7 +94,6 @@ def get_mask(tensor: tf.Tensor) -> tf.Tensor | None:
 
 
 def set_mask(tensor: tf.Tensor, mask: tf.Tensor | None) -> None:
-    """Attaches a mask, which Keras' losses and layers read."""
     setattr(tensor, _MASK, mask)
 
 
@@ -135,7 +134,7 @@ def names_of_functions(config: Config) -> Config:
     """A configuration with strings where Keras' loader of `.h5` put functions.
 
     It replaces each string that names a function of `keras.layers`, as
-    `similarity="dot"` does, or one of `custom_objects`.
+    `similarity="dot"` does.
     """
     # Values of these names may be functions that a user registered.
     of_functions = ("initializer", "regularizer", "constraint")
@@ -193,7 +192,6 @@ def is_for_xla() -> bool:
 
 
 def is_onednn_on() -> bool:
-    """Whether TensorFlow uses oneDNN."""
     return _pywrap_util_port.IsMklEnabled()
 
 
@@ -317,7 +315,6 @@ class OptimizerHooks(_Base):
         super()._backend_apply_gradients(grads, variables)
 
     def _on_clip(self, grads):
-        """The gradients, clipped as the constructor's arguments say."""
         return super()._clip_gradients(grads)
 
     def _on_all_reduce(self, pairs):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_nonnegative
+from tfxclass.checks import check_number
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
@@ -22,8 +22,8 @@ from tfxclass.rows.sharded_rows import shards_of
 from tfxclass.types import Config
 from tfxclass.types import Variable
 
-#: Rates of rows are multiplied by it where class vectors are trained already:
-#: Adagrad's first steps are its longest, and would undo the training.
+#: Of the rates where class vectors are trained already: Adagrad's first steps
+#: are its longest, and would undo the training.
 TRAINED_FACTOR = 0.05
 # The column of `gradient_scale` that is 1 for such class vectors.
 _IS_TRAINED = 2
@@ -86,9 +86,8 @@ class ScaledAdagrad:
         if not self.trained_marks:
             return tf.ones([], tf.float64)
         states = map(tf_variable, self.trained_marks)
-        marks = [_read(x.handle, x.dtype)[0, _IS_TRAINED] for x in states]
-        marks = [tf.cast(mark, tf.float32) for mark in marks]
-        is_trained = tf.reduce_max(tf.stack(marks)) > 0
+        marks = [_read(x.handle, x.dtype)[0, _IS_TRAINED] > 0 for x in states]
+        is_trained = tf.reduce_any(tf.stack(marks))
         factors = tf.constant([1.0, TRAINED_FACTOR], tf.float64)
         return factors[tf.cast(is_trained, tf.int32)]
 
@@ -144,12 +143,10 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
             Defaults to 1e-3.
         class_rate: float > 0 or None, the learning rate of class vectors
             relative to `learning_rate`. None (default) is as above.
-        embedding_rate: float > 0, None or `"adam"`, the learning rate of
-            embeddings relative to `learning_rate`. None (default) is as above.
-            With `"adam"`, Adam updates them, as in `LazyAdam`.
-        second_moment: str, which numbers share one accumulator of class
-            vectors: `"element"` (default), or `"row"` for one float for each
-            class vector, which takes almost no memory.
+        embedding_rate: as `class_rate`, of embeddings, or `"adam"`: Adam
+            updates them, as in `LazyAdam`.
+        second_moment: str, `"element"` (default), or `"row"` for one
+            accumulator for each class vector, which takes almost no memory.
         **kwargs: as for `LazyAdam`. Clipping, weight decay, `l2`, loss scale
             and gradient accumulation apply to class vectors as well.
             `amsgrad=True` and `slot_dtype` are not supported.
@@ -239,19 +236,16 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
 
 
 def _check_rate(name, rate, others=""):
-    is_number = isinstance(rate, numbers.Real)
-    if rate is not None and not (is_number and 0 < rate < math.inf):
-        raise ValueError(
-            f"`{name}` must be a finite number > 0, or None{others}. Received: "
-            f"{rate!r}"
-        )
+    if rate is not None:
+        wanted = f"a finite number > 0, or None{others}"
+        check_number(name, rate, lambda x: 0 < x < math.inf, wanted)
 
 
 def _mean_so_far(handle, scale):
     """The mean of the scales so far, whose sum and number are in `handle`."""
-    old = _read(handle, scale.dtype)
     counts = tf.cast(scale > 0, scale.dtype)
-    new = old + tf.stack([scale, counts, tf.zeros_like(scale)])[tf.newaxis]
+    seen = tf.stack([scale, counts, tf.zeros_like(scale)])
+    new = _read(handle, scale.dtype) + seen[tf.newaxis]
     tf.raw_ops.AssignVariableOp(resource=handle, value=new)
     return tf.math.divide_no_nan(new[0, 0], new[0, 1])
 

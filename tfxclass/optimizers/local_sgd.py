@@ -66,15 +66,15 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
     Args:
         learning_rate: float or Keras schedule, for one stage without end.
             Defaults to 0.01.
-        interval: int >= 1, number of steps between averages, for one stage
-            without end. Defaults to 1.
+        interval: int >= 1, steps between averages, for one stage without end.
+            Defaults to 1.
         stages: list of `tfxclass.optimizers.Stage` or of `(learning_rate,
             steps, interval)`, instead of the arguments above. See
             `tfxclass.optimizers.growing_stages`. The last stage is repeated,
-            with the same rate and interval and a new z_0.
+            with a new z_0.
         gamma: float > 0, of the proximal term. None (default) or infinity leave
-            the term out. It needs `stages`, and memory for a copy of the model
-            on each replica.
+            the term out. It needs `stages`, and a copy of the model on each
+            replica.
         **kwargs: as for `LazySGD`, without `slot_dtype` and
             `gradient_accumulation_steps`.
 
@@ -127,9 +127,8 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
             if self._is_replicated:
                 self._averages = ReplicaAverages(self, self._schedule)
             if self._pulls:
-                self._stage_starts = self.add_optimizer_variables(
-                    variables, "stage_start"
-                )
+                starts = self.add_optimizer_variables(variables, "stage_start")
+                self._stage_starts = starts
 
     @property
     def differs_between_replicas(self) -> bool:
@@ -137,7 +136,9 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         return self._averages is not None and max(self._schedule.intervals) > 1
 
     def _check_variables(self, variables):
-        if self._is_replicated and tf.inside_function():
+        if not self._is_replicated:
+            return
+        if tf.inside_function():
             raise ValueError(
                 "`LocalSGD` must be built before a step is traced. Fix: in "
                 "`strategy.scope()`, "
@@ -145,7 +146,7 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
                 "does it by itself. Received: a `tf.function`"
             )
         for variable in variables:
-            if self._is_replicated and shards_of(variable) is not None:
+            if shards_of(variable) is not None:
                 raise ValueError(
                     "`LocalSGD` averages the rows of all replicas, but "
                     f"{variable.path!r} is in shards: row i is another class "

@@ -87,13 +87,9 @@ class RowOptimizer(OptimizerHooks):
         check_choice("second_moment", second_moment, self.SECOND_MOMENTS)
         check_choice("slot_dtype", slot_dtype, self.SLOT_DTYPES)
         if second_moment == "row" or slot_dtype == "bfloat16":
-            library.require_compiled(
-                f"second_moment={second_moment!r} with "
-                f"slot_dtype={slot_dtype!r}"
-            )
+            library.require_compiled(f"{second_moment=} with {slot_dtype=}")
         check_nonnegative("l2", l2)
-        self.second_moment = second_moment
-        self.slot_dtype = slot_dtype
+        self.second_moment, self.slot_dtype = second_moment, slot_dtype
         self.l2 = l2
         self._matrices: dict[str, ClassMatrix] = {}
         self._check_arguments()
@@ -117,12 +113,8 @@ class RowOptimizer(OptimizerHooks):
         if self.built:
             return
         check_made_within(self._strategy, variables)
-        #: The `ClassMatrix` of the variables with class vectors.
-        self._matrices = {
-            self._key_of(variable): matrix
-            for variable in variables
-            if (matrix := class_matrix.of(variable)) is not None
-        }
+        found = {self._key_of(v): class_matrix.of(v) for v in variables}
+        self._matrices = {key: x for key, x in found.items() if x is not None}
         if any(matrix.is_half for matrix in self._matrices.values()):
             library.require_compiled('Training of kernel_dtype="bfloat16"')
         for variable in variables:
@@ -213,7 +205,6 @@ class RowOptimizer(OptimizerHooks):
         return super().apply(grads, trainable_variables)
 
     def _on_apply(self, grads, variables):
-        """A step, as Keras calls it through `OptimizerHooks`."""
         if self.can_step_by_class and not self._is_replicated:
             grads, variables = self._step_by_class(grads, variables)
             if not variables:
@@ -224,17 +215,16 @@ class RowOptimizer(OptimizerHooks):
         steps = self.gradient_accumulation_steps
         if not steps:
             self._row_steps(grads, variables)
-            return
-        if self._is_replicated:
+        elif self._is_replicated:
             super()._on_apply(grads, variables)
-            return
-        sums = [self._gradient_sums[self._index_of(v)] for v in variables]
-        sums = [tf_variable(each) for each in sums]
-        tf.cond(
-            (num_applied(self) + 1) % steps == 0,
-            lambda: self._step_with_means(grads, variables, sums),
-            lambda: row_gradients.add(sums, grads),
-        )
+        else:
+            sums = [self._gradient_sums[self._index_of(v)] for v in variables]
+            sums = list(map(tf_variable, sums))
+            tf.cond(
+                (num_applied(self) + 1) % steps == 0,
+                lambda: self._step_with_means(grads, variables, sums),
+                lambda: row_gradients.add(sums, grads),
+            )
 
     def _step_by_class(self, grads, variables):
         """Updates the class vectors whose gradients come class by class.
@@ -262,12 +252,10 @@ class RowOptimizer(OptimizerHooks):
         """The `DeferredGradient` of class vectors, or None."""
         kernel = self._built_for[self._index_of(variable)]
         matrix = self._matrix_of(kernel)
-        if (
-            isinstance(gradient, tf.IndexedSlices)
-            or matrix is None
-            or self._storage_of(kernel).slot_dtype != tf.float32
-            or getattr(kernel, "constraint", None) is not None
-        ):
+        if matrix is None or isinstance(gradient, tf.IndexedSlices):
+            return None
+        is_float32 = self._storage_of(kernel).slot_dtype == tf.float32
+        if not is_float32 or getattr(kernel, "constraint", None) is not None:
             return None
         return class_gradients.take(gradient, variable, matrix)
 

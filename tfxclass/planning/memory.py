@@ -17,8 +17,8 @@ from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.rows.class_matrix import ClassMatrix
 
-# What Keras' initializers hold next to the matrix that they fill: the drawn
-# numbers and the scaled ones; constants become the matrix (measured).
+# What Keras' initializers hold next to the matrix: the drawn numbers and the
+# scaled ones; constants become the matrix (measured).
 _DRAWN_COPIES = 2
 # What Keras' optimizers hold next to a dense gradient: the two terms of a
 # moment's step (measured); plain SGD scales the gradient in place.
@@ -40,9 +40,8 @@ class Estimate:
         activation_bytes: int, bytes of logits and gathered class vectors of a
             step.
         index_bytes: int, bytes of the sampler's index, its refresh and its
-            searches, or of the tree. Each thread of this process that searches
-            has one byte for each class (two with `LSHSampler`).
-            `tf.config.threading` sets the number of threads.
+            searches, or of the tree. Each thread of `tf.config.threading` that
+            searches has one byte for each class (two with `LSHSampler`).
         initialization_bytes: int, the most that an initializer needs in
             addition to the weights, before training starts.
     """
@@ -93,8 +92,7 @@ def estimate(
         batch: int, number of examples in a training step.
         optimizer: a Keras or tfxclass optimizer, or a name as in `compile`.
             Defaults to `HeadAdam()`. Optimizers of Keras need dense gradients.
-            For a `MultiOptimizer` it is the optimizer of the group with the
-            head.
+            Of a `MultiOptimizer`, the head's counts.
         replicas: int, number of replicas of a strategy, each with `batch`
             examples. With several, an exact head needs its whole gradient.
 
