@@ -141,9 +141,9 @@ class SamplerLog(keras.callbacks.Callback):
     - `table_hit_rate` of an `LSHSampler`.
 
     With several heads that have samplers, a name begins with the name of the
-    head, such as `"words/recall"`. Put it before `keras.callbacks.TensorBoard`,
-    which then writes each value as a scalar (`epoch_recall`). Values within an
-    epoch are in `head.measured`. A sharded head has the means over the shards.
+    head, such as `"words/recall"`. Put it before `keras.callbacks.TensorBoard`.
+    Values within an epoch are in `head.measured`. A sharded head has the means
+    over the shards.
 
     Example:
 
@@ -174,11 +174,8 @@ class AtomicModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     Args:
         filepath: str, ends in `.keras`, or in `.weights.h5` with
-            `save_weights_only=True`.
+            `save_weights_only=True`. Others raise a ValueError.
         **options: as for `ModelCheckpoint`.
-
-    Raises:
-        ValueError: if `filepath` has another ending.
 
     Example:
 

@@ -44,8 +44,7 @@ class LogOdds(keras.initializers.Initializer):
     bias is the log odds of (count + 1/2) / (num_rows + 1).
 
     Args:
-        label_counts: numbers >= 0, `[num_classes]`, number of training examples
-            with each label.
+        label_counts: `[num_classes]`, number of training examples of each.
         num_rows: int, number of training examples.
 
     Raises:
@@ -168,10 +167,7 @@ def rms_of(initializer: Initializer, shape: Sequence[int]) -> float | None:
         shape: `(rows, dim)` of the matrix.
     """
     kinds = keras.initializers
-    if isinstance(initializer, InBlocks):
-        initializer = initializer.initializer
-    if isinstance(initializer, str):
-        initializer = kinds.get(initializer)
+    initializer = InBlocks(initializer).initializer
     if isinstance(initializer, kinds.VarianceScaling):
         return math.sqrt(initializer.scale / _fans(shape, initializer.mode))
     if isinstance(initializer, kinds.RandomNormal | kinds.TruncatedNormal):

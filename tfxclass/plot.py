@@ -31,8 +31,6 @@ def plot_reliability(
 ) -> Reliability:
     """Draws a reliability diagram of a model on held-out examples.
 
-    It needs matplotlib.
-
     Args:
         model, data, num_bins: as in `tfxclass.calibration.reliability_of`.
         ax: matplotlib axes. Defaults to a new figure.
@@ -97,12 +95,10 @@ def plot_recall(
     """Draws the recall of inverted lists against the number of lists read.
 
     Use it to choose `num_probes` for an export. It tries 1, 2, 4 and so on, up
-    to all lists, but no number that may hold fewer than k classes. It needs
-    matplotlib.
+    to all lists, but no number that may hold fewer than k classes.
 
     Args:
-        model: a built model that ends in a head with one class vector for each
-            class.
+        model: a built model whose head has one class vector for each class.
         x: real inputs on which the recall is measured, as for `predict`.
         k: int, number of classes in an answer.
         search: `tfxclass.export.InvertedLists`, of which `num_lists` and `seed`

@@ -92,12 +92,10 @@ class XCFile:
             `"feature_ids"`, int64, and `"feature_values"`, float32, both
             `[batch, n]` for the longest example of the batch. Padding is
             feature 0 with value 0. `labels` is int64 `[batch, p]`, padded with
-            -1, as heads take them. p is `max_labels`, or the largest number of
-            labels in the batch.
+            -1. p is `max_labels`, or the largest number of labels in the batch.
 
-            Iterating it raises `InvalidArgumentError` for a malformed line, if
-            the number of lines differs from the header, or if the file is
-            damaged.
+            Iterating it raises `InvalidArgumentError` for a malformed line, a
+            number of lines that the header does not have, or a damaged file.
 
         Raises:
             ValueError: if an argument is out of range.
@@ -121,9 +119,8 @@ class XCFile:
         """How often each feature and each class occurs, in one pass.
 
         Returns:
-            `(feature_counts, label_counts)`: int64 `[num_features]` and
-            `[num_classes]`, number of examples with each. A repetition within
-            an example counts again.
+            `(feature_counts, label_counts)`, int64 `[num_features]` and
+            `[num_classes]`. A repetition within an example counts again.
         """
         feature_counts = np.zeros(self.num_features, np.int64)
         label_counts = np.zeros(self.num_classes, np.int64)

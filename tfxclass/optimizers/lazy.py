@@ -26,21 +26,19 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
             `keras.optimizers.Adam`.
         weight_decay: float, decoupled: touched rows shrink by `learning_rate *
             weight_decay`, whatever their gradients are. Defaults to None.
-        second_moment: str, which numbers share one second moment. It applies to
-            class vectors (the matrices of tfxclass's heads). Other variables
-            have one second moment for each element.
+        second_moment: str, which numbers of class vectors share one second
+            moment. Other variables have one for each element.
 
             - `"element"` (default): the rule of Adam.
             - `"row"`: one float for each class vector, the mean of its squared
               gradients, as in Adafactor or LAMB. It saves 4 bytes for each
               number.
             - `"matrix"`: one float for all class vectors of a matrix, the mean
-              square of the gradients of a step's class vectors, as in NovoGrad.
-              An unlikely negative then moves by its own small gradient. This
-              helps with cosine similarity and a good encoder, and hurts most
-              models with `similarity="dot"`. An embedding that a head is
-              `tied_to` keeps one second moment for each element. Not with
-              `amsgrad=True` or sharded class vectors.
+              square of the gradients of a step, as in NovoGrad. An unlikely
+              negative then moves by its own small gradient. This helps with
+              cosine similarity and a good encoder, and hurts most models with
+              `similarity="dot"`. Not for an embedding that a head is `tied_to`,
+              which keeps `"element"`, with `amsgrad=True` or with shards.
         slot_dtype: str, dtype of the first moment of class vectors: `"float32"`
             (default) or `"bfloat16"`, which takes half the memory and is
             rounded stochastically. `"bfloat16"` needs `second_moment="row"` or
@@ -49,20 +47,18 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
             gradient of each touched row after clipping, and goes through the
             moments and the step size. Dense gradients get it, too. Variables
             that are excluded from weight decay do not. Defaults to 0.
-        **kwargs: as for `keras.optimizers.Adam`, e.g. `clipnorm`, without
-            `use_ema`. Clipping, weight decay, loss scale and learning rate
-            schedules apply to the touched rows. `gradient_accumulation_steps`
-            works with row gradients on one replica, and needs Keras'
-            accumulators, which are as large as the variables.
+        **kwargs: as for `keras.optimizers.Adam`, without `use_ema`. Clipping
+            and loss scale apply to the touched rows.
+            `gradient_accumulation_steps` works with row gradients on one
+            replica, and needs accumulators as large as the variables.
 
     Variables may be float32, float64, float16 or bfloat16. On a GPU, variables
     with row gradients have to be float32. 16-bit rows are computed in float32.
 
     Raises:
-        ValueError: if an argument is out of range or `use_ema=True`. At the
-            first step: if a variable with a row gradient has a constraint, or
-            if `gradient_accumulation_steps` is used with row gradients on
-            several replicas.
+        ValueError: if an argument is out of range; at the first step, if a
+            variable with a row gradient has a constraint, or gradients of rows
+            are accumulated on several replicas.
 
     Example:
 
@@ -132,8 +128,7 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
 class LazyAdamW(RowOptimizer, keras.optimizers.AdamW):
     """AdamW that updates only the rows that occur in a batch.
 
-    Use it as `keras.optimizers.AdamW`. It is `LazyAdam` with decoupled weight
-    decay, which shrinks a row only in the steps that touch it.
+    Use it as `keras.optimizers.AdamW`. It is `LazyAdam` with weight decay.
 
     Args:
         learning_rate, beta_1, beta_2, epsilon, amsgrad, second_moment,
@@ -183,9 +178,8 @@ class LazyAdamW(RowOptimizer, keras.optimizers.AdamW):
 class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
     """Adagrad that updates only the rows that occur in a batch.
 
-    Use it as `keras.optimizers.Adagrad` for models with large class matrices or
-    embeddings. Adagrad does not move rows without a gradient, so the result
-    equals Keras' own, except for weight decay of rows that are not touched.
+    It equals `keras.optimizers.Adagrad`, except that weight decay applies only
+    to rows that occur in the batch.
 
     Args:
         learning_rate, initial_accumulator_value, epsilon: as for

@@ -35,15 +35,12 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     each group twice.)
 
     All groups count all steps, also steps in which a group had no gradient. A
-    dynamic loss scale goes around it:
-    `keras.optimizers.LossScaleOptimizer(MultiOptimizer(...))`, as `compile`
-    does under "mixed_float16".
+    dynamic loss scale goes around it, as `compile` does under "mixed_float16".
 
     `learning_rates` is a list. `learning_rate` is the learning rate of the
     first group. Setting it multiplies the rates of all groups by one factor,
-    and raises a `TypeError` if a group has a schedule. Keras' callbacks
-    `ReduceLROnPlateau`, `LearningRateScheduler` and `SwapEMAWeights` work on
-    each of the `optimizers`.
+    and raises a `TypeError` if a group has a schedule. Keras' callbacks of
+    learning rates and averages work on each of the `optimizers`.
 
     Args:
         optimizers_and_layers: list of pairs `(optimizer, layers)`, where

@@ -40,14 +40,7 @@ _KERAS_STATE = ("momentum", "velocity", "velocity_hat", "accumulator")
 # Options that need the rows of all shards.
 _NEED_ALL_ROWS = ("clipnorm", "global_clipnorm", "gradient_accumulation_steps")
 # Options that need the whole gradient before the first row is updated.
-_NEED_WHOLE_GRADIENT = (
-    "gradient_accumulation_steps",
-    "clipnorm",
-    "global_clipnorm",
-    "clipvalue",
-    "loss_scale_factor",
-    "l2",
-)
+_NEED_WHOLE_GRADIENT = (*_NEED_ALL_ROWS, "clipvalue", "loss_scale_factor", "l2")
 
 
 class RowOptimizer(OptimizerHooks):

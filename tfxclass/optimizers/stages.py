@@ -52,15 +52,14 @@ def growing_stages(
     below 1. Its constants are unknown for deep networks, so choose the first
     stage and `growth` yourself.
 
+    T_s is rounded to the nearest integer, I_s down.
+
     Args:
         learning_rate: float > 0, eta_1.
         steps: int >= 1, T_1.
         interval: int >= 1, I_1.
-        num_stages: int >= 1.
+        num_stages: int >= 1, length of the list.
         growth: float > 1. Defaults to 2.
-
-    Returns:
-        List of `Stage`. T_s is rounded to the nearest integer, I_s down.
 
     Raises:
         ValueError: if an argument is out of range.
@@ -73,8 +72,7 @@ def growing_stages(
 
     References:
 
-    - Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
-      2020 ("RP"), Theorem 2
+    - Theorem 2 of RP; see `LocalSGD`
     """
     check_value("growth", growth, growth > 1, "> 1")
     steps = check_positive_int("steps", steps)

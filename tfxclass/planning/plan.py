@@ -119,8 +119,8 @@ def plan(
     """Compares two strategies for many machines: memory and network traffic.
 
     Use it before you rent machines. Memory comes from `tfxclass.estimate`, and
-    traffic is counted. Nothing is built. The encoder is not included.
-    `docs/scale.md` shows how the results were checked.
+    traffic is counted. Both are without the encoder. `docs/scale.md` shows how
+    the results were checked.
 
     - `"mirrored"`: every machine has all class vectors (`distribute.fit` under
       `MultiWorkerMirroredStrategy`).
