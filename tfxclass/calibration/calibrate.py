@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import progress
-from tfxclass.calibration.held_out import held_out
 from tfxclass.calibration.label_thresholds import SHRINKAGE
 from tfxclass.calibration.label_thresholds import best_thresholds
+from tfxclass.calibration.reliability import held_out
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive_int
@@ -58,9 +58,9 @@ def calibrate(
     each class needs a threshold. The head gets a temperature: probabilities
     become the softmax (or the sigmoid of each label) of logits / temperature.
     Logits, their order and the training loss do not change. With `thresholds`,
-    the head also gets a threshold for each class. `tfxclass.top_k`,
-    `tfxclass.export.saved_model` and `tfxclass.metrics.F1Score` use it with
-    `threshold="calibrated"`. Both are saved with the model and exported.
+    the head also gets a threshold for each class, which `tfxclass.top_k`,
+    exports and `tfxclass.metrics.F1Score` use with `threshold="calibrated"`.
+    Both are saved with the model and exported.
 
     Models of `tfxclass.top_k` keep the previous temperature: make them again.
 
@@ -70,10 +70,9 @@ def calibrate(
         data: `(x, y)` or a `tf.data.Dataset` of batches of them, with labels as
             in `fit` and without weights. All features are kept in memory,
             `[rows, dim]`.
-        temperature: bool, whether to fit the temperature. False keeps it.
-            Defaults to True.
-        thresholds: None (default), or the F1 that thresholds maximize,
-            `"micro"` or `"macro"`.
+        temperature: bool, whether to fit the temperature, or keep it.
+        thresholds: None, or the F1 that thresholds maximize, `"micro"` or
+            `"macro"`.
         k: int, thresholds are chosen on the k best classes of each example.
         shrinkage: float >= 0. The threshold of a class is averaged with the
             best common threshold, which counts as much as `shrinkage` examples
@@ -141,12 +140,10 @@ def _loss_of(rows):
 
     @tf.function
     def total(features, ids, inverse):
-        parts = rows.head.parts(features)
-        exchange = rows.head.exchange(features)
         losses = objective.streamed()(
-            search.scaled(parts, inverse),
+            search.scaled(rows.head.parts(features), inverse),
             objective.targets(uniform_targets(ids)),
-            exchange=exchange,
+            exchange=rows.head.exchange(features),
         )
         return tf.reduce_sum(losses)
 
@@ -161,11 +158,8 @@ def _loss_of(rows):
 def fit_temperature(
     loss: Callable[[float], float], tolerance: float = 1e-3
 ) -> float:
-    """The temperature with the least `loss`, by golden-section search.
-
-    The likelihood of softmax and sigmoid is concave in 1 / temperature, so
-    there is one such place.
-    """
+    """The temperature with the least `loss`, by golden-section search."""
+    # The likelihood of softmax and sigmoid is concave in 1 / temperature.
     low, high = math.log(_LEAST), math.log(_MOST)
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = loss(math.exp(left)), loss(math.exp(right))

@@ -11,14 +11,11 @@ _TINY = 1e-4
 
 
 class Pairs(NamedTuple):
-    """Pairs of row and class that may be answers.
+    """Pairs of row and class that may be answers, arrays `[n]`.
 
-    Attributes:
-        ids: int64 `[n]`, the class.
-        scores: float32 `[n]`, its probability.
-        hits: bool `[n]`, whether it is a label of the row.
-        positives: int64 `[num_classes]`, rows with each label, those counted
-            of which it is no pair.
+    `scores` are probabilities, and `hits` tell whether the class is a label.
+    `positives` are int64 `[num_classes]`: rows with each label, also those of
+    which it is no pair.
     """
 
     ids: np.ndarray
@@ -32,19 +29,16 @@ def best_thresholds(
 ) -> tuple[np.ndarray, float]:
     """Thresholds, float32 `[num_classes]`, and the F1 that they reach.
 
-    A label of few rows tells too little of its own: its log odds are averaged
-    with the log odds of the one threshold that is best for all pairs together,
-    which counts as much as `shrinkage` rows with the label.
-
-    Raises:
-        ValueError: scores that are NaN.
+    A label of few rows tells too little: its log odds are averaged with the log
+    odds of the best threshold of all pairs, which count as `shrinkage` rows.
     """
     positives = pairs.positives
     num_classes = len(positives)
-    if np.isnan(pairs.scores).any():
+    missing = int(np.isnan(pairs.scores).sum())
+    if missing:
         raise ValueError(
             "`scores` must be numbers. Received: NaN in "
-            f"{int(np.isnan(pairs.scores).sum())} of {len(pairs.scores)} pairs"
+            f"{missing} of {len(pairs.scores)} pairs"
         )
     found = _best(pairs, average, np.arange(num_classes))
     if shrinkage:

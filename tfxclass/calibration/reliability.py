@@ -1,4 +1,4 @@
-"""Reliability: how often a model is right when it says how sure it is."""
+"""Held-out rows as a head sees them, and how often it is right about them."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,77 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfxclass.calibration.held_out import held_out
+from tfxclass import progress
+from tfxclass.calibration.label_thresholds import Pairs
+from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive_int
+from tfxclass.core.forward import flatten
+from tfxclass.data.batches import Batches
+from tfxclass.inference.graph import check_plain_logits
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.layers.class_head import ClassHead
 from tfxclass.types import Array
 
+_BATCH = 256
 # Pairs of a row that are looked at where labels are independent.
 _PAIRS = 20
+
+
+class HeldOut(NamedTuple):
+    """A head, and batches of the rows with labels of which it is asked.
+
+    These are `(features, ids)`: float32 `[rows, dim]`, int64 `[rows, p]`.
+    """
+
+    head: ClassHead
+    batches: list[tuple[tf.Tensor, tf.Tensor]]
+
+    def pairs(self, k: int) -> Pairs:
+        """The k best classes of each row."""
+        best = tf.function(lambda x: self.head.top_k(x, k))
+        batches = progress.progress_iter(
+            self.batches, "Answering held-out batches", len(self.batches)
+        )
+        positives = np.zeros(self.head.num_classes, np.int64)
+        found = []
+        for features, labels in batches:
+            ids, scores = (x.numpy() for x in best(features))
+            labels = labels.numpy()
+            np.add.at(positives, labels[labels >= 0], 1)
+            same = ids[:, :, np.newaxis] == labels[:, np.newaxis, :]
+            kept, hits = ids >= 0, same.any(axis=2)
+            found.append((ids[kept], scores[kept], hits[kept]))
+        ids, scores, hits = (np.concatenate(x) for x in zip(*found))
+        return Pairs(ids, scores, hits, positives)
+
+
+def held_out(
+    model: keras.Model, data: tf.data.Dataset | tuple[Array, Array]
+) -> HeldOut:
+    """The rows of `data`, whose features are kept; or ValueError."""
+    inputs, features, head = encoder_of(model)
+    check_plain_logits("Calibration", head)
+    if head.activation is None:
+        raise ValueError(
+            "Calibration needs probabilities. Received: the head "
+            f"{head.name!r} with activation=None"
+        )
+    encoder = keras.Model(inputs_as_given(model, inputs), features)
+    found = []
+    batches = Batches("data", data, _BATCH)
+    name = "Computing held-out batches"
+    for batch in progress.progress_iter(batches, name, batches.count):
+        x, y = check_batch(batch)
+        encoded = encoder(x, training=False)
+        ids = head.targets(encoded, y).ids
+        is_labelled = tf.reduce_any(ids >= 0, axis=1)
+        if tf.reduce_any(is_labelled):
+            rows = flatten(encoded)
+            found.append((rows[is_labelled], ids[is_labelled]))
+    if not found:
+        raise ValueError("`data` must have rows with labels. Received: none.")
+    return HeldOut(head, found)
 
 
 class Reliability(NamedTuple):
@@ -70,9 +135,8 @@ def reliability_of(
     """
     num_bins = check_positive_int("num_bins", num_bins)
     rows = held_out(model, data)
-    is_one = rows.head.objective.needs_logsumexp
-    k = min(1 if is_one else _PAIRS, rows.head.num_classes)
-    pairs = rows.pairs(k)
+    k = 1 if rows.head.objective.needs_logsumexp else _PAIRS
+    pairs = rows.pairs(min(k, rows.head.num_classes))
     if not len(pairs.scores):
         raise ValueError(
             "Reliability needs finite logits of the held-out examples. "

@@ -9,7 +9,7 @@ from tfxclass.checks import check_fraction
 from tfxclass.checks import check_optional_int
 from tfxclass.export import accuracy
 from tfxclass.export.list_search import ListSearch
-from tfxclass.export.loading import check_plain_logits
+from tfxclass.inference.graph import check_plain_logits
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import library
 from tfxclass.rows import stock_search

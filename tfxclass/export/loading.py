@@ -51,19 +51,6 @@ def served_encoder(
     return keras.Model(named, encoder(named))
 
 
-def check_plain_logits(what: str, head: OutputHead, instead: str) -> None:
-    """Raises ValueError unless each class has one class vector.
-
-    The message names `what` needs it, and what to do `instead`, a sentence.
-    """
-    if not getattr(head, "has_plain_logits", False):
-        raise ValueError(
-            f"{what} needs a head with one class vector for each class, and a "
-            "softmax, a sigmoid or no activation. Received: "
-            f"{type(head).__name__}. {instead}"
-        )
-
-
 def new_path(path: Path) -> str:
     """An absolute path; ValueError where it exists."""
     path = os.path.abspath(local_path(path))

@@ -23,12 +23,12 @@ from tfxclass.export import onnx_graph
 from tfxclass.export import onnx_search
 from tfxclass.export import searches
 from tfxclass.export import signatures
-from tfxclass.export.loading import check_plain_logits
 from tfxclass.export.loading import new_path
 from tfxclass.export.loading import parts_of
 from tfxclass.export.loading import served_encoder
 from tfxclass.export.version_folder import new_folder
 from tfxclass.inference import filters
+from tfxclass.inference.graph import check_plain_logits
 from tfxclass.keras_internals import called_graphs
 from tfxclass.keras_internals import with_constants
 from tfxclass.types import Path

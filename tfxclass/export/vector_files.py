@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from tfxclass.core.forward import flatten
 from tfxclass.export import labels as labels_lib
-from tfxclass.export.loading import check_plain_logits
 from tfxclass.export.loading import new_path
 from tfxclass.export.loading import parts_of
 from tfxclass.export.version_folder import new_folder
+from tfxclass.inference.graph import check_plain_logits
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.ops import bfloat16_rows

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfxclass.core.scopes import check_made_within
 from tfxclass.growth.class_vectors import check_has_vectors
 from tfxclass.growth.class_vectors import set_class_vectors
+from tfxclass.inference.graph import check_plain_logits
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.keras_internals import arguments_of
@@ -17,6 +18,9 @@ from tfxclass.ops import bfloat16_rows
 
 # Activations that a head has, too.
 _ACTIVATIONS = ("softmax", "sigmoid", "linear")
+_WITHOUT_TFXCLASS = (
+    "Fix: tfxclass.export.saved_model writes a model that needs no tfxclass"
+)
 
 
 def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
@@ -24,10 +28,9 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
 
     Use it to continue the training of a Keras model with a head of tfxclass.
     The head gets the kernel and the bias of the `Dense` layer, so the new model
-    gives the same answers. Other layers are shared with `model`. Regularizers
-    and constraints of the `Dense` layer are not kept. Compile the new model
-    before you train it. With a `tf.distribute` strategy, load the model, make
-    the head, replace and compile inside of one `strategy.scope()`.
+    gives the same answers, but not its regularizers and constraints. Other
+    layers are shared with `model`. With a `tf.distribute` strategy, load the
+    model, make the head, replace and compile inside of one `strategy.scope()`.
 
     Args:
         model: a built Sequential or functional Keras model with one output. It
@@ -45,8 +48,7 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
 
     Raises:
         ValueError: if the model ends in something else, is not built, or was
-            made outside of the strategy that is in scope. Also if the head has
-            another number of classes or activation, or lacks a bias.
+            made outside of the strategy in scope, or if the head does not fit.
 
     Example:
 
@@ -61,9 +63,8 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
     features, dense, activation = _last_layer(model)
     _check_head(head, dense, activation)
     check_made_within(tf.distribute.get_strategy(), model.weights)
-    other = keras.Model(
-        inputs_as_given(model, model.inputs), head(features), name=model.name
-    )
+    given = inputs_as_given(model, model.inputs)
+    other = keras.Model(given, head(features), name=model.name)
     check_has_vectors(head)
     # The kernel of `Dense` is [dim, num_classes], also where it is square.
     bias = dense.bias
@@ -103,12 +104,7 @@ def to_dense(model: keras.Model) -> keras.Model:
     ```
     """
     inputs, features, head = encoder_of(model)
-    if not getattr(head, "has_plain_logits", False):
-        raise ValueError(
-            "A Dense layer needs a head with one class vector for each class. "
-            f"Received: {type(head).__name__}. Fix: tfxclass.export.saved_"
-            "model writes a model that needs no tfxclass"
-        )
+    check_plain_logits("A Dense layer", head, _WITHOUT_TFXCLASS)
     (rows,) = head.export_weights()
     kernel = bfloat16_rows.widen(keras.ops.convert_to_tensor(rows.kernel))
     scale = head.answer_scale
@@ -123,9 +119,8 @@ def to_dense(model: keras.Model) -> keras.Model:
     outputs = dense(_queries(head, features))
     kernel = scale * head.logit_scale * kernel.numpy().T
     dense.set_weights([kernel, *bias])
-    plain = keras.Model(
-        inputs_as_given(model, inputs), outputs, name=model.name
-    )
+    given = inputs_as_given(model, inputs)
+    plain = keras.Model(given, outputs, name=model.name)
     _check_is_plain(plain)
     return plain
 
@@ -182,10 +177,8 @@ def _check_head(head, dense, activation):
             "`head` must be a head of tfxclass.layers that is not built. "
             f"Received: {head!r}"
         )
-    is_dot = getattr(head, "similarity", None) == "dot"
-    if not (head.has_plain_logits and is_dot) or hasattr(
-        head, "projection_dim"
-    ):
+    is_dot = head.has_plain_logits and head.similarity == "dot"
+    if not is_dot or hasattr(head, "projection_dim"):
         raise ValueError(
             "`head` must have one class vector for each class, as wide as the "
             'features, and similarity="dot", to give the answers of a Dense '
@@ -221,14 +214,10 @@ def _queries(head, features):
 
 
 def _check_is_plain(model):
-    ours = [
-        layer
-        for layer in flat_layers(model)
-        if type(layer).__module__.split(".")[0] == "tfxclass"
-    ]
+    modules = {x: type(x).__module__.split(".")[0] for x in flat_layers(model)}
+    ours = [layer for layer in modules if modules[layer] == "tfxclass"]
     if ours:
         raise ValueError(
             "The model has other layers of tfxclass, so it needs tfxclass to "
-            f"load. Received: {ours[0]!r}. Fix: tfxclass.export.saved_model "
-            "writes a model that needs no tfxclass"
+            f"load. Received: {ours[0]!r}. {_WITHOUT_TFXCLASS}"
         )

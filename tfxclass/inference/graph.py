@@ -81,6 +81,19 @@ def _called(model, head):
     return _inputs_of(features, keras.tree.flatten(given)), features
 
 
+def check_plain_logits(what: str, head: OutputHead, instead: str = "") -> None:
+    """Raises ValueError, with what to do `instead`, for heads that lack them.
+
+    That is where a class has not one class vector. `what` needs it.
+    """
+    if not head.has_plain_logits:
+        raise ValueError(
+            f"{what} needs a head with one class vector for each class, and a "
+            "softmax, a sigmoid or no activation. Received: "
+            f"{type(head).__name__}. {instead}"
+        )
+
+
 def is_called(features: keras.KerasTensor) -> bool:
     """Whether a `HeadFeatures` found them."""
     return any(isinstance(x, HeadFeatures) for x in layers_before(features))

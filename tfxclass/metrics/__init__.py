@@ -1,9 +1,8 @@
 """Metrics that never compute the [batch, num_classes] output.
 
-A Keras metric that reads `y_pred` gives right values, but it makes every
-training step compute all classes. The metrics here read the forward pass behind
-`y_pred` instead. In training, they rank the labels among the classes that the
-step computed anyway, and in evaluation among all classes, block by block.
+A Keras metric that reads `y_pred` makes every training step compute all
+classes. These metrics read the forward pass behind `y_pred` instead: in
+training the classes of the step, and in evaluation all classes, in blocks.
 """
 
 from tfxclass.metrics.diagnosis import CumulativeProbability

@@ -42,26 +42,20 @@ class NormalizedCumulativeGradient(CumulativeProbability):
 
     It is the sum of (p - y)^2 of an example over the k classes with the highest
     logits, divided by the sum over all classes (equation 5 of the paper). Here
-    p are the probabilities and y the weights of the labels. Use it for
-    diagnosis only, since it costs as much as the full softmax.
+    p are the probabilities and y the weights of the labels.
 
-    It takes the arguments of `CumulativeProbability`, and is called
-    `normalized_cumulative_gradient_<k>`.
-
-    References:
-        Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018, equation 5 and Fig. 1b.
+    It takes the arguments of `CumulativeProbability`, whose paper it is from,
+    and is called `normalized_cumulative_gradient_<k>`.
     """
 
     _prefix = "normalized_cumulative_gradient"
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
         logits = _logits(forward)
-        gradient = forward.head.activate(logits)
         places = tf.where(targets.ids >= 0)
         columns = tf.gather_nd(targets.ids, places)
         gradient = tf.tensor_scatter_nd_sub(
-            gradient,
+            forward.head.activate(logits),
             tf.stack([places[:, 0], columns], axis=1),
             tf.gather_nd(targets.weights, places),
         )

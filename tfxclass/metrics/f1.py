@@ -65,9 +65,7 @@ class F1Score(HeadMetric):
         self.threshold, self.average = threshold, average
         self.labels, self.answers, self.hits = (
             # float32 counts to 2^24.
-            self.add_variable(
-                (self.num_classes,), initializer="zeros", name=name
-            )
+            self.add_variable((self.num_classes,), "zeros", name=name)
             for name in ("labels", "answers", "hits")
         )
 
@@ -87,9 +85,8 @@ class F1Score(HeadMetric):
         self, values: tuple[tf.Tensor, ...], weight: tf.Tensor
     ) -> None:
         """Adds the weights of the rows to the classes of each kind."""
-        for variable, ids in zip(
-            (self.labels, self.answers, self.hits), values
-        ):
+        counts = (self.labels, self.answers, self.hits)
+        for variable, ids in zip(counts, values):
             of_ids = tf.cast(ids >= 0, tf.float32) * weight[:, tf.newaxis]
             added = tf.math.unsorted_segment_sum(
                 of_ids, tf.maximum(ids, 0), self.num_classes

@@ -6,7 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
-from tfxclass.core import forward as forward_lib
+from tfxclass.core.forward import Forward
+from tfxclass.core.forward import forward_of
 from tfxclass.core.forward import row_weights
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import take_columns
@@ -48,10 +49,7 @@ class HeadMetric(keras.metrics.Mean):
             self.head_name = head.name
 
     def check_head(self, head: OutputHead) -> None:
-        """Raises ValueError if the metric means nothing for `head`.
-
-        It is called as soon as the head is known.
-        """
+        """Raises ValueError if the metric means nothing for `head`."""
 
     @tf.autograph.experimental.do_not_convert
     def update_state(
@@ -62,9 +60,7 @@ class HeadMetric(keras.metrics.Mean):
     ) -> None:
         if is_keras_building():
             return
-        forward = forward_lib.forward_of(
-            y_pred, self.head_name, type(self).__name__
-        )
+        forward = forward_of(y_pred, self.head_name, type(self).__name__)
         self.check_head(forward.head)
         targets = forward.head.targets(forward.features, y_true)
         values = self.values_of(forward, targets)
@@ -78,22 +74,15 @@ class HeadMetric(keras.metrics.Mean):
         # A row that does not count may be NaN.
         super().update_state(tf.where(weight > 0, values, 0.0), weight)
 
-    def values_of(
-        self, forward: forward_lib.Forward, targets: Targets
-    ) -> tf.Tensor:
-        """Value of each example, float32 `[rows]`.
-
-        Args are the `Forward` of a batch and the `Targets` of its rows.
-        """
+    def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
+        """Value of each example of a batch, float32 `[rows]`."""
         raise NotImplementedError
 
     def weights_of(self, targets: Targets) -> tf.Tensor:
         """Weight of each example, float32 `[rows]`; 0 without a label."""
         return targets.is_labelled
 
-    def best(
-        self, forward: forward_lib.Forward, k: int
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, forward: Forward, k: int) -> tuple[tf.Tensor, tf.Tensor]:
         """The k best of all classes: ids and scores, `[rows, k]`.
 
         In training they are by the class vectors of before the update. Rows

@@ -135,7 +135,5 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         return tf.where(targets.ids >= 0, 1 / p, 0.0)
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "propensities": self.propensities.tolist(),
-        }
+        numbers = self.propensities.tolist()
+        return {**super().get_config(), "propensities": numbers}

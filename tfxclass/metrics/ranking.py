@@ -1,7 +1,4 @@
-"""Metrics of where the labels are among the best classes.
-
-In training, ranks are by the class vectors of before the update.
-"""
+"""Metrics of where the labels are among the best classes."""
 
 from typing import Any
 
@@ -19,8 +16,8 @@ from tfxclass.retrieval import measures
 class RankingMetric(MetricAtK):
     """Base class of what goes by the ranks of the labels.
 
-    A row with a NaN logit, or whose loss is not finite, finds none of its
-    labels.
+    In training, ranks are by the class vectors of before the update. A row with
+    a NaN logit, or whose loss is not finite, finds none of its labels.
     """
 
     #: A function of `measures`.
@@ -33,8 +30,7 @@ class RankingMetric(MetricAtK):
         return self.measure(self.ranks(forward, targets), count, self.k)
 
     def ranks(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        """int32 `[rows, p]`: ranks of the labels from 0; k past the k best
-        and for padding."""
+        """Ranks of labels from 0, k past the k best; int32 `[rows, p]`."""
         if not forward.training or forward.ranking is None:
             # Ids are -1, as padding is, where a logit is NaN.
             ids, _ = self.best(forward, min(self.k, forward.head.num_answers))
@@ -50,10 +46,7 @@ class RankingMetric(MetricAtK):
 
 
 def _ranks_in(ranking):
-    """Ranks of the labels, equal logits in the order of the columns.
-
-    No label of a row with a NaN logit has a rank.
-    """
+    """Ranks of the labels, equal logits in the order of the columns."""
     logits = ranking.logits
     columns = tf.maximum(ranking.positions, 0)
     own = tf.gather(logits, columns, axis=1, batch_dims=1)

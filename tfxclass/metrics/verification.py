@@ -22,16 +22,15 @@ def verification_accuracy(
 
     Args:
         similarities: float `[pairs]`, for example cosines.
-        same: bool `[pairs]`, whether a pair shows the same identity.
-        folds: int >= 2, number of consecutive parts. Defaults to 10.
+        same: bool `[pairs]`, whether a pair shows the same identity. There are
+            pairs of both kinds.
+        folds: int from 2 to the number of pairs, number of consecutive parts.
 
     Returns:
         float, mean accuracy over the folds.
 
     Raises:
-        ValueError: if shapes differ, there are fewer pairs than folds, a
-            similarity is no number, or `same` is not made of booleans, both
-            True and False.
+        ValueError: if an argument is of another kind or out of range.
 
     Example:
 
@@ -55,8 +54,9 @@ def verification_accuracy(
     for rows in np.array_split(np.arange(len(is_same)), folds):
         others = np.delete(values, rows), np.delete(is_same, rows)
         threshold = _best_threshold(*others)
-        accuracies.append((values[rows] > threshold) == is_same[rows])
-    return float(np.mean([hits.mean() for hits in accuracies]))
+        is_right = (values[rows] > threshold) == is_same[rows]
+        accuracies.append(is_right.mean())
+    return float(np.mean(accuracies))
 
 
 def true_positive_rate(
@@ -65,8 +65,7 @@ def true_positive_rate(
     """Fraction of same pairs accepted at a given false positive rate (TAR@FAR).
 
     Args:
-        similarities: float `[pairs]`.
-        same: bool `[pairs]`, with both kinds of pairs.
+        similarities, same: as in `verification_accuracy`.
         false_positive_rate: float in [0, 1), largest fraction of the different
             pairs that may be accepted. There should be several times 1 /
             `false_positive_rate` different pairs.
@@ -75,8 +74,7 @@ def true_positive_rate(
         float in [0, 1].
 
     Raises:
-        ValueError: if there is only one kind of pairs, or the rate is out of
-            range.
+        ValueError: as in `verification_accuracy`.
 
     Example:
 
@@ -91,7 +89,7 @@ def true_positive_rate(
     check_number("false_positive_rate", rate, lambda x: 0 <= x < 1, "in [0, 1)")
     unequal = np.sort(values[~is_same])[::-1]
     # Not one fewer for the rounding of the product.
-    allowed = int(false_positive_rate * len(unequal) + 1e-9)
+    allowed = int(rate * len(unequal) + 1e-9)
     return float((values[is_same] > unequal[allowed]).mean())
 
 
@@ -108,18 +106,15 @@ def hit_rate(
     exact and runs in blocks. Equal cosines rank in the order of the gallery.
 
     Args:
-        queries: float `[n, dim]`.
-        gallery: float `[m, dim]`.
-        query_labels: ints or str `[n]`.
-        gallery_labels: ints or str `[m]`.
+        queries, gallery: finite floats, `[n, dim]` and `[m, dim]`.
+        query_labels, gallery_labels: ints or str, `[n]` and `[m]`.
         k: int, at most m.
 
     Returns:
         float in [0, 1].
 
     Raises:
-        ValueError: if `k` is out of range, sizes do not fit each other, or
-            features are not finite.
+        ValueError: if an argument is of another kind or out of range.
 
     Example:
 
@@ -140,15 +135,15 @@ def hit_rate(
             f"{len(asked)} queries, {len(known)} in the gallery, "
             f"labels of shapes {shapes[0]} and {shapes[1]}."
         )
-    are_texts = [x.dtype.kind in "OUST" for x in (own_labels, labels)]
+    are_texts = {x.dtype.kind in "OUST" for x in (own_labels, labels)}
     # Numbers and texts are never equal, so the rate would be 0.
-    if any(are_texts) != all(are_texts):
+    if len(are_texts) > 1:
         raise ValueError(
             "`query_labels` and `gallery_labels` must both be integers, or "
             f"both texts. Received: {own_labels.dtype.name} and "
             f"{labels.dtype.name} values"
         )
-    if not any(are_texts):
+    if are_texts == {False}:
         own_labels = as_ids("query_labels", own_labels)
         labels = as_ids("gallery_labels", labels)
     hits = 0

@@ -1,6 +1,6 @@
 """Splits and metrics for recommenders and next-item models."""
 
-from tfxclass.retrieval.evaluate import evaluate
+from tfxclass.retrieval.measures import evaluate
 from tfxclass.retrieval.sequences import next_items
 from tfxclass.retrieval.sequences import number_items
 from tfxclass.retrieval.sequences import pad

@@ -14,11 +14,7 @@ from tfxclass.checks import check_positive_int
 
 
 def as_sequences(name: str, sequences: Any) -> list[Sequence[int]]:
-    """Sequences of item ids in their order; ValueError for others.
-
-    Lists, tuples, arrays or Series may be in a list, an array or a Series. The
-    labels of a Series are left out.
-    """
+    """Sequences of item ids in their order; ValueError for others."""
     if isinstance(sequences, (Mapping, Set)):
         raise ValueError(
             f"`{name}` must be a list of lists of item ids. Received: a "
@@ -64,8 +60,7 @@ def number_items(
         `names` as `labels` to exports. Their ids of -1 stand for no answer.
 
     Raises:
-        ValueError: if names are not all strings or all integers, or if
-            `padding` is the name of an item.
+        ValueError: if names are of several kinds, or `padding` is one of them.
 
     Example:
 
@@ -78,9 +73,7 @@ def number_items(
     rows = [as_list("sequences", row, "lists of names") for row in rows]
     items = {item for row in rows for item in row}
     kinds = {str if isinstance(item, str) else type(item) for item in items}
-    numbers = (int, np.integer)
-    are_ids = all(issubclass(x, numbers) and x is not bool for x in kinds)
-    if kinds != {str} and not are_ids:
+    if kinds != {str} and not _are_ids(items):
         raise ValueError(
             "`sequences` must be lists of names, all strings or all integers. "
             f"Received: {', '.join(sorted(kind.__name__ for kind in kinds))}"
@@ -142,7 +135,7 @@ def next_items(
     """Every beginning of every sequence, with the item that comes next.
 
     Args:
-        sequences: item ids of each sequence, in the order of time.
+        sequences: as in `pad`.
 
     Returns:
         `(beginnings, labels)`: a list of item ids, and int64 `[questions]`.

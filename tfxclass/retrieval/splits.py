@@ -44,9 +44,8 @@ class Split(NamedTuple):
 def leave_one_out(sequences: Sequences) -> Split:
     """Splits off the last item of each user for test, and one for validation.
 
-    It is the usual split of papers about sequences of users. A model sees what
-    other users did later, so results are higher than in production. `split_at`
-    has no such leak.
+    It is the usual split of papers. A model sees what other users did later, so
+    results are higher than in production. `split_at` has no such leak.
 
     Args:
         sequences: item ids of each user, in the order of time. Users with fewer
@@ -93,9 +92,8 @@ def split_sessions(
         A `Split`.
 
     Raises:
-        ValueError: if the fractions leave no session to train on, there are
-            not as many times as sessions, or times are missing or of different
-            kinds.
+        ValueError: if the fractions leave no session to train on, or times do
+            not fit the sessions.
 
     Example:
 
@@ -123,10 +121,8 @@ def split_sessions(
         pairs = zip(*next_items(part))
         return _questions([pair for pair in pairs if pair[1] in known])
 
-    return Split(
-        train, questions(sessions[first:first_test]),
-        questions(sessions[first_test:]),
-    )  # fmt: skip
+    validated, tested = sessions[first:first_test], sessions[first_test:]
+    return Split(train, questions(validated), questions(tested))
 
 
 def split_at(
@@ -152,8 +148,7 @@ def split_at(
         A `Split`.
 
     Raises:
-        ValueError: if times do not belong to the items, are not in order, or
-            are missing or of different kinds.
+        ValueError: if times are not in order, or do not fit the items.
 
     Example:
 
@@ -170,16 +165,14 @@ def split_at(
         _check_times(items, as_list("times", moments, "times of items"))
     found = _as_times("times", [one for row in times for one in row])
     given = {"validation_time": validation_time, "test_time": test_time}
-    limits = []
-    for name, limit in given.items():
-        (moment,) = _as_times(name, [limit])
-        is_alike = (moment.dtype.kind == "M") == (found.dtype.kind == "M")
+    limits = [_as_times(name, [limit])[0] for name, limit in given.items()]
+    for name, limit in zip(given, limits):
+        is_alike = (limit.dtype.kind == "M") == (found.dtype.kind == "M")
         if len(found) and not is_alike:
             raise ValueError(
                 f"`{name}` must be like `times`, which are {found.dtype}. "
                 f"Received: {limit!r}"
             )
-        limits.append(moment)
     if not limits[0] <= limits[1]:
         raise ValueError(
             "`validation_time` must not be after `test_time`. Received: "
@@ -198,13 +191,12 @@ def split_at(
     known = {item for items in train for item in items}
 
     def questions(part):
-        return _questions(
-            [
-                (s[: end[part]], s[end[part]])
-                for s, end in zip(sequences, ends)
-                if 0 < end[part] < end[part + 1] and s[end[part]] in known
-            ]
-        )
+        found = []
+        for items, end in zip(sequences, ends):
+            at, following = end[part : part + 2]
+            if 0 < at < following and items[at] in known:
+                found.append((items[:at], items[at]))
+        return _questions(found)
 
     return Split(train, questions(0), questions(1))
 
