@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.calibration.reliability import Reliability
 from tfxclass.calibration.reliability import reliability_of
-from tfxclass.export import accuracy
+from tfxclass.export import searches
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -126,7 +126,7 @@ def plot_recall(
         probes, "Measuring the recall of the lists", len(probes)
     ):
         found, _ = answer(queries, k, tf.constant(count))
-        recall.append(accuracy.recall(found.numpy(), best.ids.numpy()))
+        recall.append(searches.recall(found.numpy(), best.ids.numpy()))
     ax.plot(probes, recall, "o-", label=f"{most} lists")
     ax.set(
         xlabel="lists read for a question",

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tfxclass.checks import check_positive_int
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_model
-from tfxclass.export.loading import new_path
 from tfxclass.export.version_folder import new_folder
+from tfxclass.export.version_folder import new_path
 from tfxclass.types import Path
 from tfxclass_text.embeddings import log_cosines
 from tfxclass_text.sparse_linear import SparseLinear

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import tfxclass
 from tests.support.cases import quick
-from tfxclass.export import accuracy
 from tfxclass.export import searches
 from tfxclass.ops import bfloat16_rows
 from tfxclass.rows import int8_rows
@@ -125,7 +124,7 @@ def test_proven_export(with_lists, tmp_path):
         scores = model.layers[-1].logits(model.layers[0](x)).numpy()
         scores = np.take_along_axis(scores, ids.numpy(), axis=1)
     answers = answers_of(folder, x)
-    found = accuracy.measure((answers["ids"], answers["scores"]), (ids, scores))
+    found = searches.measure((answers["ids"], answers["scores"]), (ids, scores))
     assert report["quantize"] == "int8" and report["top_k"] == 7
     assert report["recall"] == pytest.approx(found["recall"])
     assert report["recall"] >= 0.95

@@ -14,7 +14,7 @@ import tfxclass
 from tests.support import reference
 from tests.support.growth_contract import GrowthContract
 from tfxclass import metrics
-from tfxclass.export import accuracy
+from tfxclass.export import searches
 from tfxclass.export.searches import ExactSearch
 from tfxclass.rows import int8_rows
 from tfxclass.rows import stock_search
@@ -325,7 +325,7 @@ class HeadContract(GrowthContract):
         head = built(self.make_head())
         if not head.has_class_rows:
             with pytest.raises(ValueError, match=type(head).__name__):
-                accuracy.check_quantize("int8", 0.9, head)
+                searches.check_quantize("int8", 0.9, head)
             return
         x, _ = data()
         weights = stock_search.stored(head.export_weights(), int8_rows.quantize)

@@ -4,9 +4,11 @@ The export is run in a session of its own, from its files alone, as TensorFlow
 Serving runs it.
 """
 
+import contextlib
 import glob
 import os
 import sys
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -23,12 +25,7 @@ _PYTHON_OPS = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 
 
 class Request(NamedTuple):
-    """What a signature is asked.
-
-    Attributes:
-        signature: str, the name of the signature.
-        inputs: dict of arrays by input name.
-    """
+    """What a signature is asked: its name, and arrays by input name."""
 
     signature: str
     inputs: dict[str, np.ndarray]
@@ -43,20 +40,11 @@ def meta_graph(folder: str) -> Any:
 
 def ops_of(graph: Any) -> set[str]:
     """Names of the ops of a MetaGraphDef, its functions' too; a set."""
-    library = graph.graph_def.library.function
-    ops = {node.op for node in graph.graph_def.node}
-    for function in library:
-        ops.update(node.op for node in function.node_def)
-    # A function may be called by a node of its name.
-    return ops - {function.signature.name for function in library}
+    return {op.name for op in graph.meta_info_def.stripped_op_list.op}
 
 
 def check_ops(folder: Path) -> None:
-    """Raises ValueError where a SavedModel has ops that a server lacks.
-
-    Those are ops that neither TensorFlow nor TensorFlow Text has, and ops that
-    call Python.
-    """
+    """Raises ValueError where a SavedModel has ops that a server lacks."""
     ops = ops_of(meta_graph(local_path(folder, "folder")))
     stock = set(dir(tf.raw_ops)) | _text_ops()
     foreign = sorted(
@@ -94,20 +82,15 @@ def _text_ops():
 def answers_of(
     folder: Path, requests: Sequence[Request]
 ) -> list[dict[str, np.ndarray]]:
-    """Answers of the SavedModel in `folder`, each a dict of arrays.
-
-    A RuntimeError is raised if it does not load or run.
-    """
+    """Answers of the SavedModel in `folder`; RuntimeError without any."""
     folder = local_path(folder, "folder")
     signatures = meta_graph(folder).signature_def
     # No GPU: this process may hold its memory.
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
-    logger = tf.get_logger()
-    level = logger.level
     try:
-        # TensorFlow warns that this loader is deprecated; servers have it.
-        logger.setLevel("ERROR")
         with (
+            # TensorFlow warns that this loader is deprecated; servers have it.
+            without_warnings(),
             tf.Graph().as_default(),
             tf.compat.v1.Session(config=config) as session,
         ):
@@ -125,5 +108,15 @@ def answers_of(
             "If the made-up inputs do not fit the model, give "
             "`example_inputs`."
         ) from e
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """TensorFlow logs errors only: its warnings are not the user's."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
     finally:
         logger.setLevel(level)

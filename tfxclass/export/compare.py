@@ -1,9 +1,7 @@
 """Whether an export answers as the model does, up to rounding.
 
-Two programs of the same ops round a float32 encoder nearly alike. In 16 bits
-they do not: what one keeps in a register the other writes to memory. So the
-features of an export may differ by more, and the answers to compare with are
-the head's to these features.
+Two programs round an encoder in 16 bits differently. So the features of an
+export may differ more, and its answers are compared with the head's to these.
 """
 
 from collections.abc import Sequence
@@ -33,10 +31,10 @@ _SAFETY = 8.0
 def feature_error(encoder: keras.Model) -> float:
     """The greatest error of a feature over the size of the features.
 
-    It is 0 of a float32 encoder. The roundings of layers add up as the steps
-    of a random walk do.
+    It is 0 of a float32 encoder.
     """
     errors = [_layer_error(layer) for layer in flat_layers(encoder)]
+    # Roundings of layers add up as the steps of a random walk do.
     return _SAFETY * float(np.sqrt(np.sum(np.square(errors))))
 
 
@@ -60,10 +58,8 @@ def check(
     Ids are equal but where rounding alone may order two classes either way.
 
     Args:
-        answers: dict of arrays `[..., n]`: what is expected and, where `names`
-            are given, `labels` (bytes objects).
-        expected: dict of arrays: `features`, or `scores` and perhaps their
-            `ids`.
+        answers, expected: arrays `[..., n]`, the `features`, or `scores` and
+            perhaps their `ids`. With `names`, answers have `labels` as bytes.
         activation: of scores; None of logits and features.
         names: the names of the classes.
         is_compared: bool `[rows, 1]`, which rows are compared.
@@ -78,28 +74,26 @@ def check(
         for key, value in wanted.items()
     }
     (key,) = wanted.keys() - {"ids"}
-    tolerance = _ABSOLUTE[activation] + _RELATIVE * np.abs(wanted[key]) + error
-    if not np.all(_is_close(found[key], wanted[key], tolerance)):
-        _differs(f"`{key}`", found[key], wanted[key])
+    least = _ABSOLUTE[activation] + error
+    pair = found[key], wanted[key]
+    if not np.allclose(*pair, _RELATIVE, least, equal_nan=True):
+        _differs(f"`{key}`", *pair)
     if "ids" not in wanted:
         return
-    if not _is_same_order(
-        found["ids"], wanted["ids"], wanted["scores"], tolerance
-    ):
-        _differs("`ids`", found["ids"], wanted["ids"])
+    tolerance = least + _RELATIVE * np.abs(wanted["scores"])
+    pair = found["ids"], wanted["ids"]
+    if not _is_same_order(*pair, wanted["scores"], tolerance):
+        _differs("`ids`", *pair)
     if names is not None:
-        _check_labels(_flat(answers["ids"]), _flat(answers["labels"]), names)
+        # Id -1, where no class was found, has no name.
+        known = [*(name.encode() for name in names), b""]
+        labels = [[known[i] for i in row] for row in _flat(answers["ids"])]
+        if _flat(answers["labels"]).tolist() != labels:
+            _differs("`labels`", answers["labels"], labels)
 
 
 def _flat(answers):
     return answers.reshape(-1, answers.shape[-1])
-
-
-def _is_close(received, expected, tolerance):
-    with np.errstate(invalid="ignore"):  # inf - inf
-        close = np.abs(received - expected) <= tolerance
-    same = np.isnan(received) & np.isnan(expected)
-    return close | same | (received == expected)
 
 
 def _is_same_order(received, expected, scores, tolerance):
@@ -112,14 +106,6 @@ def _is_same_order(received, expected, scores, tolerance):
         if not moved and not tied[-1]:
             return False
     return True
-
-
-def _check_labels(ids, labels, names):
-    # Id -1, where no class was found, has no name.
-    known = [*(name.encode() for name in names), b""]
-    wanted = [[known[i] for i in row] for row in ids]
-    if labels.tolist() != wanted:
-        _differs("`labels`", labels, wanted)
 
 
 def _differs(what, received, expected):

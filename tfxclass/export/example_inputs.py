@@ -1,5 +1,7 @@
-"""Example inputs for the checks and the warm-up of an export."""
+"""The model that is exported, and example inputs of it."""
 
+import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,11 +9,49 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.inference.graph import encoder_of
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.paths import local_path
+from tfxclass.types import Path
+
+# Names that Keras gives to inputs without one.
+_NAMES_OF_KERAS = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 _TEXTS = ("sample text", "", "Zwei W\u00f6rter")
 # Size of a dimension of an input that may be of any size.
 ANY_SIZE = 8
 # The JSON of TensorFlow Serving has no numbers of these types.
 _NOT_IN_JSON = (tf.float16, tf.bfloat16)
+
+
+def parts_of(
+    model: keras.Model | Path,
+) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
+    """`(inputs, features, head)` of a model, or of one in a `.keras` file."""
+    if isinstance(model, (str, os.PathLike)):
+        model = keras.models.load_model(local_path(model, "model"))
+    return encoder_of(model)
+
+
+def served_encoder(
+    inputs: list[keras.KerasTensor], features: keras.KerasTensor
+) -> keras.Model:
+    """Model from inputs with names for a client to `features`.
+
+    An input that nobody named is called `text` if it has strings, and
+    `features` otherwise; several of a kind `features_1`, `features_2`.
+    """
+    encoder, kinds, named = keras.Model(inputs, features), [], []
+    for x in inputs:
+        is_unnamed = _NAMES_OF_KERAS.fullmatch(x.name)
+        kind = "text" if x.dtype == "string" else "features"
+        kinds.append(kind if is_unnamed else x.name)
+    if kinds == [x.name for x in inputs]:
+        return encoder
+    for i, (x, name) in enumerate(zip(inputs, kinds)):
+        if kinds.count(name) > 1:
+            name = f"{name}_{kinds[: i + 1].count(name)}"
+        named.append(keras.Input(batch_shape=x.shape, dtype=x.dtype, name=name))
+    return keras.Model(named, encoder(named))
 
 
 def texts() -> np.ndarray:
@@ -42,23 +82,18 @@ def examples(
 ) -> list[np.ndarray]:
     """Arrays to ask the model with, one for each of the symbolic `inputs`.
 
-    Args:
-        inputs: list of `keras.KerasTensor`.
-        given: an array, a list, a dict by name, or None to make some up.
-
-    Raises:
-        ValueError: `given` does not fit the inputs.
+    `given` is an array, a list, a dict by name, or None to make some up.
     """
     if given is None:
         return [_made_up(x) for x in inputs]
-    names = [x.name for x in inputs]
     if isinstance(given, dict):
+        names = sorted(x.name for x in inputs)
         if set(given) != set(names):
             raise ValueError(
-                "`example_inputs` must have the model's inputs "
-                f"{sorted(names)}. Received: {sorted(given)}"
+                f"`example_inputs` must have the model's inputs {names}. "
+                f"Received: {sorted(given)}"
             )
-        given = [given[name] for name in names]
+        given = [given[x.name] for x in inputs]
     elif not isinstance(given, (list, tuple)) or (
         len(inputs) == 1 and np.ndim(given) == len(inputs[0].shape)
     ):

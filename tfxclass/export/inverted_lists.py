@@ -7,7 +7,7 @@ import tensorflow as tf
 from tfxclass import progress
 from tfxclass.checks import check_fraction
 from tfxclass.checks import check_optional_int
-from tfxclass.export import accuracy
+from tfxclass.export import searches
 from tfxclass.export.list_search import ListSearch
 from tfxclass.inference.graph import check_plain_logits
 from tfxclass.ops import bfloat16_rows
@@ -82,17 +82,8 @@ class InvertedLists:
     ) -> ListSearch:
         """Builds the `ListSearch` of a head; see `saved_model`.
 
-        Args:
-            head: a head with one class vector for each class.
-            k: int, number of classes in an answer.
-            features: float `[n, dim]` on which the recall is measured, or None.
-            max_excluded: int, number of classes that a question may exclude.
-                Answers are searched among as many more.
-            quantize: whether class vectors are kept in int8.
-
-        Raises:
-            ValueError: if the head is of another kind, or the recall is below
-                `min_recall`.
+        The recall is measured on `features`, float `[n, dim]`. Answers are
+        searched among `max_excluded` classes more.
         """
         search, queries, best = self.prepared(head, k, features, quantize)
         most = min(k + max_excluded, head.num_answers)
@@ -105,12 +96,10 @@ class InvertedLists:
             "measured_on": "class rows" if features is None else "examples",
         }
         if quantize:
-            scores = best.logits
-            if search.activation is not None:
-                scores = head.activate(scores)
             answers = search.top_k_of(queries, k, search.num_probes)
-            found = accuracy.measure(answers, (best.ids, scores))
-            measured["quantize"] = accuracy.INT8
+            expected = best.ids, search.scores_of(best.logits)
+            found = searches.measure(answers, expected)
+            measured["quantize"] = searches.INT8
             measured["score_error"] = found["score_error"]
         search.measured = measured
         return search
@@ -139,7 +128,10 @@ class InvertedLists:
             head, rows, bias, lists.numpy(), quantize, self.portable
         )
         if features is None:
-            queries = _drawn(tf.gather(rows, search.live), self.seed)
+            rng = np.random.default_rng(self.seed)
+            count = min(_NUM_QUERIES, len(search.live))
+            some = np.sort(rng.choice(len(search.live), count, replace=False))
+            queries = bfloat16_rows.take(rows, search.live[some])
         else:
             queries = head.queries(features)
             # Features of padding may be NaN, and have no best classes.
@@ -162,7 +154,7 @@ class InvertedLists:
         while True:
             search.num_probes = probes
             found, _ = answer(queries, k, tf.constant(probes))
-            recall = accuracy.recall(found.numpy(), expected.numpy())
+            recall = searches.recall(found.numpy(), expected.numpy())
             if recall >= self.min_recall:
                 return recall
             if self.num_probes or probes == search.num_lists:
@@ -173,11 +165,3 @@ class InvertedLists:
                     "`example_inputs`."
                 )
             probes = min(2 * probes, search.num_lists)
-
-
-def _drawn(rows, seed):
-    """Some of the rows `[n, dim]`, float32; all where there are few."""
-    rng = np.random.default_rng(seed)
-    count = min(_NUM_QUERIES, rows.shape[0])
-    ids = rng.choice(rows.shape[0], count, replace=False)
-    return bfloat16_rows.widen(tf.gather(rows, np.sort(ids)))

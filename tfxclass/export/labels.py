@@ -18,11 +18,7 @@ FILE_NAME = "labels.txt"
 
 
 def read(labels: Sequence[str] | Path, num_classes: int) -> list[str]:
-    """The names as a list of str, checked.
-
-    A ValueError is raised for a name that a line of the file cannot hold, a
-    number of names other than `num_classes`, and a file that is not UTF-8.
-    """
+    """The names as a list of str, which a file can hold; or ValueError."""
     if isinstance(labels, (str, os.PathLike)):
         lines = text_files.read_lines(local_path(labels, "labels"))
         names = [line.rstrip("\r\n") for line in lines]
@@ -57,11 +53,7 @@ def of_head(
     labels: Sequence[str] | Path | Literal[False] | None,
     head: keras.layers.Layer,
 ) -> list[str] | None:
-    """As `read`, with the head's class names as default; False for none.
-
-    Raises:
-        ValueError: as `read`, or a name of two classes.
-    """
+    """As `read`, with the head's class names as default; False for none."""
     if labels is False:
         return None
     # A head has checked its own.

@@ -21,14 +21,9 @@ from tfxclass.types import Scalar
 class ListSearch(ModelSearch):
     """The lists of a head, and the search in them.
 
-    Args:
-        head: the head.
-        rows: float32 or bfloat16 tensor `[num_classes, dim]`, as they are
-            multiplied; kept and saved in that type.
-        bias: float32 `[num_classes]`, or None.
-        lists: int `[num_classes]`, the list of each class.
-        quantize: whether rows are kept in int8.
-        portable: whether only ops are used that LiteRT and OpenVINO have, too.
+    Class vectors `rows` are kept in their type, or in int8. `lists` are int
+    `[num_classes]`, the list of each class. A `portable` search has only ops
+    that LiteRT and OpenVINO have, too.
     """
 
     def __init__(
@@ -47,8 +42,7 @@ class ListSearch(ModelSearch):
         self.live = np.sort(order)
         sizes = np.bincount(lists[order])
         sizes = sizes[sizes > 0]
-        self.num_lists = len(sizes)
-        self.num_probes = self.num_lists
+        self.num_lists = self.num_probes = len(sizes)
         self.order = _constant(order, tf.int64, "order")
         places = np.full(head.num_classes, -1)
         places[order] = np.arange(len(order))
@@ -69,14 +63,8 @@ class ListSearch(ModelSearch):
         greatest = tf.math.segment_max(biases, of_list)
         self.centre_bias = _constant(greatest, tf.float32, "centre_bias")
         self.state = [
-            self.order,
-            self.places,
-            self.starts,
-            self.rows,
-            self.bias,
-            self.centres,
-            self.centre_bias,
-            head.query_weights(),
+            *(self.order, self.places, self.starts, self.rows, self.bias),
+            *(self.centres, self.centre_bias, *head.query_weights()),
         ]
 
     @property
@@ -132,9 +120,13 @@ class ListSearch(ModelSearch):
             ),
             parallel_iterations=2,
         )
-        if self.activation is not None:
-            scores = self.head.activate(scores)
-        return mask_missing(tf.gather(self.order, at), scores)
+        return mask_missing(tf.gather(self.order, at), self.scores_of(scores))
+
+    def scores_of(self, logits: tf.Tensor) -> tf.Tensor:
+        """The scores of classes with these logits."""
+        if self.activation is None:
+            return logits
+        return self.head.activate(logits)
 
     def _class_rows(self):
         """`ClassRows` in the order of the lists, read."""

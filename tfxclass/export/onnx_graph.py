@@ -79,10 +79,7 @@ def _bound(graph, node, name, args):
 
 
 def _renamed(graph, node, name, args):
-    """Nothing, where an ONNX op of another name is the same.
-
-    tf2onnx multiplies by zeros in place of a `Where`, which makes NaN of NaN.
-    """
+    """Nothing: an ONNX op of another name is the same."""
 
 
 #: What `tf2onnx` is given for the ops that it does not know, by their names.
@@ -90,16 +87,16 @@ HANDLERS: dict[str, Any] = {
     "Bucketize": (_bucketize, []),
     "Erfc": (_erfc, []),
     "LowerBound": (_bound, []),
+    # tf2onnx has no `Where` here, but a product with 0: NaN stays NaN.
     "SelectV2": (_renamed, ["Where"]),
     "UpperBound": (_bound, []),
 }
 
 
 def finish_products(graph: Any) -> None:
-    """Makes the products with class vectors those that are fast.
+    """Multiplies class vectors by a Gemm, and does not copy them.
 
-    tf2onnx transposes the class vectors, for which ONNX Runtime would make a
-    copy of them. A Gemm multiplies them as they are.
+    tf2onnx transposes them, for which ONNX Runtime would make a copy.
     """
     from onnx import helper
 
@@ -119,8 +116,7 @@ def finish_products(graph: Any) -> None:
 def to_float32(graph: Any) -> None:
     """Makes a GraphProto compute in float32 what it computes in 16 bits.
 
-    ONNX Runtime has few ops in bfloat16 on a CPU, and most of those in float16
-    are float32 ones between casts.
+    ONNX Runtime has few ops in 16 bits on a CPU.
     """
     for part in _graphs(graph):
         # Shapes and types are inferred when the model is loaded.
@@ -165,13 +161,7 @@ def _widen_tensor(tensor):
 def write_tensors(
     graph: Any, folder: str, tensors: dict[str, tf.Tensor]
 ) -> None:
-    """Turns inputs of a graph into tensors in a file, `classes.bin`.
-
-    Args:
-        graph: GraphProto.
-        folder: str.
-        tensors: float32 tensors by the name of the input.
-    """
+    """Turns inputs of a GraphProto into float32 tensors in `classes.bin`."""
     import onnx
 
     inputs = [x for x in graph.input if x.name not in tensors]

@@ -1,6 +1,5 @@
 """`onnx`: a trained classifier as a model of ONNX Runtime."""
 
-import contextlib
 import importlib.util
 import io
 import logging
@@ -16,6 +15,7 @@ import tensorflow as tf
 
 from tfxclass import progress
 from tfxclass.checks import check_k
+from tfxclass.export import checks
 from tfxclass.export import compare
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
@@ -23,10 +23,8 @@ from tfxclass.export import onnx_graph
 from tfxclass.export import onnx_search
 from tfxclass.export import searches
 from tfxclass.export import signatures
-from tfxclass.export.loading import new_path
-from tfxclass.export.loading import parts_of
-from tfxclass.export.loading import served_encoder
 from tfxclass.export.version_folder import new_folder
+from tfxclass.export.version_folder import new_path
 from tfxclass.inference import filters
 from tfxclass.inference.graph import check_plain_logits
 from tfxclass.keras_internals import called_graphs
@@ -50,7 +48,7 @@ def onnx(
     """Exports a model to ONNX, with the best classes of each request.
 
     Use it to answer requests with ONNX Runtime, without TensorFlow. The folder
-    `path` gets these files:
+    `path` appears complete or not at all, with these files:
 
     - `model.onnx` (opset 18), from the inputs by their Keras names to `ids`
       (int64) and `scores` (float32), `[batch, top_k]`, best first.
@@ -60,26 +58,20 @@ def onnx(
 
     A request needs memory for `[batch, num_classes]` logits. Layers that
     compute in float16 or bfloat16 are float32 in the export. Where a score is
-    NaN, the id is -1 and the score 0. The folder appears complete or not at
-    all. It needs `pip install tf2onnx onnx onnxruntime`.
+    NaN, the id is -1 and the score 0. It needs `pip install tf2onnx onnx
+    onnxruntime`.
 
     Args:
-        model: a built Keras model that ends in a head with one class vector for
-            each class, or the path of a `.keras` file. ONNX has no ops for
-            text, so the inputs have to be numbers.
+        model: as for `saved_model`, with one class vector for each class. ONNX
+            has no ops for text, so the inputs have to be numbers.
         path: str, folder to make. It must not exist.
         top_k: int, number of classes in an answer.
-        labels: sequence of str, the name of each class, or the path of a text
-            file with one name in each line. Defaults to the head's
-            `class_names`. False leaves names out.
+        labels: as for `saved_model`.
         verify: bool, whether to compare the answers of ONNX Runtime with the
             model's.
         example_inputs: inputs for `verify`; see `saved_model`.
-        exclude: bool, whether to add an input `exclude_ids`, int64 `[batch, p]`
-            padded with -1: classes that are not answers to the question. See
-            `tfxclass.top_k`. Not for sequences of features.
-        only: bool, whether to add an input `only_ids` instead: the classes that
-            may be answers. Only their class vectors are read.
+        exclude, only: bool, whether to add an input `exclude_ids` or `only_ids`
+            as `tfxclass.top_k` does. Not for sequences of features.
 
     Returns:
         The path of `model.onnx`, str.
@@ -92,10 +84,10 @@ def onnx(
     """
     check_extra()
     path = new_path(path)
-    inputs, features, head = parts_of(model)
+    inputs, features, head = example_inputs_lib.parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
-    encoder = served_encoder(inputs, features)
+    encoder = example_inputs_lib.served_encoder(inputs, features)
     _check_names(encoder.inputs)
     filters.check_single(exclude, only)
     found = filters.filters_of(head, inputs, bool(exclude), only)
@@ -112,12 +104,11 @@ def onnx(
     with progress.log_if_slow("Converting the model"):
         converted = _convert(encoder, head, tensors, signature)
     with new_folder(path) as folder:
-        _write(folder, converted, tensors)
+        file = _write(folder, converted, tensors)
         labels_lib.write(names, folder)
         if verify:
             with progress.log_if_slow("Comparing the answers"):
-                path_here = os.path.join(folder, MODEL)
-                _verify(path_here, encoder, head, signature, examples)
+                _verify(file, encoder, head, signature, examples)
     return os.path.join(path, MODEL)
 
 
@@ -144,18 +135,15 @@ def _check_names(inputs):
 
 def _convert(encoder, head, tensors, signature):
     """ModelProto from the inputs, and the class vectors, to the answers."""
-    specs = [example_inputs_lib.spec_of(x) for x in encoder.inputs]
-    count = len(specs)
-    if signature.ids_input is not None:
-        specs.append(tf.TensorSpec([None, None], tf.int64, signature.ids_input))
+    specs = signature.specs(encoder)
+    asked, count = len(specs), len(encoder.inputs)
     for name, x in tensors.items():
         specs.append(tf.TensorSpec(x.shape, x.dtype, name=name))
 
     def answer(*inputs):
         features = signatures.encode(encoder, inputs[:count])
-        ids, classes = inputs[count : -len(tensors)], inputs[-len(tensors) :]
-        search = onnx_search.OnnxSearch(head, *classes)
-        return search.answer(signature, features, *ids)
+        search = onnx_search.OnnxSearch(head, *inputs[asked:])
+        return search.answer(signature, features, *inputs[count:asked])
 
     return convert(answer, specs)
 
@@ -165,23 +153,14 @@ def convert(
     specs: list[tf.TensorSpec],
     outputs: Sequence[str] = ("ids", "scores"),
 ) -> Any:
-    """ModelProto of a function of tensors.
-
-    Args:
-        function: of tensors, to a list of tensors.
-        specs: `tf.TensorSpec` of each, with names.
-        outputs: names of what the function returns.
-
-    Raises:
-        ValueError: an op that ONNX does not have.
-    """
+    """ModelProto of a function of tensors with names, to a list of tensors."""
     import tf2onnx
 
     traced = tf.function(function, specs, autograph=False)
     concrete = traced.get_concrete_function()
     _check_no_text(concrete.graph)
     # tf2onnx takes tensors that a function has captured for inputs.
-    with _without_notes_of_tensorflow():
+    with checks.without_warnings():
         constant = with_constants(concrete)
     inputs = [x.name for x in constant.inputs]
     found = [x.name for x in constant.outputs]
@@ -191,7 +170,7 @@ def convert(
     logger = logging.getLogger("tf2onnx")
     logger.addHandler(handler)
     try:
-        with _without_notes_of_tensorflow(), warnings.catch_warnings():
+        with checks.without_warnings(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model, _ = tf2onnx.convert.from_graph_def(
                 constant.graph.as_graph_def(),
@@ -214,21 +193,11 @@ def convert(
     return model
 
 
-@contextlib.contextmanager
-def _without_notes_of_tensorflow():
-    """What the conversion says of the graph is not the user's."""
-    level = tf.get_logger().level
-    tf.get_logger().setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        tf.get_logger().setLevel(level)
-
-
 def _check_no_text(graph):
     found = {
         op.type
-        for op in _ops_of(graph)
+        for part in (graph, *called_graphs(graph))
+        for op in part.get_operations()
         if any(x.dtype == tf.string for x in [*op.inputs, *op.outputs])
         or "Table" in op.type
     }
@@ -239,12 +208,6 @@ def _check_no_text(graph):
             "numbers, keras.Model(ids, head(encoder(ids))), and do what comes "
             "before outside of it; or use tfxclass.export.saved_model."
         )
-
-
-def _ops_of(graph):
-    yield from graph.get_operations()
-    for called in called_graphs(graph):
-        yield from called.get_operations()
 
 
 def _check_ops(model):
@@ -265,9 +228,11 @@ def _write(folder, model, tensors):
 
     onnx_graph.finish_products(model.graph)
     onnx_graph.write_tensors(model.graph, folder, tensors)
-    with open(os.path.join(folder, MODEL), "wb") as f:
+    path = os.path.join(folder, MODEL)
+    with open(path, "wb") as f:
         f.write(model.SerializeToString())
-    onnx.checker.check_model(os.path.join(folder, MODEL))
+    onnx.checker.check_model(path)
+    return path
 
 
 def _verify(path, encoder, head, signature, examples):
@@ -276,10 +241,10 @@ def _verify(path, encoder, head, signature, examples):
     features = model.features()
     if compare.feature_error(encoder):
         # The model computes them in 16 bits, and its export in float32.
-        specs = [example_inputs_lib.spec_of(x) for x in encoder.inputs]
+        embed = signatures.Signature(signatures.EMBED)
         encoded = convert(
             lambda *inputs: [signatures.encode(encoder, inputs)],
-            specs,
+            embed.specs(encoder),
             ["features"],
         )
         answers = _ask(encoded.SerializeToString(), model.inputs, ["features"])

@@ -1,7 +1,6 @@
 """The search of an ONNX model, in TensorFlow ops that tf2onnx converts.
 
-The class vectors are inputs of the converted function, since a graph may have
-2 GB at most. `tfxclass.export.onnx_model` writes them to a file.
+Class vectors are inputs of the function, since a graph may have 2 GB at most.
 """
 
 import tensorflow as tf
@@ -30,12 +29,7 @@ def tensors_of(rows: ClassRows) -> dict[str, tf.Tensor]:
 
 
 class OnnxSearch:
-    """The best classes of features, given the class vectors.
-
-    Args:
-        head: the head.
-        kernel, bias: symbolic tensors, as `tensors_of` returns them.
-    """
+    """The best classes of features, given what `tensors_of` returns."""
 
     def __init__(
         self, head: OutputHead, kernel: tf.Tensor, bias: tf.Tensor | None = None

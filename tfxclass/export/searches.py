@@ -1,4 +1,4 @@
-"""Searches that read all classes: by the model, and in an export."""
+"""Searches that read all classes, and how near to the model's they are."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import check_number
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
-from tfxclass.export import accuracy
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops.stored_rows import StoredRows
 from tfxclass.rows import int8_rows
@@ -16,6 +16,7 @@ from tfxclass.rows import stock_search
 from tfxclass.types import Array
 from tfxclass.types import Config
 
+INT8 = "int8"
 # Random features where there are no examples.
 _NUM_RANDOM = 256
 
@@ -23,20 +24,13 @@ _NUM_RANDOM = 256
 class ModelSearch:
     """The answers of the head itself, which an export has to match.
 
-    Args:
-        head: the head.
-        weights: what it reads in place of its own: `export_weights`, as they
-            are stored.
-
-    Attributes:
-        state: what an export saves of the search: variables and modules, in
-            lists and tuples.
-        measured: dict of what was measured; None if it answers as the head
-            does.
+    `weights` are read in place of its own: `export_weights`, as they are
+    stored. `measured` is None if the search answers as the head does.
     """
 
     def __init__(self, head: OutputHead, weights: Any = None) -> None:
         self.head, self.weights = head, weights
+        # Variables and modules that an export saves, in lists and tuples.
         self.state: Any = []
         self.measured: Config | None = None
 
@@ -67,8 +61,7 @@ class ModelSearch:
 class ExactSearch(ModelSearch):
     """All classes of a head, read for each query with TensorFlow's own ops.
 
-    `store` is how class vectors are stored, an argument of
-    `stock_search.stored`; None for a float32 matrix.
+    `store` is as in `stock_search.stored`; None for a float32 matrix.
     """
 
     def __init__(
@@ -90,12 +83,9 @@ def int8_search(
     k: int,
     min_recall: float,
 ) -> ExactSearch:
-    """A search in int8 class vectors whose `k` best answers were measured.
+    """A search in int8 class vectors; ValueError below `min_recall` at `k`.
 
     Features are float `[..., dim]`, or None for random ones.
-
-    Raises:
-        ValueError: a recall below `min_recall`.
     """
     search = ExactSearch(head, int8_rows.quantize)
     of = "random features" if features is None else "examples"
@@ -103,12 +93,51 @@ def int8_search(
         random = np.random.default_rng(0).normal(size=(_NUM_RANDOM, dim))
         features = random.astype("float32")
     features = flatten(tf.convert_to_tensor(features))
-    found = accuracy.measure(search.top_k(features, k), head.top_k(features, k))
+    found = measure(search.top_k(features, k), head.top_k(features, k))
     if found["recall"] < min_recall:
         raise ValueError(
             f"Recall at {k} of int8 rows must be at least min_recall="
             f"{min_recall}. Received: {found['recall']:.4f}. Give real "
             "`example_inputs`, a lower `min_recall`, or no `quantize`."
         )
-    search.measured = {"quantize": accuracy.INT8, **found, "measured_on": of}
+    search.measured = {"quantize": INT8, **found, "measured_on": of}
     return search
+
+
+def check_quantize(
+    quantize: str | None, min_recall: float, head: OutputHead
+) -> bool:
+    """Whether to quantize, bool; ValueError where a head or a name cannot."""
+    check_number("min_recall", min_recall, lambda x: 0 <= x <= 1, "in [0, 1]")
+    if quantize is None:
+        return False
+    if quantize != INT8:
+        raise ValueError(
+            f'`quantize` must be None or "{INT8}". Received: {quantize!r}'
+        )
+    if not head.has_class_rows:
+        raise ValueError(
+            "`quantize` needs a head with class vectors. Received: "
+            f"{type(head).__name__}. Leave it out."
+        )
+    return True
+
+
+def recall(found: np.ndarray, expected: np.ndarray) -> float:
+    """Share of the ids `expected` `[n, k]` that are among `found`."""
+    shared = [np.intersect1d(*pair).size for pair in zip(found, expected)]
+    return sum(shared) / max(expected.size, 1)
+
+
+def measure(
+    answers: tuple[Array, Array], expected: tuple[Array, Array]
+) -> Config:
+    """How near answers, `(ids, scores)` `[n, k]`, are to those of the model."""
+    ids, scores = map(np.asarray, answers)
+    true_ids, true_scores = map(np.asarray, expected)
+    same = ids[:, :, np.newaxis] == true_ids[:, np.newaxis]
+    errors = np.abs(scores[:, :, np.newaxis] - true_scores[:, np.newaxis])[same]
+    error: Config = {"max": None, "mean": None}
+    if errors.size:
+        error = {"max": float(errors.max()), "mean": float(errors.mean())}
+    return {"recall": recall(ids, true_ids), "score_error": error}

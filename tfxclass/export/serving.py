@@ -15,16 +15,16 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass import progress
 from tfxclass.checks import check_k
-from tfxclass.export import accuracy
 from tfxclass.export import checks
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import searches
-from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import warmup
 from tfxclass.export.inverted_lists import InvertedLists
-from tfxclass.export.loading import parts_of
-from tfxclass.export.loading import served_encoder
+from tfxclass.export.signatures import EMBED
+from tfxclass.export.signatures import Reference
+from tfxclass.export.signatures import SavedSignatures
+from tfxclass.export.signatures import signatures_of
 from tfxclass.export.version_folder import check_versions
 from tfxclass.export.version_folder import publish_version
 from tfxclass.export.version_folder import scratch_folder
@@ -57,10 +57,10 @@ def saved_model(
 ) -> str:
     """Exports a model as a SavedModel, for TensorFlow Serving.
 
-    The model is written as the next version, `path/<version>/`. The graph has
-    TensorFlow's own ops only, and contains the class matrix once (normalized,
-    for cosine). The folder appears complete or not at all. In all signatures,
-    dimension 0 is the batch:
+    The model is written as the next version, `path/<version>/`, complete or not
+    at all. The graph has TensorFlow's own ops only, and contains the class
+    matrix once (normalized, for cosine). In all signatures, dimension 0 is the
+    batch:
 
     - `serving_default`: from the inputs by their Keras names to `ids` (int64),
       `scores` (float32) and, with `labels`, `labels` (string), each `[batch,
@@ -70,16 +70,15 @@ def saved_model(
       p]` padded with -1, to the outputs of `serving_default` without these
       classes. `[1, p]` applies to all examples, and a gRPC request may leave
       the input out.
-    - `only`, on request: the same with `only_ids`, among these classes only.
+    - `only` and `boost`, on request: the same with `only_ids` and `boost_ids`.
       See `tfxclass.top_k`.
-    - `boost`, on request: the same with `boost_ids`, whose logits are raised.
     - `full_scores`, on request: from the inputs to `scores` of all classes.
 
     Args:
         model: a built Keras model that ends in a head, or the path of a
             `.keras` file.
         path: str, folder of the model's versions. It is made if needed.
-        top_k: int, number of classes in an answer. Defaults to 10.
+        top_k: int, number of classes in an answer.
         labels: sequence of str, the name of each class, or the path of a text
             file with one name in each line. Defaults to the head's
             `class_names`. False leaves names out.
@@ -91,24 +90,19 @@ def saved_model(
             few made-up examples.
         full_scores: bool, whether to write the signature of that name.
         search: `InvertedLists` for approximate answers from some of the
-            classes. Its recall is written to `assets.extra/search.json`. By
-            default all classes are read.
+            classes. Its recall is written to `assets.extra/search.json`.
         warmup_batch_sizes: ints, batch sizes that a server runs with each
             signature before a version is available. It needs the extra
             `tensorflow-serving-api`.
-        threshold: float in [0, 1], lowest probability of a class in an answer,
-            `"calibrated"` for the threshold of each class from
-            `tfxclass.calibrate`, or None. Below it ids are -1 and scores 0.
-            With `search`, only for heads with a sigmoid.
+        threshold: as in `tfxclass.top_k`. With `search`, only for heads with a
+            sigmoid.
         exclude: bool, whether to write the signature of that name, or int, the
             largest number of ids in a request (True is 64). Answers are
             searched among as many more. Or a Keras tensor as in
             `tfxclass.top_k`: then `serving_default` leaves these classes out,
             and no signature is added.
         only: bool, whether to write the signature of that name. For all heads
-            but trees. An `AdaptiveSoftmax` reads all class vectors for it.
-            Scores equal `tfxclass.top_k(model, only=True)`, and exact
-            with `search`, too.
+            but trees. Scores are exact with `search`, too.
         quantize: `"int8"` to store class vectors in int8 with one scale each: a
             quarter of the bytes on disk and in each request. For all heads but
             trees. The recall at `top_k` and the error of the scores are
@@ -116,17 +110,15 @@ def saved_model(
             and written to `assets.extra/search.json`.
         min_recall: float in [0, 1]. A lower recall of `quantize` is refused.
             With `search`, the `min_recall` of `search` counts.
-        boost: float > 0, which the signature of that name adds to the logits of
-            the classes in `boost_ids`, as `tfxclass.top_k(boost=...)` does, or
-            None. Not with `search`.
+        boost: as in `tfxclass.top_k`, for the signature of that name. Not with
+            `search`.
 
     Returns:
         The folder that was written, str.
 
     Raises:
-        ValueError: if an argument is out of range, there is no single head, the
-            model is not built, the recall is too low, or the graph has an op
-            that is not TensorFlow's.
+        ValueError: if an argument does not fit the model, the recall is too
+            low, or the graph has an op that is not TensorFlow's.
         RuntimeError: if the export does not load, or answers differently.
         ImportError: if the extra for the warm-up is not installed.
 
@@ -144,12 +136,12 @@ def saved_model(
     ```
     """
     path = check_versions("path", path)
-    inputs, features, head = parts_of(model)
+    inputs, features, head = example_inputs_lib.parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_threshold(threshold, head)
     if search is not None:
         _check_search(search, head, threshold, boost)
-    is_int8 = accuracy.check_quantize(quantize, min_recall, head)
+    is_int8 = searches.check_quantize(quantize, min_recall, head)
     given = filters.filters_of(head, inputs, exclude, only, boost)
     if only and not head.has_class_rows:
         raise ValueError(
@@ -160,35 +152,37 @@ def saved_model(
     excluded = None
     if isinstance(exclude, keras.KerasTensor):
         excluded = keras.Model(inputs, exclude)
-    encoder = served_encoder(inputs, features)
+    encoder = example_inputs_lib.served_encoder(inputs, features)
     _check_names(encoder.inputs)
-    signatures = signatures_lib.signatures_of(
-        top_k, given, full_scores, excluded
-    )
+    signatures = signatures_of(top_k, given, full_scores, excluded)
     names = labels_lib.of_head(labels, head)
     warmup_batch_sizes = warmup.check(warmup_batch_sizes)
     examples = example_inputs_lib.examples(encoder.inputs, example_inputs)
     measured_on = None
     if example_inputs is not None and (search or is_int8):
         measured_on = encoder([tf.constant(x) for x in examples])
-    # What the export is compared with: the model, unless it approximates it.
-    answers = searches.ModelSearch(head)
-    saved: searches.ModelSearch | None = None
+    saved: searches.ModelSearch
     if search is not None:
         room = max((x.filter.room for x in signatures if x.filter), default=0)
-        saved = answers = search.build(head, top_k, measured_on, room, is_int8)
+        saved = search.build(head, top_k, measured_on, room, is_int8)
     elif is_int8:
-        saved = answers = searches.int8_search(
-            head, measured_on, features.shape[-1], top_k, min_recall
-        )
-    reference = signatures_lib.Reference(
+        dim = features.shape[-1]
+        saved = searches.int8_search(head, measured_on, dim, top_k, min_recall)
+    else:
+        # Rows that are a layer's, too, are saved once, as that layer has them.
+        is_tied = getattr(head, "tie", None) is not None
+        store = None if is_tied else column_rows.in_columns
+        saved = searches.ExactSearch(head, store)
+    # The export is compared with the model, unless it approximates it.
+    answers = saved if saved.measured else searches.ModelSearch(head)
+    reference = Reference(
         encoder, answers, examples, names, threshold_of(threshold, head)
     )
     with scratch_folder(path) as folder:
         with progress.log_if_slow("Writing the export"):
-            _write(folder, signatures, reference, saved or _exact(head))
-        if answers.measured is not None:
-            _write_report(folder, {**answers.measured, "top_k": top_k})
+            _write(folder, signatures, reference, saved)
+        if saved.measured:
+            _write_report(folder, {**saved.measured, "top_k": top_k})
         requests = warmup.write(
             folder, signatures, reference.inputs, warmup_batch_sizes
         )
@@ -231,27 +225,13 @@ def _check_names(inputs):
             )
 
 
-def _exact(head):
-    # Rows that are a layer's, too, are saved once, as that layer has them.
-    is_tied = getattr(head, "tie", None) is not None
-    return searches.ExactSearch(
-        head, None if is_tied else column_rows.in_columns
-    )
-
-
 def _write(folder, signatures, model, search):
     with tempfile.TemporaryDirectory() as scratch:
         asset = labels_lib.write(model.names, scratch)
-        module = signatures_lib.SavedSignatures(
-            model, search, signatures, asset
-        )
+        module = SavedSignatures(model, search, signatures, asset)
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)
-    _add_defaults(folder)
-
-
-def _add_defaults(folder):
-    """Adds the defaults of inputs to signatures, which TensorFlow omits."""
+    # Defaults of inputs, which TensorFlow omits.
     path = os.path.join(folder, "saved_model.pb")
     with open(path, "rb") as f:
         saved = saved_model_pb2.SavedModel.FromString(f.read())
@@ -277,8 +257,8 @@ def _verify(folder, signatures, reference, warmup_requests):
     requests = [reference.request(signature) for signature in signatures]
     answers = checks.answers_of(folder, [*requests, *warmup_requests])
     found = dict(zip((x.name for x in signatures), answers))
-    features = found.pop(signatures_lib.EMBED)["features"]
+    features = found[EMBED]["features"]
     reference.check_features(features)
     for signature in signatures:
-        if signature.name in found:
+        if signature.name != EMBED:
             reference.check(signature, found[signature.name], features)

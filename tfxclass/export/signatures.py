@@ -1,8 +1,7 @@
 """The signatures of an export: what each answers, and how it is checked.
 
-A signature is one function of a search. The saved graph gives it the search of
-the export and the check gives it the model's own, so that no answer is
-described twice.
+The saved graph gives a signature the search of the export, and the check gives
+it the model's own.
 """
 
 from collections.abc import Sequence
@@ -29,20 +28,23 @@ EMBED, FULL_SCORES = "embed", "full_scores"
 
 
 class Signature(NamedTuple):
-    """A signature of an export.
+    """A signature of an export, with `k` classes in an answer.
 
-    Attributes:
-        name: str.
-        k: int, classes in an answer; 0 of `EMBED` and `FULL_SCORES`.
-        filter: `Filter`, or None.
-        excluded: `keras.Model` from the model's inputs to the ids of the
-            filter, `[batch, p]`; None where a request has them.
+    `excluded` is a model from the inputs to the ids of the filter, `[batch,
+    p]`; None where a request has them.
     """
 
     name: str
     k: int = 0
     filter: filters.Filter | None = None
     excluded: keras.Model | None = None
+
+    def specs(self, encoder: keras.Model) -> list[tf.TensorSpec]:
+        """The inputs of the signature."""
+        specs = [spec_of(x) for x in encoder.inputs]
+        if self.ids_input is not None:
+            specs.append(tf.TensorSpec([None, None], tf.int64, self.ids_input))
+        return specs
 
     @property
     def ids_input(self) -> str | None:
@@ -54,11 +56,7 @@ class Signature(NamedTuple):
     def answer(
         self, search: Any, features: tf.Tensor, *ids: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The answers of a search to features `[..., dim]`.
-
-        A dict of `scores` and, unless they cover all classes, `ids`; or of
-        `features`.
-        """
+        """`features`, or the `scores` of a search and, unless full, `ids`."""
         if self.name == EMBED:
             return {"features": tf.cast(features, tf.float32)}
         if self.name == FULL_SCORES:
@@ -91,15 +89,9 @@ def signatures_of(
     full_scores: bool = False,
     excluded: keras.Model | None = None,
 ) -> list[Signature]:
-    """The signatures of an export; see `saved_model`.
-
-    The filters in `given` have a signature. `excluded` is a `keras.Model` from
-    the inputs to ids that are no answers, or None.
-    """
-    best = Signature(DEFAULT, k)
-    if excluded is not None:
-        best = Signature(DEFAULT, k, filters.Filter(filters.EXCLUDE), excluded)
-    found = [best, Signature(EMBED)]
+    """The signatures of `saved_model`, one for each of the filters `given`."""
+    left_out = None if excluded is None else filters.Filter(filters.EXCLUDE)
+    found = [Signature(DEFAULT, k, left_out, excluded), Signature(EMBED)]
     if full_scores:
         found.append(Signature(FULL_SCORES))
     return found + [Signature(each.kind, k, each) for each in given]
@@ -108,14 +100,8 @@ def signatures_of(
 class Reference:
     """A model, and the examples on which it is compared to its export.
 
-    Args:
-        encoder: `keras.Model` from the inputs to the features.
-        search: the model's own answers: `ModelSearch`, or the search of an
-            export where that is approximate and was measured.
-        examples: list of arrays for the encoder.
-        names: list of str, the class names, or None.
-        threshold: least score of an answer: float, float32 `[num_classes]`,
-            or None.
+    `search` is the model's own, or an export's that is approximate and was
+    measured. `threshold` is the least score of an answer, one or of each class.
     """
 
     def __init__(
@@ -146,10 +132,7 @@ class Reference:
         return Request(signature.name, inputs)
 
     def check_features(self, found: np.ndarray) -> None:
-        """Raises RuntimeError unless features are the model's.
-
-        A ValueError is raised where none of them are finite.
-        """
+        """Raises an error unless features are the model's, and some finite."""
         expected = self.features()
         if not _is_finite(expected).any():
             raise ValueError(
@@ -213,14 +196,7 @@ def _is_finite(features):
 
 
 class SavedSignatures(tf.Module):
-    """What is saved: variables, labels, and a function per signature.
-
-    Args:
-        model: `Reference` of the model.
-        search: `ExactSearch` or `ListSearch`.
-        signatures: list of `Signature`.
-        asset: path of the labels' file, or None.
-    """
+    """What is saved: variables, labels, and a function per signature."""
 
     def __init__(
         self,
@@ -251,28 +227,20 @@ class SavedSignatures(tf.Module):
         }
 
     def _function(self, encoder, signature):
-        specs = [spec_of(x) for x in encoder.inputs]
-        count = len(specs)
-        if signature.ids_input is not None:
-            specs.append(
-                tf.TensorSpec([None, None], tf.int64, signature.ids_input)
-            )
+        count = len(encoder.inputs)
 
         def serve(*inputs):
             encoded = encode(encoder, inputs[:count])
             ids = inputs[count:]
             if signature.excluded is not None:
                 ids = (encode(signature.excluded, inputs[:count]),)
-            return self._named(signature.answer(self.search, encoded, *ids))
+            answers = signature.answer(self.search, encoded, *ids)
+            answers = _above(self._threshold, answers)
+            if self.names is not None and "ids" in answers:
+                answers["labels"] = self.names.lookup(answers["ids"])
+            return answers
 
-        return tf.function(serve, specs, autograph=False)
-
-    def _named(self, answers):
-        """Answers at the threshold and above, with their names."""
-        answers = _above(self._threshold, answers)
-        if self.names is not None and "ids" in answers:
-            answers["labels"] = self.names.lookup(answers["ids"])
-        return answers
+        return tf.function(serve, signature.specs(encoder), autograph=False)
 
 
 def encode(encoder: keras.Model, inputs: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from tfxclass.core.forward import flatten
 from tfxclass.export import labels as labels_lib
-from tfxclass.export.loading import new_path
-from tfxclass.export.loading import parts_of
+from tfxclass.export.example_inputs import parts_of
 from tfxclass.export.version_folder import new_folder
+from tfxclass.export.version_folder import new_path
 from tfxclass.inference.graph import check_plain_logits
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -51,16 +51,13 @@ def vectors(
     Args:
         model: as for `saved_model`, with one class vector for each class.
         path: str, folder to make. It must not exist.
-        labels: sequence of str, the name of each class, or the path of a text
-            file with one name in each line. Defaults to the head's
-            `class_names`. False leaves names out.
+        labels: as for `saved_model`.
 
     Returns:
         `path`, str.
 
     Raises:
-        ValueError: if the path exists, the head is of another kind, or labels
-            do not fit.
+        ValueError: if an argument does not fit.
 
     Example:
 
@@ -82,16 +79,15 @@ def vectors(
     # A bias of removed classes alone is zero for the others.
     bias = None if head.bias is None else served.bias
     with new_folder(path) as folder:
-        shape = _write_rows(
-            os.path.join(folder, ROWS), served.kernel, bias, ids
-        )
+        rows_path = os.path.join(folder, ROWS)
+        columns = _write_rows(rows_path, served.kernel, bias, ids)
         np.save(os.path.join(folder, IDS), ids)
         if names is not None:
             labels_lib.write([names[i] for i in ids], folder)
         report = {
             "classes": len(ids),
-            "columns": shape[1],
-            "bias_column": None if bias is None else shape[1] - 1,
+            "columns": columns,
+            "bias_column": None if bias is None else columns - 1,
             "measure": "inner product",
         }
         with open(os.path.join(folder, REPORT), "w", encoding="utf-8") as f:
@@ -134,7 +130,7 @@ def _answers(head, served):
 
 
 def _write_rows(path, kernel, bias, ids):
-    """Writes some rows and their biases in blocks; returns their shape."""
+    """Writes some rows and their biases in blocks; returns their width."""
     kernel = tf.convert_to_tensor(kernel)
     shape = len(ids), kernel.shape[1] + (bias is not None)
     rows = np.lib.format.open_memmap(path, "w+", np.float32, shape)
@@ -145,4 +141,4 @@ def _write_rows(path, kernel, bias, ids):
         if bias is not None:
             block[:, -1] = tf.gather(bias, part)
     rows.flush()
-    return shape
+    return shape[1]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
-#: What a folder with such a file holds.
+# What a folder with such a file holds.
 _KINDS = {
     "saved_model.pb": "one version of a SavedModel",
     "model.onnx": "an ONNX model",
@@ -21,8 +21,7 @@ _KINDS = {
 def check_kind(name: str, path: str, own: str = "") -> None:
     """Raises ValueError if a folder holds an export of another kind.
 
-    `name` is the argument that `path` was given for, which may be missing;
-    `own` the file of `_KINDS` that may be there.
+    `own` is the file of `_KINDS` that may be there. `path` may be missing.
     """
     for file, what in _KINDS.items():
         if file != own and os.path.isfile(os.path.join(path, file)):
@@ -41,12 +40,24 @@ def check_versions(name: str, path: Path) -> str:
     return path
 
 
+def new_path(path: Path) -> str:
+    """An absolute path; ValueError where it exists."""
+    path = os.path.abspath(local_path(path))
+    if os.path.exists(path):
+        what = "folder" if os.path.isdir(path) else "file"
+        raise ValueError(
+            "`path` must not exist yet, since this export overwrites nothing. "
+            f"Received: {path!r}, which is a {what}. Fix: give another path, "
+            "or delete this one first."
+        )
+    return path
+
+
 @contextlib.contextmanager
 def scratch_folder(path: str) -> Iterator[str]:
-    """A folder to fill beside `path`, which is gone at the end.
+    """A folder to fill near `path`, which is removed unless it is renamed.
 
-    It is renamed when it is complete. A server that polls the folder takes up
-    numbers only.
+    A server that polls `path` takes up numbers only.
     """
     parent = os.path.abspath(path)
     while not os.path.isdir(parent):

@@ -42,10 +42,7 @@ def write(
     inputs: Config,
     batch_sizes: Sequence[int],
 ) -> list[Request]:
-    """Writes one request of each size for each signature; returns them.
-
-    The rows of `inputs`, a dict of arrays by input name, are asked in turn.
-    """
+    """Writes one request of each size for each signature; returns them."""
     if not batch_sizes:
         return []
     if len(signatures) * len(batch_sizes) > _MAX_RECORDS:

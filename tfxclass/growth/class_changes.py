@@ -14,14 +14,10 @@ from tfxclass.checks import check_positive_int
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.data.batches import Batches
 from tfxclass.growth import transfer_state
-from tfxclass.growth.feature_means import class_means
-from tfxclass.growth.model_with_head import scope_of
-from tfxclass.growth.model_with_head import with_head
+from tfxclass.growth.initialize_classes import class_means
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import find_head
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.layers.output_head import OutputHead
-from tfxclass.trees.class_means import ClassMeans
 
 _NO_IDS = np.zeros(0, np.int64)
 
@@ -76,13 +72,12 @@ def add_classes(
     initializer sets the vector (with a warning if some of the classes have
     data).
 
-    In heads with groups of classes, new classes go to the last group, the group
-    of the rarest classes. In a tree, wide nodes (and all nodes with
-    `multi_label="plt"`) get more children. A node with two children splits the
-    leaf of the nearest class. Counts of samplers and of `LossOptions` get the
-    number of examples in `data`, or else the lowest count. The next training
-    step builds the indexes of samplers again. `thresholds` of new classes are
-    the median of the others.
+    In heads with groups of classes, new classes go to the group of the rarest
+    classes. In a tree, wide nodes (and all nodes with `multi_label="plt"`) get
+    more children. A node with two children splits the leaf of the nearest
+    class. Counts of samplers and of `LossOptions` get the number of examples in
+    `data`, or else the lowest count. `thresholds` of new classes are the median
+    of the others.
 
     Args:
         model: a built Keras model that ends in a head.
@@ -104,8 +99,8 @@ def add_classes(
         A built `keras.Model` of the same kind.
 
     Raises:
-        ValueError: if `count` < 1, names exist already or are missing, there is
-            no single head, or gradients are being accumulated.
+        ValueError: if an argument does not fit the model, there is no single
+            head, or gradients are being accumulated.
         InvalidArgumentError: if labels are out of range.
 
     Example:
@@ -125,9 +120,8 @@ def add_classes(
     inputs, features, head = encoder_of(model)
     added = next_class_ids(model, count)
     num_classes = max(head.num_classes, int(added[-1]) + 1)
-    change = ClassUpdate(
-        num_classes, added, _NO_IDS, _names(head, labels, added)
-    )
+    names = _names(head, labels, added)
+    change = ClassUpdate(num_classes, added, _NO_IDS, names)
     transfer_state.check_can_change(model)
     _check_features(head, class_features, data)
     means = None
@@ -138,7 +132,7 @@ def add_classes(
         _warn_of_missing(means, added)
         change = change._replace(counts=means.counts)
     change = change._replace(places=head.growth.places_near(means, len(added)))
-    other = _changed(model, head, change, means)
+    other = transfer_state.changed_model(model, head, change, means)
     if class_features is not None:
         find_head(other).set_class_features(added, class_features)
     return other
@@ -162,10 +156,10 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
         A built `keras.Model`, compiled as `model`, with its optimizer's state.
 
     Raises:
-        ValueError: if there are no ids, ids are out of range or removed
-            already, all classes or all of a cluster of an `AdaptiveSoftmax`
-            would be removed, the head has `label_smoothing`, or gradients are
-            being accumulated.
+        ValueError: if ids are missing, out of range or removed already, all
+            classes or all of a cluster of an `AdaptiveSoftmax` would be
+            removed, the head has `label_smoothing`, or gradients are being
+            accumulated.
 
     Example:
 
@@ -179,7 +173,7 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
     removed = _removable(ids, head)
     transfer_state.check_can_change(model)
     change = ClassUpdate(head.num_classes, _NO_IDS, removed)
-    return _changed(model, head, change)
+    return transfer_state.changed_model(model, head, change)
 
 
 def _check_features(head, class_features, data):
@@ -202,10 +196,10 @@ def _check_features(head, class_features, data):
 def _warn_of_missing(means, added):
     ids = added[means.counts == 0]
     if len(ids):
+        others = " and others" if len(ids) > 5 else ""
         warnings.warn(
             f"{len(ids)} new classes have no example in `data` and get random "
-            f"initial class vectors: {ids[:5].tolist()}"
-            + (" and others" if len(ids) > 5 else ""),
+            f"initial class vectors: {ids[:5].tolist()}{others}",
             stacklevel=3,
         )
     if means.seen.classes == 1:
@@ -217,44 +211,17 @@ def _warn_of_missing(means, added):
         )
 
 
-def _changed(
-    model: keras.Model,
-    head: OutputHead,
-    change: ClassUpdate,
-    means: ClassMeans | None = None,
-) -> keras.Model:
-    with scope_of(model):
-        after = _head_of(type(head), head.changed_config(change))
-        other = with_head(model, after)
-        transfer_state.transfer_state(
-            model, other, (head, after), change, means
-        )
-    return other
-
-
-def _head_of(cls, config):
-    try:
-        return cls.from_config(config)
-    except TypeError as error:
-        # Keras hides what the head says behind its whole configuration.
-        if isinstance(error.__context__, ValueError):
-            raise error.__context__ from None
-        raise
-
-
 def _names(head, labels, added):
     """Names of the new classes; None where there are none."""
-    if labels is None and head.class_names is None:
+    given = "no labels" if labels is None else "labels"
+    known = "without" if head.class_names is None else "with"
+    if (given, known) == ("no labels", "without"):
         return None
     if labels is None or head.class_names is None:
         raise ValueError(
             "`labels` are the names of new classes, for a head with "
             "`class_names`. Fix: name all or none, e.g. head.class_names = "
-            "[...]. Received: "
-            + ("no labels" if labels is None else "labels")
-            + f" for {head.name!r} with"
-            + ("out" if head.class_names is None else "")
-            + " class_names"
+            f"[...]. Received: {given} for {head.name!r} {known} class_names"
         )
     given = as_names("labels", labels)
     if len(given) != len(added):

@@ -47,9 +47,8 @@ def set_class_vectors(
         `model`.
 
     Raises:
-        ValueError: if vectors have another shape, a square matrix comes without
-            `class_axis`, numbers are not finite, the head has no class vectors
-            of its own, or a bias is given for a head without one.
+        ValueError: if numbers are not finite or of another shape, the head has
+            no class vectors of its own, or no bias for a bias that is given.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""`initialize_classes`: rows of classes from their names or descriptions."""
+"""`initialize_classes`: class vectors from names, descriptions or examples."""
 
 from typing import Any
 
@@ -6,11 +6,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass import progress
+from tfxclass.core.forward import flatten
+from tfxclass.core.targets import as_targets
 from tfxclass.data.batches import Batches
 from tfxclass.data.batches import as_arrays
-from tfxclass.growth.feature_means import class_means
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
+from tfxclass.keras_internals import get_mask
+from tfxclass.layers.output_head import OutputHead
+from tfxclass.trees.class_means import ClassMeans
+from tfxclass.trees.class_means import Seen
+from tfxclass.trees.class_means import directions
 from tfxclass.types import Labels
 
 
@@ -22,10 +29,9 @@ def initialize_classes(
 ) -> keras.Model:
     """Sets class vectors to the features of class names or descriptions.
 
-    Use it before training, if classes have texts or examples. With random class
-    vectors, training first has to find out which class is which. With an
-    encoder that knows words, or even with random embeddings, it starts from a
-    useful model.
+    Use it before training, if classes have texts or examples. With an encoder
+    that knows words, or even with random embeddings, training then starts from
+    a useful model.
 
     The vector of a class is the mean of the normalized features of its texts.
     In cosine heads it has length 1, and in others the median length of the
@@ -36,12 +42,11 @@ def initialize_classes(
     Args:
         model: a built Keras model that ends in a head. It is changed in place.
         texts: inputs of the model: an array (str for an encoder of text), a
-            sequence of str, or a dict or tuple of arrays. Row i describes class
-            i, or class `labels[i]`. Or batches of inputs with labels, a
-            `tf.data.Dataset` or a `keras.utils.PyDataset`.
+            sequence of str, or a dict or tuple of arrays. Or batches of inputs
+            with labels, a `tf.data.Dataset` or a `keras.utils.PyDataset`.
         labels: integers `[n]`, or `[n, p]` padded with -1, the classes that
             each row of `texts` describes. Classes without a text stay as they
-            are. Defaults to None, one row for each class.
+            are. By default row i describes class i.
         batch_size: int, number of texts whose features are computed at a time.
 
     Returns:
@@ -92,3 +97,53 @@ def _with_labels(texts, labels, num_classes):
             )
         labels = np.arange(count)
     return texts, labels
+
+
+def class_means(
+    encoder: keras.Model,
+    head: OutputHead,
+    batches: Batches,
+    ids: np.ndarray,
+    num_classes: int,
+) -> ClassMeans:
+    """`ClassMeans` of the classes `ids`, int64 `[n]`, rising.
+
+    The encoder computes features of the inputs, and the head reads these.
+    Labels are below `num_classes`; other labels are passed over.
+    """
+    counts, num_rows = np.zeros(len(ids), np.int64), 0
+    is_seen = np.zeros(num_classes, bool)
+    # Each part of the head has sums by class, sums, and second moments.
+    sums: list[np.ndarray] = []
+    totals: list[np.ndarray] = []
+    seconds: list[np.ndarray] = []
+    step = "Computing the features of batches"
+    for batch in progress.progress_iter(batches, step, batches.count):
+        x, y, _ = keras.utils.unpack_x_y_sample_weight(batch)
+        features = tf.convert_to_tensor(encoder(x, training=False))
+        leading, mask = tf.shape(features)[:-1], get_mask(features)
+        labels = as_targets(y, num_classes, leading, mask).ids.numpy()
+        # Rows of the batch, and the place of the class of each.
+        rows, columns = np.nonzero(np.isin(labels, ids))
+        numbers = np.searchsorted(ids, labels[rows, columns])
+        np.add.at(counts, numbers, 1)
+        has_class = np.any(labels >= 0, axis=1)
+        num_rows += int(has_class.sum())
+        is_seen[labels[labels >= 0]] = True
+        queries = [flatten(features)]
+        if head.has_class_rows:
+            queries = head.part_queries(queries[0])
+        queries = [directions(q.numpy()) for q in queries]
+        if not sums:
+            widths = [q.shape[1] for q in queries]
+            sums = [np.zeros((len(ids), n), np.float32) for n in widths]
+            totals = [np.zeros(n) for n in widths]
+            seconds = [np.zeros((n, n)) for n in widths]
+        for part, query in enumerate(queries):
+            np.add.at(sums[part], numbers, query[rows])
+            wide = query[has_class].astype(np.float64)
+            totals[part] += wide.sum(axis=0)
+            seconds[part] += wide.T @ wide
+    seen = Seen(num_rows, int(is_seen.sum()), totals, seconds)
+    of_parts = [directions(total) for total in sums]
+    return ClassMeans(of_parts, counts, sums, seen)

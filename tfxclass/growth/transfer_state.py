@@ -1,13 +1,17 @@
-"""Copies weights and optimizer state of a head into another one."""
+"""The same model with another head, compiled alike, and with its state."""
 
+import contextlib
 import functools
-from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfxclass import shards as shards_lib
 from tfxclass.core.class_update import ClassUpdate
+from tfxclass.inference.graph import encoder_of
+from tfxclass.inference.graph import inputs_as_given
+from tfxclass.inference.graph import is_called
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import path_of
 from tfxclass.layers.output_head import OutputHead
@@ -23,7 +27,14 @@ _AVERAGE = "average"
 
 def check_can_change(model: keras.Model) -> None:
     """Raises ValueError in the middle of a step of several batches."""
-    for optimizer in _optimizers(model):
+    pending = [getattr(model, "optimizer", None)]
+    while pending:
+        optimizer = pending.pop()
+        if optimizer is None:
+            continue
+        # Of its groups, and the one within it.
+        pending += getattr(optimizer, "optimizers", ())
+        pending.append(getattr(optimizer, "inner_optimizer", None))
         steps = getattr(optimizer, "gradient_accumulation_steps", None)
         if steps and int(num_applied(optimizer)) % steps:
             raise ValueError(
@@ -34,34 +45,85 @@ def check_can_change(model: keras.Model) -> None:
             )
 
 
-def _optimizers(model):
-    """Lists an optimizer, the ones within it, and the ones of its groups."""
-    pending, found = [getattr(model, "optimizer", None)], []
-    while pending:
-        optimizer = pending.pop()
-        if optimizer is not None:
-            found.append(optimizer)
-            pending += getattr(optimizer, "optimizers", ())
-            pending.append(getattr(optimizer, "inner_optimizer", None))
-    return found
-
-
-def transfer_state(
-    old: keras.Model,
-    new: keras.Model,
-    heads: tuple[OutputHead, OutputHead],
+def changed_model(
+    model: keras.Model,
+    head: OutputHead,
     change: ClassUpdate,
     means: ClassMeans | None = None,
-) -> None:
-    """Gives a model what another one knows, after `change` of its head.
+) -> keras.Model:
+    """The model after a `change` of its head, with what it has learned.
 
-    Their other layers are the same. `means` are of the new classes.
+    `means` are of the new classes. Other layers are shared.
     """
-    before, after = heads
+    strategy = model.distribute_strategy
+    is_current = strategy is tf.distribute.get_strategy()
+    with contextlib.nullcontext() if is_current else strategy.scope():
+        after = _head_of(type(head), head.changed_config(change))
+        other = _with_head(model, after)
+        sources = _carry_weights(head, after, change, means)
+        optimizer = getattr(model, "optimizer", None)
+        if optimizer is not None and optimizer.built:
+            pairs = _paired(optimizer, other.optimizer, head, after)
+            _carry_slots(pairs, after, sources)
+    return other
+
+
+def _head_of(cls, config):
+    try:
+        return cls.from_config(config)
+    except TypeError as error:
+        # Keras hides what the head says behind its whole configuration.
+        if isinstance(error.__context__, ValueError):
+            raise error.__context__ from None
+        raise
+
+
+def _with_head(model, head):
+    """The model with a head that is not built; compiled if `model` is."""
+    inputs, features, old = encoder_of(model)
+    if is_called(features):
+        # A functional model around the layers of a subclassed one.
+        given = inputs_as_given(model, inputs)
+        other = keras.Model(given, head(features), name=model.name)
+    else:
+        other = _cloned(model, old, head)
+    config = model.get_compile_config() if model.compiled else None
+    if config:
+        config = _of_classes(config, old.num_classes, head.num_classes)
+        other.compile_from_config(config)
+    return other
+
+
+def _cloned(model, old, head):
+    compiled, model.compiled = model.compiled, False
+    # Keras would compile the clone, with optimizer state for all classes.
+    try:
+        return keras.models.clone_model(
+            model, clone_function=lambda layer: head if layer is old else layer
+        )
+    finally:
+        model.compiled = compiled
+
+
+def _of_classes(config, before, after):
+    """`config` in which metrics of `before` classes are of `after`."""
+    if isinstance(config, (list, tuple)):
+        return [_of_classes(x, before, after) for x in config]
+    if not isinstance(config, dict):
+        return config
+    config = {k: _of_classes(x, before, after) for k, x in config.items()}
+    is_ours = str(config.get("registered_name")).startswith("tfxclass>")
+    if is_ours and config["config"].get("num_classes") == before:
+        config["config"]["num_classes"] = after
+    return config
+
+
+def _carry_weights(before, after, change, means):
+    """Copies the weights of a head; returns the sources of their rows."""
     sources = after.growth.row_sources(before, change)
     for name, variable in after.weights_by_name.items():
         old_variable = before.weights_by_name.get(name)
-        was: Any = None if old_variable is None else read(old_variable)
+        was = None if old_variable is None else read(old_variable)
         if name not in sources:
             write(variable, was)
             continue
@@ -70,38 +132,30 @@ def transfer_state(
         values[rows >= 0] = was[rows[rows >= 0]] if was is not None else 0
         after.growth.finish_rows(name, values, before, change, means)
         write(variable, values)
-    _carry_state(before, after)
-    if getattr(old, "optimizer", None) is not None and old.optimizer.built:
-        pairs = _paired(old.optimizer, new.optimizer, heads)
-        _carry_slots(pairs, after, sources)
-
-
-def _carry_state(before, after):
-    """Copies seeds and counts of a sampler; its index is built again."""
+    # Seeds and counts of a sampler; its index is built again.
     pairs = [(before, after)]
     samplers = [getattr(head, "sampler", None) for head in (before, after)]
     if samplers[0] is not None:
         pairs.append(samplers)
-        for was, variable in zip(
-            *(each.persistent_weights for each in samplers)
-        ):
+        for was, variable in zip(*(x.persistent_weights for x in samplers)):
             variable.assign(was)
     for was, now in pairs:
         if getattr(was, "random", None) is not None:
             now.random.state.assign(was.random.state)
+    return sources
 
 
-def _paired(old, new, heads):
-    """Pairs of the same state of two optimizers.
+def _paired(old, new, before, after):
+    """Pairs of the same state of two optimizers of these heads.
 
     The head of a subclassed model need not be its last layer: then the order
     of the new model's variables is another.
     """
-    before, after = (
+    ordered = (
         sorted(optimizer.variables, key=functools.partial(_place_of, head=head))
-        for optimizer, head in zip((old, new), heads)
+        for optimizer, head in ((old, before), (new, after))
     )
-    return zip(before, after, strict=True)
+    return zip(*ordered, strict=True)
 
 
 def _place_of(variable, head):
@@ -117,25 +171,25 @@ def _carry_slots(pairs, head, sources):
         if found is None:
             if isinstance(variable, keras.Variable):
                 write(variable, read(was))
-            continue
-        name, slot = found
-        if slot != _SUMS:
-            of_rows.setdefault((name, slot), []).append((was, variable))
+        elif found[1] != _SUMS:
+            of_rows.setdefault(found, []).append((was, variable))
     for (name, slot), parts in of_rows.items():
         weight = head.weights_by_name[name] if slot == _AVERAGE else None
         _carry_rows(parts, sources[name], weight)
 
 
-def _slot_of(variable, head, sources):
-    """`(name of the weight, name of the optimizer state)` of a weight."""
-    best = None
-    for name in sources:
-        for part in shards_lib.parts_of(head.weights_by_name[name]):
-            prefix = path_of(part).replace("/", "_") + "_"
-            is_longer = best is None or len(prefix) > len(best[0])
-            if variable.name.startswith(prefix) and is_longer:
-                best = prefix, name
-    return best and (best[1], variable.name.removeprefix(best[0]))
+def _slot_of(variable, head, names):
+    """`(name of the weight, name of the optimizer state)`, or None."""
+    prefixes = {
+        path_of(part).replace("/", "_") + "_": name
+        for name in names
+        for part in shards_lib.parts_of(head.weights_by_name[name])
+    }
+    fitting = [x for x in prefixes if variable.name.startswith(x)]
+    if not fitting:
+        return None
+    longest = max(fitting, key=len)
+    return prefixes[longest], variable.name.removeprefix(longest)
 
 
 def _carry_rows(parts, rows, weight):

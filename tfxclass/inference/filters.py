@@ -8,6 +8,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_number
 from tfxclass.checks import check_optional_int
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
@@ -29,12 +30,8 @@ MAX_EXCLUDED = 64
 class Filter(NamedTuple):
     """What a question may say of the classes that are answers.
 
-    Attributes:
-        kind: `EXCLUDE`, `ONLY` or `BOOST`.
-        width: int, ids of a row for which there is room; None where a question
-            has an input for them, of any width.
-        boost: float > 0, what `BOOST` adds to the logits of ids. Repeated ids
-            count once.
+    `width` is how many ids of a row have room, or None where a question has an
+    input for them, of any width. `BOOST` adds `boost` to the logits of ids.
     """
 
     kind: str
@@ -54,12 +51,10 @@ class Filter(NamedTuple):
         k: int,
         search: Any = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The k best classes: without `ids`, among them, or with them raised.
+        """As `head.top_k`: without `ids`, among them, or with them raised.
 
-        Args:
-            head, features, k: as for `head.top_k`.
-            ids: integers `[batch, p]`, -1 is padding.
-            search: what finds classes and logits, by default the head.
+        Ids are integers `[batch, p]`, padded with -1. `search` finds classes
+        and logits, by default the head.
         """
         ids = checked_ids(ids, features, head)
         rows, search = flatten(features), search or head
@@ -83,12 +78,7 @@ def filters_of(
     only: bool = False,
     boost: float | None = None,
 ) -> list[Filter]:
-    """The filters that need an input, as arguments of `top_k` ask for them.
-
-    Raises:
-        ValueError: an argument is out of range, `exclude` is a tensor that does
-            not fit the model, or an input has the name of a filter's.
-    """
+    """The filters that need an input, as arguments of `top_k` ask for them."""
     found = []
     if isinstance(exclude, keras.KerasTensor):
         _check_excluded(exclude, inputs)
@@ -146,12 +136,11 @@ def _check_excluded(exclude, inputs):
 
 
 def _checked_boost(boost, head):
-    is_number = isinstance(boost, (int, float)) and not isinstance(boost, bool)
-    if not (is_number and 0 < boost < math.inf):
-        raise ValueError(
-            "`boost` must be a finite number > 0, which is added to logits. "
-            f"Received: {boost!r}"
-        )
+    wanted = "a finite number > 0, which is added to logits"
+    is_bool = isinstance(boost, bool)
+    check_number(
+        "boost", boost, lambda x: not is_bool and 0 < x < math.inf, wanted
+    )
     kinds = ("softmax", "sigmoid", None)
     if not head.has_plain_logits or head.activation not in kinds:
         raise ValueError(
@@ -171,6 +160,7 @@ def _boosted(head, rows, ids, k, boost, search):
     boosts = tf.pad(boosts, [[0, 0], [tf.shape(best)[1], 0]])
     logits = head.answer_scale * logits
     changed = logits + boosts
+    values = changed
     if head.activation == "softmax":
         # log Z of all classes, from the best one's probability.
         log_z = logits[:, :1] - tf.math.log(scores[:, :1])
@@ -179,8 +169,6 @@ def _boosted(head, rows, ids, k, boost, search):
         values = tf.exp(changed - log_z) / (1 + more)
     elif head.activation == "sigmoid":
         values = tf.sigmoid(changed)
-    else:
-        values = changed
     # What is boosted counts once.
     best = tf.where(_are_in(best, ids), tf.constant(-1, tf.int64), best)
     ids = tf.concat([best, ids], axis=1)
@@ -190,10 +178,9 @@ def _boosted(head, rows, ids, k, boost, search):
 
 def _best_first(keys, ids, scores, k):
     """`(ids, scores)` `[rows, k]`, those with the greatest keys first."""
-    _, order = tf.math.top_k(keys, k)
-    return mask_missing(
-        *(tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, scores))
-    )
+    order = tf.math.top_k(keys, k).indices
+    found = (tf.gather(x, order, axis=1, batch_dims=1) for x in (ids, scores))
+    return mask_missing(*found)
 
 
 def distinct(ids: tf.Tensor) -> tf.Tensor:
@@ -207,10 +194,6 @@ def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
     """Ids `[batch, p]` as int64 `[rows, p]`, a row for each of the features.
 
     Positions of a sequence share the ids of their row.
-
-    Raises:
-        ValueError: no integers, or another rank.
-        InvalidArgumentError: ids outside `[-1, num_classes)`.
     """
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer or ids.shape.rank != 2:
@@ -236,10 +219,10 @@ def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
 
 
 def _places_for(k, ids, head, most):
-    """How many classes have to be found, so that `k` are left without `ids`.
+    """`(n, ids)`: among the n best classes are `k` that are not in `ids`.
 
-    Returns `(n, ids)`: int, and the ids `[rows, p]`. Where p is not known while
-    a step is traced, more than `most` are an InvalidArgumentError in the step.
+    Where the number of ids is not known while a step is traced, more than
+    `most` are an InvalidArgumentError in the step.
     """
     if ids.shape[1] is not None:
         return min(k + ids.shape[1], head.num_answers), ids
@@ -288,10 +271,9 @@ def _are_in(ids, others):
 def among(
     head: OutputHead, logits: tf.Tensor, ids: tf.Tensor, k: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The `k` best of the classes `ids` `[rows, q]`, given their logits.
+    """The `k` best of the `distinct` classes `ids` `[rows, q]`, as `without`.
 
-    The ids are `distinct`. Returns `(ids, scores)` `[rows, k]`, as `without`. A
-    softmax is over the classes of a row.
+    A softmax is over the classes of a row.
     """
     ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
     logits = tf.pad(logits, [[0, 0], [0, k]])

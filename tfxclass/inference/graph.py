@@ -21,11 +21,7 @@ _TYPES = ("float32", "int64", "string")
 
 
 def find_head(model: keras.Model) -> OutputHead:
-    """The head that ends `model`.
-
-    Raises:
-        ValueError: no model, no head, or several.
-    """
+    """The head that ends `model`; ValueError for none, or several."""
     if not isinstance(model, keras.Model):
         raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
     heads = [x for x in flat_layers(model) if isinstance(x, OutputHead)]
@@ -44,24 +40,23 @@ def encoder_of(
     """`(inputs, features, head)`: symbolic inputs, and what the head reads.
 
     Where the head is no layer of the model's graph, as in a subclassed model,
-    features are what a `HeadFeatures` finds.
-
-    Raises:
-        ValueError: as `find_head`, for models that were not built, and where
-            the head is followed by something.
+    features are what a `HeadFeatures` finds. A ValueError is raised for models
+    that were not built, and where something follows the head.
     """
     head = find_head(model)
-    inputs = getattr(model, "inputs", None)
+    given: Any = getattr(model, "inputs", None)
     try:
         features = head.input
+        is_in_graph = given and any(x is head.output for x in model.outputs)
     except (AttributeError, ValueError):
-        features = None
-    is_in_graph = inputs and features is not None
-    if not is_in_graph or not any(x is head.output for x in model.outputs):
-        return *_called(model, head), head
-    if isinstance(features, (list, tuple)):
+        is_in_graph = False
+    if not is_in_graph:
+        given, features = _called(model, head)
+    elif isinstance(features, (list, tuple)):
         features = features[0]
-    return _inputs_of(features, inputs), features, head
+    # Those that features depend on: not a head's labels.
+    before = set(map(id, tensors_before(features)))
+    return [x for x in given if id(x) in before], features, head
 
 
 def _called(model, head):
@@ -77,8 +72,7 @@ def _called(model, head):
     given = getattr(model, "input", None)
     if given is None:
         given = symbolic_inputs(model, layer)
-    features = layer(given)
-    return _inputs_of(features, keras.tree.flatten(given)), features
+    return keras.tree.flatten(given), layer(given)
 
 
 def check_plain_logits(what: str, head: OutputHead, instead: str = "") -> None:
@@ -99,12 +93,6 @@ def is_called(features: keras.KerasTensor) -> bool:
     return any(isinstance(x, HeadFeatures) for x in layers_before(features))
 
 
-def _inputs_of(tensor, inputs):
-    """The symbolic `inputs` that `tensor` depends on: not a head's labels."""
-    before = set(map(id, tensors_before(tensor)))
-    return [x for x in inputs if id(x) in before]
-
-
 def inputs_as_given(
     model: keras.Model, inputs: list[keras.KerasTensor]
 ) -> list[keras.KerasTensor] | dict[str, keras.KerasTensor] | keras.KerasTensor:
@@ -122,11 +110,9 @@ def inputs_as_given(
 
 @keras.saving.register_keras_serializable("tfxclass")
 class HeadFeatures(keras.layers.Layer):
-    """The features that the head of a model reads.
+    """Calls a model, and returns the features that its head was given.
 
-    It calls the model, which is built and has one head, and takes what the head
-    was given. The weights of the model but the head's are weights of this
-    layer.
+    The weights of the model but the head's are weights of this layer.
     """
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
@@ -191,9 +177,6 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
     model takes are used, float32 before int64 before string. But where the
     model casts a float input to integers, as an `Embedding` does, or to string,
     the input is int64 or string.
-
-    Raises:
-        ValueError: the model was not called, or takes none of these types.
     """
     shapes = (model.get_build_config() or {}).get("input_shape")
     if shapes is None:
@@ -228,13 +211,13 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
         except Exception as e:
             error = error or e
             continue
-        dtypes = list(map(tf.as_dtype, types))
+        dtypes = list(types)
         with contextlib.suppress(Exception):
-            as_cast = [_type_of(x) for x, _ in zip(graph.inputs, types)]
+            as_cast = [_type_of(x).name for x, _ in zip(graph.inputs, types)]
             trace(as_cast)
             dtypes = as_cast
         inputs = [
-            keras.Input(shape[1:], dtype=dtype.name, name=name)
+            keras.Input(shape[1:], dtype=dtype, name=name)
             for (name, shape), dtype in zip(named, dtypes)
         ]
         return keras.tree.pack_sequence_as(shapes, inputs)

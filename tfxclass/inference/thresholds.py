@@ -38,9 +38,7 @@ def threshold_of(
     threshold: float | str | None, head: OutputHead
 ) -> float | np.ndarray | None:
     """A number, float32 `[num_classes]`, or None; of a checked threshold."""
-    if isinstance(threshold, str):
-        return head.thresholds
-    return threshold
+    return head.thresholds if isinstance(threshold, str) else threshold
 
 
 def above(

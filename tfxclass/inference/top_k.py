@@ -20,10 +20,7 @@ from tfxclass.types import Shape
 
 
 class HeadLayer(keras.layers.Layer):
-    """Base class of layers that answer with the weights of a head.
-
-    The head is a layer of this one: it is built and saved with it.
-    """
+    """Base class of layers with a head, which is built and saved with them."""
 
     def __init__(self, head: OutputHead, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -49,11 +46,7 @@ class HeadLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tfxclass")
 class TopK(HeadLayer):
-    """The k best classes of a head, `(ids, scores)`; see `OutputHead.top_k`.
-
-    Scores below `threshold` are 0 and their ids -1. With a filter, `kind`, it
-    is called with features and the filter's ids `[batch, p]`.
-    """
+    """The layer of `top_k`, called with features and the ids of a filter."""
 
     def __init__(
         self,
@@ -131,43 +124,40 @@ def top_k(
     """A model that returns the k best classes instead of all probabilities.
 
     Use it for predictions. It has the inputs and weights of `model`, and never
-    computes the [batch, num_classes] output.
+    computes the [batch, num_classes] output. With a filter (`exclude`, `only`
+    or `boost`), questions name classes in an input `exclude_ids`, `only_ids` or
+    `boost_ids`, int64 `[batch, p]` padded with -1.
 
     Args:
         model: a built Keras model that ends in a head, also a subclassed one.
         k: int, at most the number of classes that were not removed.
         threshold: float in [0, 1], lowest probability of an answer,
             `"calibrated"` for the threshold of each class from
-            `tfxclass.calibrate`, or None (default). If fewer than `k` classes
-            reach it, the remaining ids are -1 and scores 0.
+            `tfxclass.calibrate`, or None.
         exclude: whether questions name classes that are not answers, such as
-            items that a user has already seen. True adds an input
-            `exclude_ids`, int64 `[batch, p]` padded with -1. Answers are the
-            best of the other classes, with unchanged scores. The search is for
-            the k + p best. An int is the largest p, and True allows p up to 64
-            in batches of several widths. A Keras tensor that is computed from
-            the inputs, integers `[batch, p]` padded with -1, adds no input.
-            Defaults to False.
-        only: bool, whether questions name the classes that may be answers, in
-            an input `only_ids`, int64 `[batch, p]` padded with -1. Only their
-            class vectors are read (in heads without one class vector for each
-            class, all are). A softmax is normalized over these classes.
-            Repeated ids count once. Defaults to False.
-        boost: float > 0 or None (default), which is added to the logits of
-            classes that questions name, in an input `boost_ids`, int64 `[batch,
-            p]` padded with -1. Repeated ids count once. Use it if an answer is
+            items that a user has already seen. Answers are the best of the
+            other classes, with unchanged scores. The search is for the k + p
+            best. An int is the largest p, and True allows p up to 64 in batches
+            of several widths. A Keras tensor that is computed from the inputs,
+            integers `[batch, p]` padded with -1, adds no input.
+        only: bool, whether questions name the classes that may be answers. Only
+            their class vectors are read (in heads without one class vector for
+            each class, all are). A softmax is normalized over these classes.
+            Repeated ids count once.
+        boost: float > 0 or None, which is added to the logits of classes that
+            questions name. Repeated ids count once. Use it if an answer is
             often part of the question, such as items that a visitor has looked
             at. Choose it on validation data.
 
     Returns:
         A `keras.Model` with outputs `(ids, scores)`, int64 and float32 `[batch,
-        k]`, or `[batch, time, k]` for sequences, best first. If a filter leaves
-        fewer than `k` classes, or a score is NaN, ids are -1 and scores 0.
+        k]`, or `[batch, time, k]` for sequences, best first. If fewer than `k`
+        classes are left or reach the threshold, or a score is NaN, ids are -1
+        and scores 0.
 
     Raises:
-        ValueError: if there is no single head, `k` is out of range, or the
-            model is not built. Also for several filters, an input with the name
-            of a filter, or `boost` with a head without plain logits.
+        ValueError: if an argument is out of range, there is no single head, the
+            model is not built or has an input with the name of a filter's.
         InvalidArgumentError: in a call, if ids of a filter are out of range.
 
     Example:
@@ -195,15 +185,17 @@ def top_k(
     given = inputs_as_given(model, inputs)
     if isinstance(exclude, keras.KerasTensor):
         best = TopK(head, k, threshold, filters.EXCLUDE)(features, exclude)
-        return TopKModel(given, best)
-    if not found:
-        return TopKModel(given, TopK(head, k, threshold)(features))
-    name = filters.INPUTS[found[0].kind]
-    ids = keras.Input([found[0].width], dtype="int64", name=name)
-    best = TopK(head, k, threshold, *found[0])(features, ids)
-    if isinstance(given, dict):
-        return TopKModel({**given, name: ids}, best)
-    return TopKModel([*inputs, ids], best)
+    elif not found:
+        best = TopK(head, k, threshold)(features)
+    else:
+        name = filters.INPUTS[found[0].kind]
+        ids = keras.Input([found[0].width], dtype="int64", name=name)
+        best = TopK(head, k, threshold, *found[0])(features, ids)
+        if isinstance(given, dict):
+            given = {**given, name: ids}
+        else:
+            given = [*inputs, ids]
+    return TopKModel(given, best)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -226,20 +218,19 @@ class RetainProbabilities(HeadLayer):
 def retain_probabilities(model: keras.Model) -> keras.Model:
     """A model with the retain probabilities of `DropMax` as second output.
 
-    It has the inputs and weights of `model`. A class with a higher probability
-    is one that the example is easily confused with (figure 4 of the paper). At
-    the default weights of `DropMax` the differences are small.
+    A class with a higher probability is one that the example is easily confused
+    with (figure 4 of the paper). At the default weights of `DropMax` the
+    differences are small.
 
     Args:
         model: a Sequential or functional model that ends in a `DropMax`.
 
     Returns:
-        A `keras.Model` with outputs `(output, rho)`, each float32 `[batch,
-        num_classes]`.
+        A `keras.Model` with the inputs and weights of `model`, and outputs
+        `(output, rho)`, each float32 `[batch, num_classes]`.
 
     Raises:
-        ValueError: if there is no single head, the head is of another kind, or
-            the model is not built.
+        ValueError: if the model is of another kind, or not built.
 
     Example:
 
