@@ -10,7 +10,7 @@ from tfxclass.export import checks
 from tfxclass.export import compare
 from tfxclass.export import example_inputs
 from tfxclass.export import labels as labels_lib
-from tfxclass.export import resources
+from tfxclass.export import signatures as signatures_lib
 from tfxclass.export import version_folder
 from tfxclass.inference.thresholds import above
 from tfxclass.types import Path
@@ -23,7 +23,7 @@ class _Served(tf.Module):
         super().__init__()
         # The variables only: a Keras layer as an attribute would be saved with
         # copies of them.
-        self.state = resources.of(model)
+        self.state = signatures_lib.resources_of(model)
         self._score = lambda columns: model(columns, training=False)
         self.table = labels_lib.table(asset)
         self.k, self.least = k, None

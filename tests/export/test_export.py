@@ -19,7 +19,6 @@ from tests.support.helpers import make_text_model
 from tfxclass.core import softmax
 from tfxclass.export import checks
 from tfxclass.export import compare
-from tfxclass.export import resources
 from tfxclass.export import searches
 from tfxclass.export import signatures
 from tfxclass.inference.graph import encoder_of
@@ -295,7 +294,7 @@ def test_wrong_answers_of_16_bits_are_refused(policy, key):
     inputs, features, head = encoder_of(model)
     encoder = keras.Model(inputs, features)
     names = [str(i) for i in range(NUM_CLASSES)]
-    reference = signatures.Reference(
+    reference = compare.Reference(
         encoder, searches.ModelSearch(head), [x], names
     )
     signature = signatures.signatures_of(5)[0]
@@ -454,7 +453,7 @@ def test_table_and_module_of_a_layer_are_found():
 
     layer = Lookup()
     x = keras.Input((2,), dtype="string")
-    found = resources.of(keras.Model(x, layer(x)))
+    found = signatures.resources_of(keras.Model(x, layer(x)))
     assert any(thing is layer.table for thing in found)
     assert any(thing is layer.module.factor for thing in found)
 

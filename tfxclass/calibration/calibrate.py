@@ -15,6 +15,7 @@ from tfxclass.calibration.reliability import held_out
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.targets import uniform_targets
 from tfxclass.losses.objectives import OBJECTIVES
 from tfxclass.rows import search
@@ -31,10 +32,9 @@ class Calibration(NamedTuple):
     Attributes:
         temperature: float, by which logits are divided.
         loss_before: float, mean negative log-likelihood of the held-out labels
-            with the previous temperature.
-        loss: float, the same with the new temperature.
-        thresholds: float32 `[num_classes]`, or None.
-        f1: float, F1 on the held-out examples with these thresholds, or None.
+            with the previous temperature; `loss` with the new one.
+        thresholds: float32 `[num_classes]`, or None, and `f1`, what they reach
+            on the held-out examples.
     """
 
     temperature: float
@@ -100,11 +100,9 @@ def calibrate(
     References:
         Guo et al., On Calibration of Modern Neural Networks, ICML 2017.
     """
-    if not isinstance(temperature, bool):
-        raise ValueError(
-            "`temperature` must be True or False. Fix: to set one, "
-            f"head.answer_temperature. Received: {temperature!r}"
-        )
+    wanted = "True or False. Fix: to set one, head.answer_temperature"
+    is_bool = isinstance(temperature, bool)
+    check_value("temperature", temperature, is_bool, wanted)
     check_choice("thresholds", thresholds, (None, "micro", "macro"))
     k = check_positive_int("k", k)
     check_nonnegative("shrinkage", shrinkage)

@@ -84,8 +84,8 @@ class Reliability(NamedTuple):
 
     Attributes:
         edges: float64 `[bins + 1]`, limits of the bins.
-        confidence: float64 `[bins]`, mean probability, NaN in empty bins.
-        accuracy: float64 `[bins]`, fraction that was right, NaN in empty bins.
+        confidence, accuracy: float64 `[bins]`, mean probability, and fraction
+            that was right; NaN in empty bins.
         counts: int64 `[bins]`, number of answers in the bin.
     """
 
@@ -107,21 +107,14 @@ def reliability_of(
     data: tf.data.Dataset | tuple[Array, Array],
     num_bins: int = 15,
 ) -> Reliability:
-    """Compares the probabilities of a model with held-out labels.
+    """The `Reliability` of a model's probabilities on held-out examples.
 
-    For a softmax, it takes the best class of each example. For independent
-    labels, it takes the 20 best classes of each example.
+    It takes the best class of each example for a softmax, and the 20 best for
+    independent labels.
 
     Args:
-        model: as in `tfxclass.calibrate`.
-        data: held-out examples, as in `tfxclass.calibrate`.
+        model, data: as in `tfxclass.calibrate`, which raises the same errors.
         num_bins: int, number of bins.
-
-    Returns:
-        A `Reliability`.
-
-    Raises:
-        ValueError: as in `tfxclass.calibrate`.
 
     Example:
 

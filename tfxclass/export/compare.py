@@ -5,10 +5,18 @@ export may differ more, and its answers are compared with the head's to these.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from tfxclass.export.checks import Request
+from tfxclass.export.example_inputs import ANY_SIZE
+from tfxclass.export.example_inputs import served
+from tfxclass.export.signatures import Signature
+from tfxclass.export.signatures import answers_above
+from tfxclass.inference.thresholds import Threshold
 from tfxclass.keras_internals import flat_layers
 
 # Two orders of summation in float32. An absolute 1e-6 alone would say nothing
@@ -114,3 +122,93 @@ def _differs(what, received, expected):
         f"{received}, expected: {expected}. A layer may behave otherwise "
         "outside of Keras; compare with `example_inputs` that are real data."
     )
+
+
+class Reference:
+    """A model, and the examples on which it is compared to its export.
+
+    `search` is the model's own, or an export's that is approximate and was
+    measured. `threshold` is the least score of an answer, one or of each class.
+    """
+
+    def __init__(
+        self,
+        encoder: keras.Model,
+        search: Any,
+        examples: Sequence[np.ndarray],
+        names: Sequence[str] | None = None,
+        threshold: Threshold = None,
+    ) -> None:
+        self.encoder, self._examples = encoder, examples
+        self.search, self.names, self.threshold = search, names, threshold
+        self.inputs = served(encoder.inputs, examples)
+
+    def features(self) -> np.ndarray:
+        """The input of the head, float32 `[..., dim]`."""
+        return tf.cast(self._of_examples(self.encoder), tf.float32).numpy()
+
+    def _of_examples(self, model):
+        return model([tf.constant(x) for x in self._examples], training=False)
+
+    def request(self, signature: Signature) -> Request:
+        """What a signature is asked."""
+        inputs = self.inputs
+        if signature.ids_input is not None:
+            ids = self._some_ids(signature.filter)
+            inputs = {**inputs, signature.ids_input: ids}
+        return Request(signature.name, inputs)
+
+    def check_features(self, found: np.ndarray) -> None:
+        """Raises an error unless features are the model's, and some finite."""
+        expected = self.features()
+        if not _is_finite(expected).any():
+            raise ValueError(
+                "The features of all example rows are NaN or infinite, so that "
+                "no answer can be compared with the model's. Give rows of real "
+                "data as `example_inputs`, or look for NaN in the model's "
+                "weights."
+            )
+        sizes = np.nan_to_num(np.abs(_flat(expected)))
+        sizes = sizes.max(axis=1, keepdims=True)
+        check(
+            {"features": found},
+            {"features": expected},
+            error=feature_error(self.encoder) * sizes,
+        )
+
+    def check(
+        self,
+        signature: Signature,
+        answers: dict[str, np.ndarray],
+        features: np.ndarray,
+    ) -> None:
+        """Raises RuntimeError unless answers to features are the head's."""
+        ids = []
+        if signature.excluded is not None:
+            ids = [self._of_examples(signature.excluded)]
+        elif signature.filter is not None:
+            ids = [self._some_ids(signature.filter)]
+        found = signature.answer(self.search, tf.constant(features), *ids)
+        found = answers_above(self.threshold, found)
+        check(
+            answers,
+            {key: x.numpy() for key, x in found.items()},
+            signature.activation(self.search),
+            self.names,
+            # An encoder may have no answer to a row, as the mean of no words.
+            _is_finite(features),
+        )
+
+    def _some_ids(self, given):
+        """Ids for a filter, int64 `[rows, p]`, some of them -1."""
+        # As many as the export searches for: a beam depends on their number.
+        width = given.room or ANY_SIZE
+        rows, named = len(self._examples[0]), min(width, ANY_SIZE)
+        classes = self.search.head.num_classes
+        ids = np.random.default_rng(1).integers(-1, classes, (rows, named))
+        padding = [[0, 0], [0, width - named]]
+        return np.pad(ids, padding, constant_values=-1)
+
+
+def _is_finite(features):
+    return np.isfinite(_flat(features)).all(axis=1, keepdims=True)

@@ -27,8 +27,7 @@ class InvertedLists:
     Use it for 500,000 classes and more, if reading every class vector is too
     slow. Class vectors are kept in clusters of a spherical k-means. A query
     reads the `num_probes` clusters whose mean vectors have the greatest
-    products with it. The graph uses TensorFlow's own ops only. The class
-    vectors are in the export once, in the order of the clusters.
+    products with it.
 
     With a softmax, scores are the exact logits of the classes that were found:
     their probabilities depend on the classes that are not read. With a
@@ -47,9 +46,6 @@ class InvertedLists:
         portable: bool, whether LiteRT and OpenVINO must be able to read the
             export. A search in TensorFlow is then somewhat slower. Without it
             they refuse the op `RaggedRange`.
-
-    Raises:
-        ValueError: if an argument is out of range.
 
     Example:
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfxclass import text_files
 from tfxclass.checks import as_names
 from tfxclass.checks import check_distinct_names
+from tfxclass.checks import check_value
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
@@ -22,13 +23,10 @@ def read(labels: Sequence[str] | Path, num_classes: int) -> list[str]:
     if isinstance(labels, (str, os.PathLike)):
         lines = text_files.read_lines(local_path(labels, "labels"))
         names = [line.rstrip("\r\n") for line in lines]
-    elif isinstance(labels, Iterable):
-        names = as_names("labels", labels)
     else:
-        raise ValueError(
-            "`labels` must be a list of names, the path of a text file, or "
-            f"False for an export without names. Received: {labels!r}"
-        )
+        wanted = "a list of names, the path of a text file, or False for none"
+        check_value("labels", labels, isinstance(labels, Iterable), wanted)
+        names = as_names("labels", labels)
     for class_id, name in enumerate(names):
         if not isinstance(name, str):
             raise ValueError(

@@ -237,7 +237,7 @@ def _write(folder, model, tensors):
 
 def _verify(path, encoder, head, signature, examples):
     """Raises RuntimeError unless ONNX Runtime answers as the model does."""
-    model = signatures.Reference(encoder, searches.ModelSearch(head), examples)
+    model = compare.Reference(encoder, searches.ModelSearch(head), examples)
     features = model.features()
     if compare.feature_error(encoder):
         # The model computes them in 16 bits, and its export in float32.

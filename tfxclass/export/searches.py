@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_number
+from tfxclass.checks import check_value
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
 from tfxclass.layers.output_head import OutputHead
@@ -111,10 +112,7 @@ def check_quantize(
     check_number("min_recall", min_recall, lambda x: 0 <= x <= 1, "in [0, 1]")
     if quantize is None:
         return False
-    if quantize != INT8:
-        raise ValueError(
-            f'`quantize` must be None or "{INT8}". Received: {quantize!r}'
-        )
+    check_value("quantize", quantize, quantize == INT8, f'None or "{INT8}"')
     if not head.has_class_rows:
         raise ValueError(
             "`quantize` needs a head with class vectors. Received: "

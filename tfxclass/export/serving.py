@@ -15,14 +15,15 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfxclass import progress
 from tfxclass.checks import check_k
+from tfxclass.checks import check_value
 from tfxclass.export import checks
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import searches
 from tfxclass.export import warmup
+from tfxclass.export.compare import Reference
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.signatures import EMBED
-from tfxclass.export.signatures import Reference
 from tfxclass.export.signatures import SavedSignatures
 from tfxclass.export.signatures import signatures_of
 from tfxclass.export.version_folder import check_versions
@@ -80,14 +81,12 @@ def saved_model(
         path: str, folder of the model's versions. It is made if needed.
         top_k: int, number of classes in an answer.
         labels: sequence of str, the name of each class, or the path of a text
-            file with one name in each line. Defaults to the head's
-            `class_names`. False leaves names out.
-        verify: bool, whether to load the export from its files, as TensorFlow
-            Serving does, and to compare the answers of each signature with the
-            model's.
+            file with one in each line. By default the head's `class_names`.
+            False leaves names out.
+        verify: bool, whether to load the export, as TensorFlow Serving does,
+            and to compare the answers of each signature with the model's.
         example_inputs: inputs for `verify` and for the warm-up: an array, or a
-            list or dict by input name of arrays, `[batch, ...]`. Defaults to a
-            few made-up examples.
+            list or dict of arrays, `[batch, ...]`. By default they are made up.
         full_scores: bool, whether to write the signature of that name.
         search: `InvertedLists` for approximate answers from some of the
             classes. Its recall is written to `assets.extra/search.json`.
@@ -196,11 +195,8 @@ def saved_model(
 
 
 def _check_search(search, head, threshold, boost):
-    if not isinstance(search, InvertedLists):
-        raise ValueError(
-            "`search` must be a tfxclass.export.InvertedLists, or None for "
-            f"exact answers. Received: {search!r}"
-        )
+    wanted = "a tfxclass.export.InvertedLists, or None for exact answers"
+    check_value("search", search, isinstance(search, InvertedLists), wanted)
     if threshold is not None and head.needs_logsumexp:
         raise ValueError(
             "`threshold` needs probabilities, but with a softmax the scores of "
@@ -228,7 +224,9 @@ def _check_names(inputs):
 def _write(folder, signatures, model, search):
     with tempfile.TemporaryDirectory() as scratch:
         asset = labels_lib.write(model.names, scratch)
-        module = SavedSignatures(model, search, signatures, asset)
+        module = SavedSignatures(
+            model.encoder, search, signatures, asset, model.threshold
+        )
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)
     # Defaults of inputs, which TensorFlow omits.

@@ -38,8 +38,8 @@ def vectors(
 
     Use it to load the classes into a vector database or a library such as
     Faiss. The inner product of a class vector with a query from
-    `vector_queries` is the logit of the class. The folder `path` gets these
-    files and appears complete or not at all:
+    `vector_queries` is the logit of the class. The folder `path` appears
+    complete or not at all, with these files:
 
     - `rows.npy`, float32 `[n, dim]`, which can be memory-mapped. If the head
       has a bias, it is the last column.
@@ -57,7 +57,7 @@ def vectors(
         `path`, str.
 
     Raises:
-        ValueError: if an argument does not fit.
+        ValueError: if the path exists, or an argument does not fit the head.
 
     Example:
 
@@ -106,9 +106,6 @@ def vector_queries(model: keras.Model, inputs: Array) -> np.ndarray:
         float32 `[batch, columns]`: the features as the head multiplies them
         and, with a bias, a column of ones. Each position of a sequence is a
         row.
-
-    Raises:
-        ValueError: if the head is of another kind.
     """
     symbols, features, head = encoder_of(model)
     check_plain_logits("`vector_queries`", head, _INSTEAD)

@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 
+from tfxclass.checks import check_value
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
@@ -34,8 +35,8 @@ def check_kind(name: str, path: str, own: str = "") -> None:
 def check_versions(name: str, path: Path) -> str:
     """`path`, which may hold versions or be missing; ValueError for others."""
     path = local_path(path, name)
-    if os.path.exists(path) and not os.path.isdir(path):
-        raise ValueError(f"`{name}` must be a folder. Received: {path!r}")
+    is_free = os.path.isdir(path) or not os.path.exists(path)
+    check_value(name, path, is_free, "a folder")
     check_kind(name, path)
     return path
 

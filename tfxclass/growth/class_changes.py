@@ -25,15 +25,8 @@ _NO_IDS = np.zeros(0, np.int64)
 def next_class_ids(model: keras.Model, count: int) -> np.ndarray:
     """The ids that `add_classes` gives to `count` new classes.
 
-    The ids of removed classes come first, in rising order, and then the ids
-    after the last class.
-
-    Args:
-        model: a model that ends in a head.
-        count: int, number of new classes.
-
-    Returns:
-        int64 `[count]`, rising.
+    They are int64 `[count]`: the ids of removed classes, in rising order, and
+    then the ids after the last class.
 
     Example:
 
@@ -61,9 +54,9 @@ def add_classes(
     """A model with `count` more classes; everything else stays the same.
 
     Use it when new classes arrive after training. Old classes keep their ids,
-    class vectors and optimizer state. The new model is compiled as `model` is,
-    so `fit` can continue with old and new data. It shares the layers before the
-    head with `model`, which is not changed.
+    class vectors and optimizer state. The new model is built and compiled as
+    `model` is, so `fit` can continue with old and new data. It shares the
+    layers before the head with `model`, which is not changed.
 
     With `data`, new classes are found before any further training. The vector
     of a new class is the difference between its mean normalized features and
@@ -94,9 +87,6 @@ def add_classes(
         class_features: only for a `TwoTowerSoftmax`, instead of `data`:
             features of the new classes, in the structure of the head's, with
             `count` rows. Row i belongs to class `next_class_ids(...)[i]`.
-
-    Returns:
-        A built `keras.Model` of the same kind.
 
     Raises:
         ValueError: if an argument does not fit the model, there is no single
@@ -141,19 +131,15 @@ def add_classes(
 def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
     """A model that never answers with some classes; others keep their ids.
 
-    Use it to take classes out of service without training. The probability of a
-    removed class is 0, and the others are renormalized. Labels of removed
-    classes count as padding in training, so old data may still have them.
-    `num_classes` does not change. The next `tfxclass.add_classes` uses the free
-    ids and their class vectors first. In a tree, the leaves are removed.
+    Use it to take classes out of service without training. The new model is
+    made as by `tfxclass.add_classes`. The probability of a removed class is 0,
+    and the others are renormalized. Labels of removed classes count as padding
+    in training. `num_classes` does not change. The next `tfxclass.add_classes`
+    uses the free ids and their class vectors first.
 
     Args:
-        model: a built Keras model that ends in a head. It is not changed. The
-            layers before the head are shared.
+        model: a built Keras model that ends in a head.
         ids: integers `[n]`, or one integer, classes to remove.
-
-    Returns:
-        A built `keras.Model`, compiled as `model`, with its optimizer's state.
 
     Raises:
         ValueError: if ids are missing, out of range or removed already, all

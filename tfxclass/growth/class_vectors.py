@@ -36,19 +36,17 @@ def set_class_vectors(
             `keras.layers.Dense`. A PyTorch tensor is copied.
         bias: array `[num_classes]`, for a head with `use_bias=True`. By default
             the bias stays as it is.
-        ids: integers `[n]`, distinct classes. `vectors` and `bias` are then for
-            these classes only, and other classes keep their vectors. Defaults
-            to all classes.
-        class_axis: int, the axis of `vectors` with the classes: 0 for
-            `[num_classes, dim]`, 1 for `[dim, num_classes]`. By default the
-            shape decides. A square matrix needs it.
+        ids: integers `[n]`, distinct classes that `vectors` and `bias` are for.
+            Other classes keep theirs. Defaults to all classes.
+        class_axis: 0 or 1, the axis of `vectors` with the classes. By default
+            the shape decides. A square matrix needs it.
 
     Returns:
         `model`.
 
     Raises:
-        ValueError: if numbers are not finite or of another shape, the head has
-            no class vectors of its own, or no bias for a bias that is given.
+        ValueError: if numbers are not finite or of another shape, or the head
+            has none of its own.
 
     Example:
 

@@ -53,8 +53,7 @@ def initialize_classes(
         `model`.
 
     Raises:
-        ValueError: if there is no single head, `texts` has another number of
-            classes, or labels are not integers.
+        ValueError: if there is no single head, or texts and labels do not fit.
         InvalidArgumentError: if labels are out of range.
 
     Example:

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import check_value
 from tfxclass.core.scopes import check_made_within
 from tfxclass.growth.class_vectors import check_has_vectors
 from tfxclass.growth.class_vectors import set_class_vectors
@@ -78,22 +79,17 @@ def to_dense(model: keras.Model) -> keras.Model:
 
     Use it to hand a trained model to a program without tfxclass. The new model
     gives the same answers, and its `.keras` file loads without `import
-    tfxclass`. It computes all classes, so training it is slow.
-
-    Other layers are shared with `model`. For cosine logits, a
+    tfxclass`. It computes all classes, so training it is slow. It is not
+    compiled, and shares other layers with `model`. For cosine logits, a
     `UnitNormalization` layer comes before `Dense`, and for a `ProjectedSoftmax`
-    its fixed projection. The class vectors are copied.
+    its fixed projection.
 
     Args:
         model: a built Keras model that ends in a head with one class vector for
-            each class.
-
-    Returns:
-        A `keras.Model`, not compiled.
+            each class. No other layer is from tfxclass.
 
     Raises:
-        ValueError: if the head is of another kind, such as a tree, or another
-            layer of the model is from tfxclass.
+        ValueError: if the model is of another kind, such as with a tree.
 
     Example:
 
@@ -127,8 +123,8 @@ def to_dense(model: keras.Model) -> keras.Model:
 
 def _last_layer(model):
     """What the last `Dense` reads, the layer, and the activation as str."""
-    if not isinstance(model, keras.Model):
-        raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
+    is_model = isinstance(model, keras.Model)
+    check_value("model", model, is_model, "a keras.Model")
     outputs = getattr(model, "outputs", None) or []
     if len(outputs) != 1:
         raise ValueError(
@@ -172,11 +168,9 @@ def _last_layer(model):
 
 def _check_head(head, dense, activation):
     """Raises ValueError unless `head` gives the answers of `dense`."""
-    if not isinstance(head, OutputHead) or head.built:
-        raise ValueError(
-            "`head` must be a head of tfxclass.layers that is not built. "
-            f"Received: {head!r}"
-        )
+    is_new = isinstance(head, OutputHead) and not head.built
+    wanted = "a head of tfxclass.layers that is not built"
+    check_value("head", head, is_new, wanted)
     is_dot = head.has_plain_logits and head.similarity == "dot"
     if not is_dot or hasattr(head, "projection_dim"):
         raise ValueError(

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_number
 from tfxclass.checks import check_optional_int
+from tfxclass.checks import check_value
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
 from tfxclass.core.softmax import REMOVED_LOGIT
@@ -85,11 +86,8 @@ def filters_of(
     elif exclude is not False:
         width = None if exclude is True else exclude
         found.append(Filter(EXCLUDE, check_optional_int("exclude", width)))
-    if not isinstance(only, bool):
-        raise ValueError(
-            "`only` must be True or False: each question names its classes, in "
-            f"the input `{INPUTS[ONLY]}`. Received: {only!r}"
-        )
+    kind = "True or False: each question names its classes in an input"
+    check_value("only", only, isinstance(only, bool), kind)
     if only:
         found.append(Filter(ONLY))
     if boost is not None:

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.checks import check_value
 from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import get_mask
@@ -22,8 +23,8 @@ _TYPES = ("float32", "int64", "string")
 
 def find_head(model: keras.Model) -> OutputHead:
     """The head that ends `model`; ValueError for none, or several."""
-    if not isinstance(model, keras.Model):
-        raise ValueError(f"`model` must be a keras.Model. Received: {model!r}")
+    is_model = isinstance(model, keras.Model)
+    check_value("model", model, is_model, "a keras.Model")
     heads = [x for x in flat_layers(model) if isinstance(x, OutputHead)]
     if len(heads) != 1:
         raise ValueError(

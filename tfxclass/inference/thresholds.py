@@ -1,14 +1,17 @@
 """The least probability of a class in an answer, one for all or each's own."""
 
-import numbers
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
+from tfxclass.checks import check_number
 from tfxclass.layers.output_head import OutputHead
 
 #: Of `threshold`: each class's own, which `tfxclass.calibrate` found.
 CALIBRATED = "calibrated"
+#: One for all classes or for each, or none.
+Threshold: TypeAlias = float | np.ndarray | tf.Variable | None
 
 
 def check_threshold(threshold: float | str | None, head: OutputHead) -> None:
@@ -27,24 +30,18 @@ def check_threshold(threshold: float | str | None, head: OutputHead) -> None:
                 "its own: tfxclass.calibrate(model, data, thresholds="
                 f'"micro"). Received: {head.name!r} without.'
             )
-    elif not isinstance(threshold, numbers.Real) or not 0 <= threshold <= 1:
-        raise ValueError(
-            f'`threshold` must be None, in [0, 1] or "{CALIBRATED}". '
-            f"Received: {threshold!r}"
-        )
+    else:
+        wanted = f'None, in [0, 1] or "{CALIBRATED}"'
+        check_number("threshold", threshold, lambda x: 0 <= x <= 1, wanted)
 
 
-def threshold_of(
-    threshold: float | str | None, head: OutputHead
-) -> float | np.ndarray | None:
+def threshold_of(threshold: float | str | None, head: OutputHead) -> Threshold:
     """A number, float32 `[num_classes]`, or None; of a checked threshold."""
     return head.thresholds if isinstance(threshold, str) else threshold
 
 
 def above(
-    least: float | np.ndarray | tf.Variable | None,
-    ids: tf.Tensor,
-    scores: tf.Tensor,
+    least: Threshold, ids: tf.Tensor, scores: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`(ids, scores)` with ids -1 and scores 0 below the threshold."""
     if least is None:

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.forward import Forward
 from tfxclass.core.forward import forward_of
 from tfxclass.core.forward import row_weights
@@ -38,11 +39,9 @@ class HeadMetric(keras.metrics.Mean):
         dtype: str | keras.DTypePolicy | None = None,
     ) -> None:
         super().__init__(name=name, dtype=dtype)
-        if not isinstance(head, (OutputHead, str)):
-            raise ValueError(
-                "`head` must be a head of tfxclass.layers, or its name: "
-                f"{type(self).__name__}(head, ...). Received: {head!r}"
-            )
+        call = f"{type(self).__name__}(head, ...)"
+        wanted = f"a head of tfxclass.layers, or its name: {call}"
+        check_value("head", head, isinstance(head, (OutputHead, str)), wanted)
         self.head_name = head
         if isinstance(head, OutputHead):
             self.check_head(head)

@@ -35,9 +35,6 @@ def propensities(
     Returns:
         float64 array `[num_classes]`, in (0, 1).
 
-    Raises:
-        ValueError: if an argument is out of range.
-
     Example:
 
     ```python

@@ -17,8 +17,8 @@ def verification_accuracy(
 ) -> float:
     """Accuracy of same-or-different decisions, measured as on LFW.
 
-    Use it to evaluate embeddings of faces and other identities. For each fold,
-    the threshold is the best one on all other folds.
+    Use it to evaluate embeddings of faces and other identities. It is the mean
+    over folds, with the best threshold on all other folds.
 
     Args:
         similarities: float `[pairs]`, for example cosines.
@@ -26,11 +26,6 @@ def verification_accuracy(
             pairs of both kinds.
         folds: int from 2 to the number of pairs, number of consecutive parts.
 
-    Returns:
-        float, mean accuracy over the folds.
-
-    Raises:
-        ValueError: if an argument is of another kind or out of range.
 
     Example:
 
@@ -70,12 +65,6 @@ def true_positive_rate(
             pairs that may be accepted. There should be several times 1 /
             `false_positive_rate` different pairs.
 
-    Returns:
-        float in [0, 1].
-
-    Raises:
-        ValueError: as in `verification_accuracy`.
-
     Example:
 
     ```python
@@ -109,12 +98,6 @@ def hit_rate(
         queries, gallery: finite floats, `[n, dim]` and `[m, dim]`.
         query_labels, gallery_labels: ints or str, `[n]` and `[m]`.
         k: int, at most m.
-
-    Returns:
-        float in [0, 1].
-
-    Raises:
-        ValueError: if an argument is of another kind or out of range.
 
     Example:
 

@@ -137,7 +137,6 @@ def evaluate(
             question without a label counts as missed.
         k: int, number of answers that count. Defaults to `n`.
         train: item ids of each training sequence, for `coverage` and `novelty`.
-            Defaults to None.
 
     Returns:
         A dict of floats:
@@ -163,10 +162,8 @@ def evaluate(
     ```
 
     References:
-        Järvelin and Kekäläinen, Cumulated gain-based evaluation of IR
-        techniques, ACM TOIS 2002 (NDCG).
-        Zhou et al., Solving the apparent diversity-accuracy dilemma of
-        recommender systems, PNAS 2010 (novelty).
+        Järvelin and Kekäläinen, ACM TOIS 2002 (NDCG). Zhou et al., Solving the
+        apparent diversity-accuracy dilemma of recommender systems, PNAS 2010.
     """
     labels = as_ids("labels", labels)
     if labels.ndim == 1:

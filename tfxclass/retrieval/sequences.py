@@ -52,15 +52,12 @@ def number_items(
     Args:
         sequences: names of each sequence's items: all strings, or all integers
             such as article numbers.
-        padding: name of the id 0.
+        padding: name of the id 0, which no item has.
 
     Returns:
         `(ids, names)`. `ids` has the sequences as lists of ids, and
         `names[id]` is the name of an id, sorted after the padding. Give
         `names` as `labels` to exports. Their ids of -1 stand for no answer.
-
-    Raises:
-        ValueError: if names are of several kinds, or `padding` is one of them.
 
     Example:
 
@@ -101,16 +98,13 @@ def pad(
             sequence are kept.
         value: int, the padding. Use 0 for inputs if no item has the id 0, and
             -1 for labels and for the ids of `top_k(exclude=True)`. The latter
-            need the length of the longest sequence, to drop no item.
+            need the length of the longest sequence.
         latest: `"last"`: padding comes first, as causal transformers need it.
             `"first"`: the latest item is in column 0, so a column tells how
             long ago an item was.
 
     Returns:
         int64 `[sequences, length]`.
-
-    Raises:
-        ValueError: if an argument is out of range.
 
     Example:
 

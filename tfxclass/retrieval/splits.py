@@ -1,4 +1,4 @@
-"""Splits data into training, validation and test sets."""
+"""A `Split` of data into training, validation and test sets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +18,8 @@ Sequences = Sequence[Sequence[int]]
 class Questions(NamedTuple):
     """Questions of a validation or test set.
 
-    Attributes:
-        histories: list of item ids, in the order of time.
-        labels: int64 `[questions]`, the item that came next.
+    `histories` are lists of item ids, in the order of time, and `labels`, int64
+    `[questions]`, the items that came next.
     """
 
     histories: list[Sequence[int]]
@@ -30,10 +29,8 @@ class Questions(NamedTuple):
 class Split(NamedTuple):
     """The three parts of a data set.
 
-    Attributes:
-        train: list of item ids of each sequence.
-        validation: `Questions`, to choose a model and its options.
-        test: `Questions`, to report results.
+    `train` has the item ids of each sequence. Choose a model and its options by
+    the `Questions` of `validation`, and report the results of `test`.
     """
 
     train: list[Sequence[int]]
@@ -42,7 +39,7 @@ class Split(NamedTuple):
 
 
 def leave_one_out(sequences: Sequences) -> Split:
-    """Splits off the last item of each user for test, and one for validation.
+    """A `Split` by users: their last item is for test, one for validation.
 
     It is the usual split of papers. A model sees what other users did later, so
     results are higher than in production. `split_at` has no such leak.
@@ -50,9 +47,6 @@ def leave_one_out(sequences: Sequences) -> Split:
     Args:
         sequences: item ids of each user, in the order of time. Users with fewer
             than three items are for training only.
-
-    Returns:
-        A `Split`.
 
     Example:
 
@@ -75,7 +69,7 @@ def split_sessions(
     validation: float = 0.1,
     test: float = 0.1,
 ) -> Split:
-    """Splits off the latest sessions for test, and earlier ones for validation.
+    """A `Split` by sessions: the latest are for test, some for validation.
 
     Every beginning of a session is a question, if the item that comes next is
     in a training session.
@@ -87,9 +81,6 @@ def split_sessions(
             reads strings and other dates. By default sessions are in the order
             of time.
         validation, test: floats in [0, 1), fractions of the sessions.
-
-    Returns:
-        A `Split`.
 
     Raises:
         ValueError: if the fractions leave no session to train on, or times do
@@ -131,7 +122,7 @@ def split_at(
     validation_time: Any,
     test_time: Any,
 ) -> Split:
-    """Splits at points in time, as in production.
+    """A `Split` at points in time, as in production.
 
     The question for a user is the first item at or after the point in time. All
     earlier items are the history. Users without items before and after have no
@@ -143,9 +134,6 @@ def split_at(
         validation_time: number or datetime64, as the times are. Earlier items
             are for training.
         test_time: number or datetime64, not before `validation_time`.
-
-    Returns:
-        A `Split`.
 
     Raises:
         ValueError: if times are not in order, or do not fit the items.
