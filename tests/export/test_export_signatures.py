@@ -12,7 +12,6 @@ import tensorflow as tf
 import tfxclass
 from tests.support.cases import quick
 from tfxclass.export import checks
-from tfxclass.export import warmup
 from tfxclass.rows import stock_search
 
 NUM_CLASSES = 120
@@ -288,7 +287,7 @@ class TestWarmup:
         # The examples, then the warm-up.
         sizes = [len(next(iter(x.inputs.values()))) for x in replayed]
         assert sizes == [3] * 2 + [1] * 2 + [4] * 2
-        assert os.path.exists(os.path.join(folder, warmup.PATH))
+        assert os.path.exists(os.path.join(folder, checks.WARMUP))
 
     def test_a_bad_record_is_told(self, tmp_path):
         pytest.importorskip("tensorflow_serving")

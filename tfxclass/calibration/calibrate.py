@@ -76,8 +76,7 @@ def calibrate(
         k: int, thresholds are chosen on the k best classes of each example.
         shrinkage: float >= 0. The threshold of a class is averaged with the
             best common threshold, which counts as much as `shrinkage` examples
-            of the class. 0 gives each class its own threshold, which is worse
-            on new data for classes with few examples.
+            of the class. 0 is worse on new data for classes with few examples.
 
     Returns:
         A `Calibration`.

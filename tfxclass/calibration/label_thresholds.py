@@ -13,9 +13,7 @@ _TINY = 1e-4
 class Pairs(NamedTuple):
     """Pairs of row and class that may be answers, arrays `[n]`.
 
-    `scores` are probabilities, and `hits` tell whether the class is a label.
-    `positives` are int64 `[num_classes]`: rows with each label, also those of
-    which it is no pair.
+    `positives`, `[num_classes]`, count all rows with each label.
     """
 
     ids: np.ndarray
@@ -67,14 +65,10 @@ def _best(pairs, average, group_of):
     """Thresholds of the classes, one for each group of them.
 
     A cut is how many of a group's pairs, best first, are answers. Macro-F1 is a
-    sum over groups. For micro-F1, 2 hits / (answers + positives) over all
-    groups, each group's cut is the one with the greatest 2 hits - F1 * answers,
-    for the F1 that the cuts themselves reach (Dinkelbach's algorithm: it rises
-    until nothing changes, and then is the greatest).
-
-    References:
-        Dinkelbach, On Nonlinear Fractional Programming, 1967. Fan and Lin, A
-        Study on Threshold Selection for Multi-label Classification, 2007.
+    sum over groups. For micro-F1, 2 hits / (answers + positives), each group's
+    cut has the greatest 2 hits - F1 * answers, for the F1 that the cuts reach
+    (Dinkelbach, On Nonlinear Fractional Programming, 1967; Fan and Lin, A Study
+    on Threshold Selection for Multi-label Classification, 2007).
     """
     count = int(group_of.max()) + 1
     group = group_of[pairs.ids]

@@ -24,10 +24,7 @@ _PAIRS = 20
 
 
 class HeldOut(NamedTuple):
-    """A head, and batches of the rows with labels of which it is asked.
-
-    These are `(features, ids)`: float32 `[rows, dim]`, int64 `[rows, p]`.
-    """
+    """A head, and `(features, ids)` of batches of the rows with labels."""
 
     head: ClassHead
     batches: list[tuple[tf.Tensor, tf.Tensor]]

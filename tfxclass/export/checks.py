@@ -1,8 +1,4 @@
-"""The ops and the answers of an export, as a server has them.
-
-The export is run in a session of its own, from its files alone, as TensorFlow
-Serving runs it.
-"""
+"""The ops of an export, its answers as a server gives them, and its warm-up."""
 
 import contextlib
 import glob
@@ -17,9 +13,14 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
+from tfxclass.checks import as_positive_ints
 from tfxclass.paths import local_path
+from tfxclass.types import Config
 from tfxclass.types import Path
 
+# Requests that a server runs before a version is available, and their number.
+WARMUP = os.path.join("assets.extra", "tf_serving_warmup_requests")
+_MAX_RECORDS = 1_000
 # They call a function of the Python process that made the graph.
 _PYTHON_OPS = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 
@@ -63,11 +64,7 @@ def check_ops(folder: Path) -> None:
 
 
 def _text_ops():
-    """Names of TensorFlow Text's ops, if it is imported.
-
-    TensorFlow Serving is built with them: `SUPPORTED_TENSORFLOW_OPS` in
-    tensorflow/serving, `model_servers/BUILD`.
-    """
+    """Names of TensorFlow Text's ops, if it is imported: servers have them."""
     text = sys.modules.get("tensorflow_text")
     if text is None:
         return set()
@@ -120,3 +117,58 @@ def without_warnings() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+def check_warmup(batch_sizes: Sequence[int] | int) -> list[int]:
+    """The sizes; raises unless they are positive, or without the extra."""
+    batch_sizes = as_positive_ints("warmup_batch_sizes", batch_sizes)
+    if batch_sizes:
+        _prediction_log()
+    return batch_sizes
+
+
+def _prediction_log():
+    try:
+        from tensorflow_serving.apis import prediction_log_pb2
+    except ImportError as e:
+        raise ImportError(
+            "Warm-up requests need the protocol of TensorFlow Serving. Fix: "
+            "pip install --no-deps 'tensorflow-serving-api==2.21.*'"
+        ) from e
+    return prediction_log_pb2
+
+
+def write_warmup(
+    folder: Path,
+    signatures: Sequence[Any],
+    inputs: Config,
+    batch_sizes: Sequence[int],
+) -> list[Request]:
+    """Writes one request of each size for each `Signature`; returns them."""
+    if not batch_sizes:
+        return []
+    if len(signatures) * len(batch_sizes) > _MAX_RECORDS:
+        raise ValueError(
+            f"`warmup_batch_sizes` must make at most {_MAX_RECORDS} requests. "
+            f"Received: {len(batch_sizes)} with {len(signatures)} signatures."
+        )
+    requests = []
+    for size in batch_sizes:
+        batch = {key: x[np.arange(size) % len(x)] for key, x in inputs.items()}
+        for signature in signatures:
+            asked = batch
+            if signature.ids_input is not None:
+                asked = {**batch, signature.ids_input: np.full([size, 1], -1)}
+            requests.append(Request(signature.name, asked))
+    path = os.path.join(folder, WARMUP)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with tf.io.TFRecordWriter(path) as writer:
+        for request in requests:
+            log = _prediction_log().PredictionLog()
+            logged = log.predict_log.request
+            for name, value in request.inputs.items():
+                logged.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+            # The server puts its own name of the model here.
+            logged.model_spec.signature_name = request.signature
+            writer.write(log.SerializeToString(deterministic=True))
+    return requests

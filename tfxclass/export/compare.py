@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfxclass.export.checks import Request
 from tfxclass.export.example_inputs import ANY_SIZE
-from tfxclass.export.example_inputs import served
+from tfxclass.export.example_inputs import spec_of
 from tfxclass.export.signatures import Signature
 from tfxclass.export.signatures import answers_above
 from tfxclass.inference.thresholds import Threshold
@@ -37,10 +37,7 @@ _SAFETY = 8.0
 
 
 def feature_error(encoder: keras.Model) -> float:
-    """The greatest error of a feature over the size of the features.
-
-    It is 0 of a float32 encoder.
-    """
+    """The greatest error of a feature over the size of the features."""
     errors = [_layer_error(layer) for layer in flat_layers(encoder)]
     # Roundings of layers add up as the steps of a random walk do.
     return _SAFETY * float(np.sqrt(np.sum(np.square(errors))))
@@ -63,15 +60,10 @@ def check(
 ) -> None:
     """Raises RuntimeError unless the answers are those expected.
 
-    Ids are equal but where rounding alone may order two classes either way.
-
-    Args:
-        answers, expected: arrays `[..., n]`, the `features`, or `scores` and
-            perhaps their `ids`. With `names`, answers have `labels` as bytes.
-        activation: of scores; None of logits and features.
-        names: the names of the classes.
-        is_compared: bool `[rows, 1]`, which rows are compared.
-        error: float `[rows, 1]`, from other causes than the order of sums.
+    Both are arrays `[..., n]`: `features`, or `scores` and perhaps `ids`, which
+    are equal but where rounding alone may order two classes either way. With
+    `names`, answers have `labels`. `error` is from other causes than the order
+    of sums, and `is_compared` tells which rows count, both `[rows, 1]`.
     """
     for key, value in expected.items():
         if answers[key].shape != value.shape:
@@ -127,8 +119,7 @@ def _differs(what, received, expected):
 class Reference:
     """A model, and the examples on which it is compared to its export.
 
-    `search` is the model's own, or an export's that is approximate and was
-    measured. `threshold` is the least score of an answer, one or of each class.
+    `search` is the model's own, or an export's that was measured.
     """
 
     def __init__(
@@ -141,7 +132,10 @@ class Reference:
     ) -> None:
         self.encoder, self._examples = encoder, examples
         self.search, self.names, self.threshold = search, names, threshold
-        self.inputs = served(encoder.inputs, examples)
+        self.inputs = {
+            x.name: value.astype(spec_of(x).dtype.as_numpy_dtype)
+            for x, value in zip(encoder.inputs, examples)
+        }
 
     def features(self) -> np.ndarray:
         """The input of the head, float32 `[..., dim]`."""
@@ -163,10 +157,9 @@ class Reference:
         expected = self.features()
         if not _is_finite(expected).any():
             raise ValueError(
-                "The features of all example rows are NaN or infinite, so that "
-                "no answer can be compared with the model's. Give rows of real "
-                "data as `example_inputs`, or look for NaN in the model's "
-                "weights."
+                "The features of all example rows are NaN or infinite. Give "
+                "rows of real data as `example_inputs`, or look for NaN in the "
+                "model's weights."
             )
         sizes = np.nan_to_num(np.abs(_flat(expected)))
         sizes = sizes.max(axis=1, keepdims=True)

@@ -16,7 +16,8 @@ from tfxclass.types import Path
 
 # Names that Keras gives to inputs without one.
 _NAMES_OF_KERAS = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
-_TEXTS = ("sample text", "", "Zwei W\u00f6rter")
+#: Made-up texts.
+TEXTS = np.array([b"sample text", b"", "Zwei W\u00f6rter".encode()], object)
 # Size of a dimension of an input that may be of any size.
 ANY_SIZE = 8
 # The JSON of TensorFlow Serving has no numbers of these types.
@@ -54,11 +55,6 @@ def served_encoder(
     return keras.Model(named, encoder(named))
 
 
-def texts() -> np.ndarray:
-    """Made-up texts, an array of bytes objects."""
-    return np.array([text.encode() for text in _TEXTS], object)
-
-
 def spec_of(x: keras.KerasTensor) -> tf.TensorSpec:
     """`tf.TensorSpec` of what is served for a symbolic input."""
     dtype = tf.as_dtype(x.dtype)
@@ -66,24 +62,10 @@ def spec_of(x: keras.KerasTensor) -> tf.TensorSpec:
     return tf.TensorSpec((None, *x.shape[1:]), dtype, name=x.name)
 
 
-def served(
-    inputs: Sequence[keras.KerasTensor], examples: Sequence[np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Dict of the examples by input name, of the types that are served."""
-    types = [spec_of(x).dtype.as_numpy_dtype for x in inputs]
-    return {
-        x.name: value.astype(dtype)
-        for x, value, dtype in zip(inputs, examples, types)
-    }
-
-
 def examples(
     inputs: Sequence[keras.KerasTensor], given: Any = None
 ) -> list[np.ndarray]:
-    """Arrays to ask the model with, one for each of the symbolic `inputs`.
-
-    `given` is an array, a list, a dict by name, or None to make some up.
-    """
+    """Arrays, one for each input, of the `given` ones; None makes some up."""
     if given is None:
         return [_made_up(x) for x in inputs]
     if isinstance(given, dict):
@@ -122,7 +104,7 @@ def _made_up(spec):
     shape = [ANY_SIZE if size is None else size for size in spec.shape[1:]]
     dtype = tf.as_dtype(spec.dtype)
     if dtype == tf.string:
-        return np.stack([np.full(shape, text, object) for text in texts()])
+        return np.stack([np.full(shape, text, object) for text in TEXTS])
     rng = np.random.default_rng(0)
     random = rng.random(shape)
     if not dtype.is_floating:

@@ -44,8 +44,7 @@ class InvertedLists:
             `example_inputs`, or on class vectors, which overestimates it.
         seed: int. The same seed and class vectors give the same clusters.
         portable: bool, whether LiteRT and OpenVINO must be able to read the
-            export. A search in TensorFlow is then somewhat slower. Without it
-            they refuse the op `RaggedRange`.
+            export. A search in TensorFlow is then somewhat slower.
 
     Example:
 
@@ -76,10 +75,9 @@ class InvertedLists:
         max_excluded: int = 0,
         quantize: bool = False,
     ) -> ListSearch:
-        """Builds the `ListSearch` of a head; see `saved_model`.
+        """Builds the `ListSearch` of a head, measured on `features` `[n, dim]`.
 
-        The recall is measured on `features`, float `[n, dim]`. Answers are
-        searched among `max_excluded` classes more.
+        Answers are searched among `max_excluded` classes more.
         """
         search, queries, best = self.prepared(head, k, features, quantize)
         most = min(k + max_excluded, head.num_answers)
@@ -156,8 +154,7 @@ class InvertedLists:
             if self.num_probes or probes == search.num_lists:
                 raise ValueError(
                     f"Recall at {k} must be at least min_recall="
-                    f"{self.min_recall}. Received: {recall:.4f} with "
-                    f"num_probes={probes}. Read more lists, or give real "
-                    "`example_inputs`."
+                    f"{self.min_recall}. Received: {recall:.4f} with num_probes"
+                    f"={probes}. Read more lists, or give `example_inputs`."
                 )
             probes = min(2 * probes, search.num_lists)

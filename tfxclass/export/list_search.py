@@ -69,10 +69,7 @@ class ListSearch(ModelSearch):
 
     @property
     def activation(self) -> str | None:
-        """The activation of the scores; None where they are logits.
-
-        A softmax would need the logits of the lists that are not read.
-        """
+        """The head's, but no softmax, of which lists are not read."""
         return None if self.head.needs_logsumexp else self.head.activation
 
     def min_probes(self, k: int) -> int:

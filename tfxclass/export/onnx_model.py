@@ -20,11 +20,9 @@ from tfxclass.export import compare
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import onnx_graph
-from tfxclass.export import onnx_search
 from tfxclass.export import searches
 from tfxclass.export import signatures
-from tfxclass.export.version_folder import new_folder
-from tfxclass.export.version_folder import new_path
+from tfxclass.export import version_folder
 from tfxclass.inference import filters
 from tfxclass.inference.graph import check_plain_logits
 from tfxclass.keras_internals import called_graphs
@@ -50,8 +48,9 @@ def onnx(
     Use it to answer requests with ONNX Runtime, without TensorFlow. The folder
     `path` appears complete or not at all, with these files:
 
-    - `model.onnx` (opset 18), from the inputs by their Keras names to `ids`
-      (int64) and `scores` (float32), `[batch, top_k]`, best first.
+    - `model.onnx` (opset 18), whose path is returned, from the inputs by their
+      Keras names to `ids` (int64) and `scores` (float32), `[batch, top_k]`,
+      best first.
     - `classes.bin`, the class matrix, which may be larger than the 2 GB limit
       of a protocol buffer.
     - `labels.txt`, with `labels`: the name of class i in line i.
@@ -73,9 +72,6 @@ def onnx(
         exclude, only: bool, whether to add an input `exclude_ids` or `only_ids`
             as `tfxclass.top_k` does. Not for sequences of features.
 
-    Returns:
-        The path of `model.onnx`, str.
-
     Raises:
         ValueError: if an argument is out of range, the head is of another kind,
             an input has the name of an output, or ONNX does not have an op.
@@ -83,15 +79,13 @@ def onnx(
         ImportError: if the extra is not installed.
     """
     check_extra()
-    path = new_path(path)
+    path = version_folder.new_path(path)
     inputs, features, head = example_inputs_lib.parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
     encoder = example_inputs_lib.served_encoder(inputs, features)
     _check_names(encoder.inputs)
-    filters.check_single(exclude, only)
-    found = filters.filters_of(head, inputs, bool(exclude), only)
-    given = found[0] if found else None
+    given = filters.single_filter(head, inputs, bool(exclude), only)
     if given is not None and len(features.shape) > 2:
         raise ValueError(
             f"`{given.kind}` needs features [batch, dim] in an ONNX model. "
@@ -100,10 +94,10 @@ def onnx(
     names = labels_lib.of_head(labels, head)
     examples = example_inputs_lib.examples(encoder.inputs, example_inputs)
     signature = signatures.Signature(signatures.DEFAULT, top_k, given)
-    tensors = onnx_search.tensors_of(*head.export_weights())
+    tensors = onnx_graph.tensors_of(*head.export_weights())
     with progress.log_if_slow("Converting the model"):
         converted = _convert(encoder, head, tensors, signature)
-    with new_folder(path) as folder:
+    with version_folder.new_folder(path) as folder:
         file = _write(folder, converted, tensors)
         labels_lib.write(names, folder)
         if verify:
@@ -127,9 +121,8 @@ def _check_names(inputs):
     taken = {x.name for x in inputs} & {"ids", "scores"}
     if taken:
         raise ValueError(
-            "An input of an ONNX model must not have the name of an output, "
-            f"'ids' or 'scores'. Received: {sorted(taken)}. Name it with "
-            "keras.Input(..., name=...)."
+            "An input of an ONNX model must not have the name of an output. "
+            f"Received: {sorted(taken)}. Name it by keras.Input(name=...)."
         )
 
 
@@ -142,7 +135,7 @@ def _convert(encoder, head, tensors, signature):
 
     def answer(*inputs):
         features = signatures.encode(encoder, inputs[:count])
-        search = onnx_search.OnnxSearch(head, *inputs[asked:])
+        search = onnx_graph.OnnxSearch(head, *inputs[asked:])
         return search.answer(signature, features, *inputs[count:asked])
 
     return convert(answer, specs)

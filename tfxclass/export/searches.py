@@ -25,8 +25,7 @@ _NUM_RANDOM = 256
 class ModelSearch:
     """The answers of the head itself, which an export has to match.
 
-    `weights` are read in place of its own: `export_weights`, as they are
-    stored. `measured` is None if the search answers as the head does.
+    It reads `weights`, as `export_weights`, in place of its own.
     """
 
     def __init__(self, head: OutputHead, weights: Any = None) -> None:
@@ -60,10 +59,7 @@ class ModelSearch:
 
 
 class ExactSearch(ModelSearch):
-    """All classes of a head, read for each query with TensorFlow's own ops.
-
-    `store` is as in `stock_search.stored`; None for a float32 matrix.
-    """
+    """All classes of a head, as `store` keeps them, read for each query."""
 
     def __init__(
         self,
@@ -84,10 +80,7 @@ def int8_search(
     k: int,
     min_recall: float,
 ) -> ExactSearch:
-    """A search in int8 class vectors; ValueError below `min_recall` at `k`.
-
-    Features are float `[..., dim]`, or None for random ones.
-    """
+    """A search in int8 class vectors; ValueError below `min_recall` at `k`."""
     search = ExactSearch(head, int8_rows.quantize)
     of = "random features" if features is None else "examples"
     if features is None:

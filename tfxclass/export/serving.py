@@ -20,18 +20,14 @@ from tfxclass.export import checks
 from tfxclass.export import example_inputs as example_inputs_lib
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import searches
-from tfxclass.export import warmup
+from tfxclass.export import version_folder
 from tfxclass.export.compare import Reference
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.export.signatures import EMBED
 from tfxclass.export.signatures import SavedSignatures
 from tfxclass.export.signatures import signatures_of
-from tfxclass.export.version_folder import check_versions
-from tfxclass.export.version_folder import publish_version
-from tfxclass.export.version_folder import scratch_folder
 from tfxclass.inference import filters
-from tfxclass.inference.thresholds import check_threshold
-from tfxclass.inference.thresholds import threshold_of
+from tfxclass.inference.thresholds import checked_threshold
 from tfxclass.rows import column_rows
 from tfxclass.types import Path
 
@@ -58,10 +54,10 @@ def saved_model(
 ) -> str:
     """Exports a model as a SavedModel, for TensorFlow Serving.
 
-    The model is written as the next version, `path/<version>/`, complete or not
-    at all. The graph has TensorFlow's own ops only, and contains the class
-    matrix once (normalized, for cosine). In all signatures, dimension 0 is the
-    batch:
+    The model is written as the next version, complete or not at all, and its
+    folder `path/<version>/` is returned. The graph has TensorFlow's own ops
+    only, and contains the class matrix once (normalized, for cosine). In all
+    signatures, dimension 0 is the batch:
 
     - `serving_default`: from the inputs by their Keras names to `ids` (int64),
       `scores` (float32) and, with `labels`, `labels` (string), each `[batch,
@@ -112,9 +108,6 @@ def saved_model(
         boost: as in `tfxclass.top_k`, for the signature of that name. Not with
             `search`.
 
-    Returns:
-        The folder that was written, str.
-
     Raises:
         ValueError: if an argument does not fit the model, the recall is too
             low, or the graph has an op that is not TensorFlow's.
@@ -134,10 +127,10 @@ def saved_model(
     print(serve(features=tf.ones([1, 20]))["labels"])
     ```
     """
-    path = check_versions("path", path)
+    path = version_folder.check_versions("path", path)
     inputs, features, head = example_inputs_lib.parts_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
-    check_threshold(threshold, head)
+    least = checked_threshold(threshold, head)
     if search is not None:
         _check_search(search, head, threshold, boost)
     is_int8 = searches.check_quantize(quantize, min_recall, head)
@@ -148,14 +141,13 @@ def saved_model(
             f"with a beam. Received: {type(head).__name__}. Ask "
             "tfxclass.top_k(model, only=True), or the signature `full_scores`."
         )
-    excluded = None
-    if isinstance(exclude, keras.KerasTensor):
-        excluded = keras.Model(inputs, exclude)
+    is_tensor = isinstance(exclude, keras.KerasTensor)
+    excluded = keras.Model(inputs, exclude) if is_tensor else None
     encoder = example_inputs_lib.served_encoder(inputs, features)
     _check_names(encoder.inputs)
     signatures = signatures_of(top_k, given, full_scores, excluded)
     names = labels_lib.of_head(labels, head)
-    warmup_batch_sizes = warmup.check(warmup_batch_sizes)
+    warmup_batch_sizes = checks.check_warmup(warmup_batch_sizes)
     examples = example_inputs_lib.examples(encoder.inputs, example_inputs)
     measured_on = None
     if example_inputs is not None and (search or is_int8):
@@ -174,15 +166,13 @@ def saved_model(
         saved = searches.ExactSearch(head, store)
     # The export is compared with the model, unless it approximates it.
     answers = saved if saved.measured else searches.ModelSearch(head)
-    reference = Reference(
-        encoder, answers, examples, names, threshold_of(threshold, head)
-    )
-    with scratch_folder(path) as folder:
+    reference = Reference(encoder, answers, examples, names, least)
+    with version_folder.scratch_folder(path) as folder:
         with progress.log_if_slow("Writing the export"):
             _write(folder, signatures, reference, saved)
         if saved.measured:
             _write_report(folder, {**saved.measured, "top_k": top_k})
-        requests = warmup.write(
+        requests = checks.write_warmup(
             folder, signatures, reference.inputs, warmup_batch_sizes
         )
         checks.check_ops(folder)
@@ -191,7 +181,7 @@ def saved_model(
             gc.collect()
             with progress.log_if_slow("Proving the export"):
                 _verify(folder, signatures, reference, requests)
-        return publish_version(folder, path)
+        return version_folder.publish_version(folder, path)
 
 
 def _check_search(search, head, threshold, boost):
@@ -201,8 +191,7 @@ def _check_search(search, head, threshold, boost):
         raise ValueError(
             "`threshold` needs probabilities, but with a softmax the scores of "
             f"`search` are logits. Received: threshold={threshold} with a "
-            "search. Fix: leave out one of them, or train with "
-            'loss="sigmoid".'
+            'search. Fix: leave out one of them, or train with loss="sigmoid".'
         )
     if boost is not None:
         raise ValueError(

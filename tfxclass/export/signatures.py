@@ -25,8 +25,7 @@ EMBED, FULL_SCORES = "embed", "full_scores"
 class Signature(NamedTuple):
     """A signature of an export, with `k` classes in an answer.
 
-    `excluded` is a model from the inputs to the ids of the filter, `[batch,
-    p]`; None where a request has them.
+    `excluded` is a model of a filter's ids that a request does not have.
     """
 
     name: str

@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from tfxclass.core.forward import flatten
 from tfxclass.export import labels as labels_lib
+from tfxclass.export import version_folder
 from tfxclass.export.example_inputs import parts_of
-from tfxclass.export.version_folder import new_folder
-from tfxclass.export.version_folder import new_path
 from tfxclass.inference.graph import check_plain_logits
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
@@ -50,11 +49,8 @@ def vectors(
 
     Args:
         model: as for `saved_model`, with one class vector for each class.
-        path: str, folder to make. It must not exist.
+        path: str, folder to make, which is returned. It must not exist.
         labels: as for `saved_model`.
-
-    Returns:
-        `path`, str.
 
     Raises:
         ValueError: if the path exists, or an argument does not fit the head.
@@ -70,7 +66,7 @@ def vectors(
     logits = queries @ rows.T
     ```
     """
-    path = new_path(path)
+    path = version_folder.new_path(path)
     _, _, head = parts_of(model)
     check_plain_logits("`vectors`", head, _INSTEAD)
     names = labels_lib.of_head(labels, head)
@@ -78,7 +74,7 @@ def vectors(
     ids = _answers(head, served)
     # A bias of removed classes alone is zero for the others.
     bias = None if head.bias is None else served.bias
-    with new_folder(path) as folder:
+    with version_folder.new_folder(path) as folder:
         rows_path = os.path.join(folder, ROWS)
         columns = _write_rows(rows_path, served.kernel, bias, ids)
         np.save(os.path.join(folder, IDS), ids)

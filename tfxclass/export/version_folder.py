@@ -20,10 +20,7 @@ _KINDS = {
 
 
 def check_kind(name: str, path: str, own: str = "") -> None:
-    """Raises ValueError if a folder holds an export of another kind.
-
-    `own` is the file of `_KINDS` that may be there. `path` may be missing.
-    """
+    """Raises ValueError if a folder has an export, but for the file `own`."""
     for file, what in _KINDS.items():
         if file != own and os.path.isfile(os.path.join(path, file)):
             raise ValueError(
@@ -56,10 +53,7 @@ def new_path(path: Path) -> str:
 
 @contextlib.contextmanager
 def scratch_folder(path: str) -> Iterator[str]:
-    """A folder to fill near `path`, which is removed unless it is renamed.
-
-    A server that polls `path` takes up numbers only.
-    """
+    """A folder to fill near `path`, which is removed unless it is renamed."""
     parent = os.path.abspath(path)
     while not os.path.isdir(parent):
         parent = os.path.dirname(parent)

@@ -80,13 +80,11 @@ def add_classes(
             them, where y has the new ids. Or None. Add examples of old classes
             if there are fewer new classes than feature dimensions: they show
             what all features have in common.
-        labels: names of the new classes, for a head with `class_names`, which
-            needs them.
+        labels: names of the new classes, which a head with `class_names` needs.
         batch_size: int, number of examples whose features are computed at a
             time.
-        class_features: only for a `TwoTowerSoftmax`, instead of `data`:
-            features of the new classes, in the structure of the head's, with
-            `count` rows. Row i belongs to class `next_class_ids(...)[i]`.
+        class_features: for a `TwoTowerSoftmax`, instead of `data`: features of
+            the new classes, in their order, in the structure of the head's.
 
     Raises:
         ValueError: if an argument does not fit the model, there is no single
@@ -173,9 +171,8 @@ def _check_features(head, class_features, data):
         )
     if class_features is not None and not is_encoded:
         raise ValueError(
-            "`class_features` is for a TwoTowerSoftmax. Received: class "
-            f"features for {head.name!r}, a {type(head).__name__}. Fix: give "
-            "examples of the new classes as `data`"
+            "`class_features` is for a TwoTowerSoftmax. Received: a "
+            f"{type(head).__name__}. Fix: give examples as `data`"
         )
 
 
@@ -190,9 +187,8 @@ def _warn_of_missing(means, added):
         )
     if means.seen.classes == 1:
         warnings.warn(
-            "`data` has rows of one class alone: what it shares with others "
-            "is not known, and it may be found in their place. Fix: give rows "
-            "of some old classes, too.",
+            "`data` has rows of one class alone, which may be found in place "
+            "of others. Fix: give rows of some old classes, too.",
             stacklevel=3,
         )
 
@@ -224,7 +220,7 @@ def _removable(ids, head):
     if given.ndim != 1 or not len(given):
         raise ValueError(
             "`ids` must be class ids, integers of shape [n], one at least. "
-            f"Received: dtype={given.dtype} of shape {given.shape}"
+            f"Received: shape {given.shape}"
         )
     given = np.unique(given.astype(np.int64))
     bad = (given < 0) | (given >= head.num_classes)

@@ -30,7 +30,7 @@ def set_class_vectors(
 
     Args:
         model: a built Keras model that ends in a head with one class vector for
-            each class. It is changed in place.
+            each class. It is changed in place, and returned.
         vectors: array of numbers, `[num_classes, dim]` as the `weight` of
             `torch.nn.Linear`, or `[dim, num_classes]` as the `kernel` of
             `keras.layers.Dense`. A PyTorch tensor is copied.
@@ -40,9 +40,6 @@ def set_class_vectors(
             Other classes keep theirs. Defaults to all classes.
         class_axis: 0 or 1, the axis of `vectors` with the classes. By default
             the shape decides. A square matrix needs it.
-
-    Returns:
-        `model`.
 
     Raises:
         ValueError: if numbers are not finite or of another shape, or the head
@@ -112,16 +109,13 @@ def _floats(name, values):
 def _checked_ids(ids, num_classes):
     """Distinct class ids, int64 `[n]`."""
     ids = as_ids("ids", ids)
-    if ids.ndim != 1:
-        raise ValueError(
-            "`ids` must be integers [n]. Received: "
-            f"dtype={ids.dtype} of shape {ids.shape}"
-        )
     is_known = (ids >= 0) & (ids < num_classes)
-    if not np.all(is_known) or len(np.unique(ids)) != len(ids):
+    is_distinct = len(np.unique(ids)) == ids.size
+    if ids.ndim != 1 or not (np.all(is_known) and is_distinct):
         raise ValueError(
-            "`ids` must be distinct classes in [0, num_classes). Received: "
-            f"{ids[:5].tolist()}... with num_classes={num_classes}"
+            "`ids` must be distinct classes in [0, num_classes), of shape [n]. "
+            f"Received: {ids.ravel()[:5].tolist()}... of shape {ids.shape} "
+            f"with num_classes={num_classes}"
         )
     return ids.astype(np.int64)
 

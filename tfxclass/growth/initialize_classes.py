@@ -40,7 +40,8 @@ def initialize_classes(
     `tfxclass.add_classes(model, count, (texts, ids))`.
 
     Args:
-        model: a built Keras model that ends in a head. It is changed in place.
+        model: a built Keras model that ends in a head. It is changed in place,
+            and returned.
         texts: inputs of the model: an array (str for an encoder of text), a
             sequence of str, or a dict or tuple of arrays. Or batches of inputs
             with labels, a `tf.data.Dataset` or a `keras.utils.PyDataset`.
@@ -48,9 +49,6 @@ def initialize_classes(
             each row of `texts` describes. Classes without a text stay as they
             are. By default row i describes class i.
         batch_size: int, number of texts whose features are computed at a time.
-
-    Returns:
-        `model`.
 
     Raises:
         ValueError: if there is no single head, or texts and labels do not fit.
@@ -105,11 +103,7 @@ def class_means(
     ids: np.ndarray,
     num_classes: int,
 ) -> ClassMeans:
-    """`ClassMeans` of the classes `ids`, int64 `[n]`, rising.
-
-    The encoder computes features of the inputs, and the head reads these.
-    Labels are below `num_classes`; other labels are passed over.
-    """
+    """`ClassMeans` of the classes `ids`, rising; others are passed over."""
     counts, num_rows = np.zeros(len(ids), np.int64), 0
     is_seen = np.zeros(num_classes, bool)
     # Each part of the head has sums by class, sums, and second moments.

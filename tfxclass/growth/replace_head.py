@@ -29,23 +29,20 @@ def replace_head(model: keras.Model, head: OutputHead) -> keras.Model:
 
     Use it to continue the training of a Keras model with a head of tfxclass.
     The head gets the kernel and the bias of the `Dense` layer, so the new model
-    gives the same answers, but not its regularizers and constraints. Other
-    layers are shared with `model`. With a `tf.distribute` strategy, load the
-    model, make the head, replace and compile inside of one `strategy.scope()`.
+    gives the same answers, but not its regularizers and constraints. It is not
+    compiled, and shares other layers with `model`. With a `tf.distribute`
+    strategy, load the model, make the head, replace and compile inside of one
+    `strategy.scope()`.
 
     Args:
         model: a built Sequential or functional Keras model with one output. It
             ends in `Dense`, with or without the activation `"softmax"` or
             `"sigmoid"`, or in `Dense` and a `Softmax` or `Activation` layer.
-            Without an activation, the output of `Dense` counts as logits of the
-            head's loss. Heads answer with probabilities; make the head with
-            `activation=None` to keep logits.
+            Without one, its output counts as logits of the head's loss. Heads
+            answer with probabilities, and with logits by `activation=None`.
         head: a head that is not built, with one class vector for each class,
             such as `SampledSoftmax(num_classes, use_bias=True)`. Its similarity
             is `"dot"`. For `"sigmoid"` it needs `loss="sigmoid"`.
-
-    Returns:
-        A `keras.Model` that ends in `head`, not compiled.
 
     Raises:
         ValueError: if the model ends in something else, is not built, or was

@@ -51,10 +51,7 @@ def changed_model(
     change: ClassUpdate,
     means: ClassMeans | None = None,
 ) -> keras.Model:
-    """The model after a `change` of its head, with what it has learned.
-
-    `means` are of the new classes. Other layers are shared.
-    """
+    """The model after a `change` of its head; `means` are of new classes."""
     strategy = model.distribute_strategy
     is_current = strategy is tf.distribute.get_strategy()
     with contextlib.nullcontext() if is_current else strategy.scope():
@@ -146,11 +143,9 @@ def _carry_weights(before, after, change, means):
 
 
 def _paired(old, new, before, after):
-    """Pairs of the same state of two optimizers of these heads.
-
-    The head of a subclassed model need not be its last layer: then the order
-    of the new model's variables is another.
-    """
+    """Pairs of the same state of two optimizers of these heads."""
+    # The head of a subclassed model need not be its last layer: then the order
+    # of the new model's variables is another.
     ordered = (
         sorted(optimizer.variables, key=functools.partial(_place_of, head=head))
         for optimizer, head in ((old, before), (new, after))

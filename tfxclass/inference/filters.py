@@ -102,18 +102,22 @@ def filters_of(
     return found
 
 
-def check_single(
+def single_filter(
+    head: OutputHead,
+    inputs: Sequence[keras.KerasTensor],
     exclude: bool | int | keras.KerasTensor,
     only: bool,
     boost: float | None = None,
-) -> None:
-    """Raises ValueError where arguments ask for several filters."""
+) -> Filter | None:
+    """The one of `filters_of`; ValueError where arguments ask for several."""
     if (exclude is not False) + bool(only) + (boost is not None) > 1:
         raise ValueError(
             "Give one of `exclude`, `only` and `boost`, and leave excluded ids "
             f"out of `only_ids`. Received: exclude={exclude}, only={only}, "
             f"boost={boost}"
         )
+    found = filters_of(head, inputs, exclude, only, boost)
+    return found[0] if found else None
 
 
 def _check_excluded(exclude, inputs):
@@ -189,10 +193,7 @@ def distinct(ids: tf.Tensor) -> tf.Tensor:
 
 
 def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
-    """Ids `[batch, p]` as int64 `[rows, p]`, a row for each of the features.
-
-    Positions of a sequence share the ids of their row.
-    """
+    """Ids `[batch, p]` as int64 `[rows, p]`, a row for each of the features."""
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer or ids.shape.rank != 2:
         raise ValueError(
@@ -217,11 +218,7 @@ def checked_ids(ids: Array, features: tf.Tensor, head: OutputHead) -> tf.Tensor:
 
 
 def _places_for(k, ids, head, most):
-    """`(n, ids)`: among the n best classes are `k` that are not in `ids`.
-
-    Where the number of ids is not known while a step is traced, more than
-    `most` are an InvalidArgumentError in the step.
-    """
+    """`(n, ids)`: `k` of the n best classes are none of at most `most` ids."""
     if ids.shape[1] is not None:
         return min(k + ids.shape[1], head.num_answers), ids
     n = min(k + most, head.num_answers)
@@ -239,10 +236,7 @@ def _places_for(k, ids, head, most):
 def without(
     ids: tf.Tensor, scores: tf.Tensor, excluded: tf.Tensor, k: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first `k` of the answers `[rows, n]` that are not excluded.
-
-    Ids are -1 and scores 0 where fewer are left.
-    """
+    """The first `k` answers that are not excluded, -1 with score 0 for none."""
     is_out = _are_in(ids, excluded) | (ids < 0)
     # A column more for each answer that there may be too few of.
     # Not with True, which tf2onnx does not convert.
@@ -269,10 +263,7 @@ def _are_in(ids, others):
 def among(
     head: OutputHead, logits: tf.Tensor, ids: tf.Tensor, k: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The `k` best of the `distinct` classes `ids` `[rows, q]`, as `without`.
-
-    A softmax is over the classes of a row.
-    """
+    """The `k` best of `distinct` classes, given logits; softmax over these."""
     ids = tf.pad(ids, [[0, 0], [0, k]], constant_values=-1)
     logits = tf.pad(logits, [[0, 0], [0, k]])
     logits = tf.where(ids >= 0, logits, REMOVED_LOGIT)

@@ -40,9 +40,8 @@ def encoder_of(
 ) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
     """`(inputs, features, head)`: symbolic inputs, and what the head reads.
 
-    Where the head is no layer of the model's graph, as in a subclassed model,
-    features are what a `HeadFeatures` finds. A ValueError is raised for models
-    that were not built, and where something follows the head.
+    In a subclassed model, features are what a `HeadFeatures` finds. ValueError
+    for models that were not built, and where something follows the head.
     """
     head = find_head(model)
     given: Any = getattr(model, "inputs", None)
@@ -64,10 +63,9 @@ def _called(model, head):
     """Inputs of a model, and features that calling it finds."""
     if not head.built:
         raise ValueError(
-            "The model must be built. Received: "
-            f"{type(model).__name__} {model.name!r}, whose head {head.name!r} "
-            "has no weights. Call it on a batch first, or begin it with a "
-            "keras.Input."
+            f"The model must be built. Received: {type(model).__name__} "
+            f"{model.name!r}, whose head {head.name!r} has no weights. Call it "
+            "on a batch first, or begin it with a keras.Input."
         )
     layer = HeadFeatures(model)
     given = getattr(model, "input", None)
@@ -77,10 +75,7 @@ def _called(model, head):
 
 
 def check_plain_logits(what: str, head: OutputHead, instead: str = "") -> None:
-    """Raises ValueError, with what to do `instead`, for heads that lack them.
-
-    That is where a class has not one class vector. `what` needs it.
-    """
+    """Raises ValueError unless a head has one class vector for each class."""
     if not head.has_plain_logits:
         raise ValueError(
             f"{what} needs a head with one class vector for each class, and a "

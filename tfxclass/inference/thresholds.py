@@ -1,5 +1,6 @@
 """The least probability of a class in an answer, one for all or each's own."""
 
+from typing import Any
 from typing import TypeAlias
 
 import numpy as np
@@ -14,30 +15,27 @@ CALIBRATED = "calibrated"
 Threshold: TypeAlias = float | np.ndarray | tf.Variable | None
 
 
-def check_threshold(threshold: float | str | None, head: OutputHead) -> None:
-    """Raises ValueError unless `threshold` may be one of the scores."""
+def checked_threshold(threshold: Any, head: OutputHead) -> Threshold:
+    """The numbers that `threshold`, an argument, says; or ValueError."""
     if threshold is None:
-        return
+        return None
     if head.activation is None:
         raise ValueError(
             f"`threshold` needs probabilities. Received: {threshold} with "
             f"activation={head.activation}"
         )
-    if isinstance(threshold, str) and threshold == CALIBRATED:
-        if getattr(head, "thresholds", None) is None:
-            raise ValueError(
-                f'`threshold="{CALIBRATED}"` needs a head with thresholds of '
-                "its own: tfxclass.calibrate(model, data, thresholds="
-                f'"micro"). Received: {head.name!r} without.'
-            )
-    else:
+    if not isinstance(threshold, str) or threshold != CALIBRATED:
         wanted = f'None, in [0, 1] or "{CALIBRATED}"'
         check_number("threshold", threshold, lambda x: 0 <= x <= 1, wanted)
-
-
-def threshold_of(threshold: float | str | None, head: OutputHead) -> Threshold:
-    """A number, float32 `[num_classes]`, or None; of a checked threshold."""
-    return head.thresholds if isinstance(threshold, str) else threshold
+        return threshold
+    found = getattr(head, "thresholds", None)
+    if found is None:
+        raise ValueError(
+            f'`threshold="{CALIBRATED}"` needs a head with thresholds. Fix: '
+            'tfxclass.calibrate(model, data, thresholds="micro"). Received: '
+            f"{head.name!r} without."
+        )
+    return found
 
 
 def above(

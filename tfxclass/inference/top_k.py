@@ -10,8 +10,7 @@ from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
 from tfxclass.inference.thresholds import above
-from tfxclass.inference.thresholds import check_threshold
-from tfxclass.inference.thresholds import threshold_of
+from tfxclass.inference.thresholds import checked_threshold
 from tfxclass.keras_internals import names_of_functions
 from tfxclass.layers.dropmax import DropMax
 from tfxclass.layers.output_head import OutputHead
@@ -77,7 +76,7 @@ class TopK(HeadLayer):
             found = self.head.top_k(features, self.k)
         else:
             found = self.filter.top_k(self.head, features, ids, self.k)
-        return above(threshold_of(self.threshold, self.head), *found)
+        return above(checked_threshold(self.threshold, self.head), *found)
 
     def compute_output_spec(
         self, features: keras.KerasTensor, ids: keras.KerasTensor | None = None
@@ -106,10 +105,9 @@ class TopKModel(keras.Model):
 
     def export(self, *args: Any, **kwargs: Any) -> None:
         raise ValueError(
-            "Keras' `export` cannot write a model of tfxclass.top_k, which "
-            "computes with ops of tfxclass. Fix: give the model itself to "
-            "tfxclass.export.saved_model(model, path, top_k=10), or to "
-            "tfxclass.export.onnx. Its own `export` writes all scores"
+            "Keras' `export` cannot write a model of tfxclass.top_k. Fix: give "
+            "the model itself to tfxclass.export.saved_model(model, path, "
+            "top_k=10), or to tfxclass.export.onnx."
         )
 
 
@@ -179,18 +177,17 @@ def top_k(
     """
     inputs, features, head = encoder_of(model)
     k = check_k(k, head.num_answers)
-    check_threshold(threshold, head)
-    filters.check_single(exclude, only, boost)
-    found = filters.filters_of(head, inputs, exclude, only, boost)
+    checked_threshold(threshold, head)
+    asked = filters.single_filter(head, inputs, exclude, only, boost)
     given = inputs_as_given(model, inputs)
     if isinstance(exclude, keras.KerasTensor):
         best = TopK(head, k, threshold, filters.EXCLUDE)(features, exclude)
-    elif not found:
+    elif asked is None:
         best = TopK(head, k, threshold)(features)
     else:
-        name = filters.INPUTS[found[0].kind]
-        ids = keras.Input([found[0].width], dtype="int64", name=name)
-        best = TopK(head, k, threshold, *found[0])(features, ids)
+        name = filters.INPUTS[asked.kind]
+        ids = keras.Input([asked.width], dtype="int64", name=name)
+        best = TopK(head, k, threshold, *asked)(features, ids)
         if isinstance(given, dict):
             given = {**given, name: ids}
         else:

@@ -5,14 +5,14 @@ classes. These metrics read the forward pass behind `y_pred` instead: in
 training the classes of the step, and in evaluation all classes, in blocks.
 """
 
-from tfxclass.metrics.diagnosis import CumulativeProbability
-from tfxclass.metrics.diagnosis import NormalizedCumulativeGradient
 from tfxclass.metrics.f1 import F1Score
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.metrics.propensity import PropensityScoredPrecisionAtK
 from tfxclass.metrics.propensity import propensities
+from tfxclass.metrics.ranking import CumulativeProbability
 from tfxclass.metrics.ranking import MeanReciprocalRank
 from tfxclass.metrics.ranking import NDCGAtK
+from tfxclass.metrics.ranking import NormalizedCumulativeGradient
 from tfxclass.metrics.ranking import PrecisionAtK
 from tfxclass.metrics.ranking import RecallAtK
 from tfxclass.metrics.ranking import RPrecisionAtK

@@ -1,4 +1,4 @@
-"""F1 of the classes whose probability reaches a threshold."""
+"""The metric `F1Score`."""
 
 import keras
 import tensorflow as tf
@@ -8,8 +8,7 @@ from tfxclass.checks import check_positive_int
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
 from tfxclass.inference.thresholds import above
-from tfxclass.inference.thresholds import check_threshold
-from tfxclass.inference.thresholds import threshold_of
+from tfxclass.inference.thresholds import checked_threshold
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.metrics.head_metric import HeadMetric
 from tfxclass.types import Config
@@ -28,8 +27,8 @@ class F1Score(HeadMetric):
     Args:
         head: the head, or its name.
         threshold: float in [0, 1], or `"calibrated"` for the thresholds that
-            `tfxclass.calibrate` found. Defaults to 0.5.
-        average: `"micro"` or `"macro"`. Defaults to `"micro"`.
+            `tfxclass.calibrate` found.
+        average: `"micro"` or `"macro"`.
         k: int, largest number of answers for an example.
         num_classes: int. Not needed if `head` is a head.
         name, dtype: as in `keras.metrics.Metric`. The name is `<average>_f1`.
@@ -74,9 +73,9 @@ class F1Score(HeadMetric):
     ) -> tuple[tf.Tensor, ...]:
         """Ids of labels `[rows, p]`, answers and hits `[rows, k]`, or -1."""
         head = forward.head
-        check_threshold(self.threshold, head)
-        ids, scores = self.best(forward, min(self.k, head.num_answers))
-        ids, _ = above(threshold_of(self.threshold, head), ids, scores)
+        least = checked_threshold(self.threshold, head)
+        found = self.best(forward, min(self.k, head.num_answers))
+        ids, _ = above(least, *found)
         same = ids[:, :, tf.newaxis] == targets.ids[:, tf.newaxis, :]
         is_hit = (ids >= 0) & tf.reduce_any(same, axis=2)
         return targets.ids, ids, tf.where(is_hit, ids, -1)

@@ -1,11 +1,8 @@
 """Base of the metrics, which read the forward pass behind `y_pred`."""
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
-from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
 from tfxclass.core.forward import Forward
 from tfxclass.core.forward import forward_of
@@ -25,8 +22,7 @@ class HeadMetric(keras.metrics.Mean):
 
     Args:
         head: the head, or its name.
-        name: str, name of the metric.
-        dtype: as in `keras.metrics.Metric`.
+        name, dtype: as in `keras.metrics.Metric`.
     """
 
     #: Whether a training step of a sampled head computes all classes for it.
@@ -85,12 +81,11 @@ class HeadMetric(keras.metrics.Mean):
         """The k best of all classes: ids and scores, `[rows, k]`.
 
         In training they are by the class vectors of before the update. Rows
-        with a NaN logit have ids -1 and scores NaN, so a diverged model is
-        never right. In a graph, metrics that ask for the same `k`, or later for
-        a smaller one, share one search.
+        with a NaN logit have ids -1 and scores NaN.
         """
         if tf.executing_eagerly():  # Weights may have changed since.
             return _best(forward, k)
+        # Metrics that ask for this `k`, or later for a smaller one, share it.
         found = forward.answers.setdefault(tf.compat.v1.get_default_graph(), {})
         most = min((other for other in found if other >= k), default=k)
         if most not in found:
@@ -125,23 +120,3 @@ def _best(forward, k):
     is_wrong = is_wrong[:, tf.newaxis]
     ids = tf.where(is_wrong, tf.constant(-1, ids.dtype), ids)
     return ids, tf.where(is_wrong, float("nan"), scores)
-
-
-class MetricAtK(HeadMetric):
-    """Base class of metrics of k classes, which are named `<prefix>_<k>`."""
-
-    _prefix = ""
-
-    def __init__(
-        self,
-        # Without the default, Python's error would name this class.
-        head: Any = None,
-        k: int = 1,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-    ) -> None:
-        self.k = check_positive_int("k", k)
-        super().__init__(head, name or f"{self._prefix}_{self.k}", dtype)
-
-    def get_config(self) -> Config:
-        return {**super().get_config(), "k": self.k}

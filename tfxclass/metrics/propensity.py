@@ -74,9 +74,9 @@ def check_propensities(propensities: ArrayLike) -> np.ndarray:
 class PropensityScoredPrecisionAtK(RankingMetric):
     """PSP@k: precision where a label counts 1 / its propensity.
 
-    Rare labels count more: a model that only knows frequent labels has a high
-    P@k and a low PSP@k. The sum over all examples is divided by the sum for the
-    best possible ranking, as in published results.
+    A model that only knows frequent labels has a high P@k and a low PSP@k. The
+    sum over all examples is divided by the sum for the best possible ranking,
+    as in published results.
 
     Args:
         head: the head, or its name.

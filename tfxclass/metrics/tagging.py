@@ -31,11 +31,10 @@ def ranking_scores(
     """The values of `Tagger.evaluate`, but for F1; or ValueError.
 
     Args:
-        ids: integers `[rows, k]`, best first; -1 where there are fewer. None
-            may be in a row twice. At least as many columns as the greatest of
-            `ks`, or all classes.
-        labels: integers `[rows, p]`, padded with -1. A repeated label counts
-            once, and a row without labels not at all.
+        ids: integers `[rows, k]`, best first, distinct or -1. At least as many
+            columns as the greatest of `ks`, or all classes.
+        labels: integers `[rows, p]`, padded with -1. A row without labels does
+            not count.
         ks: ints.
         propensities: floats in (0, 1], one a class, for `psp_at_k`.
     """
@@ -94,9 +93,8 @@ def f1_scores(
     """`(micro, macro)`, what `F1Score` computes of a head; or ValueError.
 
     Args:
-        ids: integers `[rows, k]`, classes of each row, -1 for none; all that
-            reach the threshold must be among them.
-        probabilities: floats `[rows, k]`.
+        ids, probabilities: `[rows, k]`, all classes that reach the threshold;
+            ids are -1 for none.
         labels: integers `[rows, p]`, padded with -1.
         num_classes: int.
         threshold: float.

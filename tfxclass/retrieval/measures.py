@@ -70,10 +70,7 @@ def reciprocal_rank(ranks: tf.Tensor, count: tf.Tensor, k: int) -> tf.Tensor:
 def gained(
     ranks: tf.Tensor, gains: tf.Tensor, k: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sums of the gains of labels: among the k best, and of a best ranking.
-
-    `gains` are floats `[rows, p]`, 0 for padding. Both sums are `[rows]`.
-    """
+    """Sums `[rows]` of the gains of labels: among the k best, and at best."""
     reached = tf.where(ranks < k, gains, tf.zeros_like(gains))
     best = tf.math.top_k(gains, tf.minimum(k, tf.shape(gains)[1])).values
     return tf.reduce_sum(reached, axis=1), tf.reduce_sum(best, axis=1)
@@ -88,8 +85,7 @@ def as_answers(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Answers `[rows, n]` and labels `[rows, p]` as arrays; or ValueError.
 
-    A repeated answer is refused, as measures would be above 1. A repeated label
-    becomes -1: it counts once.
+    Answers are distinct, and a repeated label becomes -1: it counts once.
     """
     ids, labels = as_ids("ids", ids), as_ids("labels", labels)
     if ids.ndim != 2 or labels.ndim != 2 or len(ids) != len(labels):

@@ -128,11 +128,7 @@ def next_items(
 ) -> tuple[list[Sequence[int]], np.ndarray]:
     """Every beginning of every sequence, with the item that comes next.
 
-    Args:
-        sequences: as in `pad`.
-
-    Returns:
-        `(beginnings, labels)`: a list of item ids, and int64 `[questions]`.
+    They are `(beginnings, labels)`: lists of item ids, and int64 `[questions]`.
 
     Example:
 

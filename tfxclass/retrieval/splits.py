@@ -71,8 +71,8 @@ def split_sessions(
 ) -> Split:
     """A `Split` by sessions: the latest are for test, some for validation.
 
-    Every beginning of a session is a question, if the item that comes next is
-    in a training session.
+    Every beginning of a session is a question, if a training session has the
+    item that comes next.
 
     Args:
         sessions: item ids of each session, in the order of time.
