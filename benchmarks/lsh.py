@@ -56,7 +56,7 @@ def make_sampler(rule, num_classes, kernel):
     head.build((None, DIM))
     sampler = head.sampler
     with measure.Stopwatch() as clock:
-        sampler.source.build(kernel)
+        sampler.index.build(kernel)
     sampler.index.advance = lambda *args, **kwargs: None
     return sampler, clock.cpu
 

@@ -329,7 +329,7 @@ class TestTraining:
             "forest_adaptive", {}, generated, set_up, 0, steps=600
         )
         trees = [
-            int(head.sampler.allocation.refresh(step, 1e6).num_trees)
+            int(head.sampler.allocation.refresh(step, 1e6)["num_trees"])
             for step in (0, 119, 120, 300, 599, 600)
         ]
         assert trees == [10, 10, 18, 26, 42, 50]

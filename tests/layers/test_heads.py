@@ -865,8 +865,8 @@ def test_allocation_schedule():
         refresh = rule.refresh(tf.constant(step, tf.int64), 1e6)
         # Of the training, at the start of the phase.
         done = step // 4 * 4 / 10
-        assert int(refresh.num_trees) == round(2 + 4 * done)
-        assert int(refresh.interval) == round(2 + 8 * done)
+        assert int(refresh["num_trees"]) == round(2 + 4 * done)
+        assert int(refresh["interval"]) == round(2 + 8 * done)
         threshold = float(rule.threshold(tf.constant(step, tf.int64)))
         expected = 0.3 + 0.5 * min(step / 10, 1.0)
         np.testing.assert_allclose(threshold, expected, rtol=1e-6)

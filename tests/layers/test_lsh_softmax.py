@@ -246,7 +246,7 @@ def test_the_interval_grows_exponentially(decay):
     for _ in range(12):
         steps.append(step)
         refresh = schedule.refresh(tf.constant(step, tf.int64), 1e6)
-        intervals.append(int(refresh.interval))
+        intervals.append(int(refresh["interval"]))
         step += intervals[-1]
     # Each interval is cut to an integer.
     expected = 50 * np.exp(decay * np.arange(12))

@@ -1,4 +1,4 @@
-"""Sources by themselves: an index that no sampler owns."""
+"""Samplers with an index: what they build, hold and find."""
 
 import numpy as np
 import pytest
@@ -7,33 +7,33 @@ import tensorflow as tf
 from tests.ops.test_hashing_forest import clustered
 from tfxclass import layers
 from tfxclass import samplers
-from tfxclass.ops.index import ClusterIndex
-from tfxclass.samplers.forest import Forest
 from tfxclass.samplers.indexed import IndexedSampler
-from tfxclass.samplers.row_groups import Groups
-from tfxclass.samplers.schedule import FixedSchedule
 
 CLASSES, DIM = 60, 8
 
 
+def built(sampler):
+    sampler.build((CLASSES, DIM))
+    return sampler
+
+
 def forest():
-    source = Forest(3, CLASSES, None, None, seed=1)  # one leaf: it is exact
-    source.prepare((CLASSES, DIM), False)
-    return source
+    """One leaf a tree: it is exact."""
+    sampler = samplers.HashingForestSampler(
+        9, num_trees=3, leaf_size=CLASSES, num_candidates=None, seed=1
+    )
+    return built(sampler)
 
 
-def groups():
-    source = Groups(ClusterIndex(), 4, seed=1)
-    source.prepare((CLASSES, DIM), False)
-    return source
+def tables():
+    of_tables = samplers.LSHTables(num_hashes=2, num_tables=9)
+    return built(samplers.LSHSampler(9, of_tables, seed=1))
 
 
-SOURCES = {
+SAMPLERS = {
     "forest": forest,
-    "tables": lambda: samplers.LSHTables(num_hashes=2, num_tables=9).source(
-        CLASSES, 20, seed=1
-    ),
-    "groups": groups,
+    "tables": tables,
+    "groups": lambda: built(samplers.KMeansSampler(9, 4, seed=1)),
 }
 
 
@@ -42,33 +42,34 @@ def kernel():
     return tf.Variable(clustered(CLASSES, DIM))
 
 
-def state_of(source):
-    return source.index.state()["ready"].tobytes()
+def state_of(sampler):
+    return sampler.index.state()["ready"].tobytes()
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_the_first_step_builds_what_build_builds(name, kernel):
-    built, advanced = SOURCES[name](), SOURCES[name]()
-    built.build(kernel)
-    step = tf.constant(0, tf.int64)
-    refresh = FixedSchedule(5).refresh(step, 1e6)
-    advanced.advance(kernel, step, refresh)
-    found = [state_of(source) for source in (built, advanced)]
+    rebuilt, advanced = SAMPLERS[name](), SAMPLERS[name]()
+    rebuilt.rebuild(kernel)
+    advanced.advance(
+        tf.constant(clustered(5, DIM)), kernel, lambda x, ids: ids > 0
+    )
+    found = [state_of(sampler) for sampler in (rebuilt, advanced)]
     assert len(found[0]) > 0
     # Hash functions of a step are drawn by its number.
     assert found[0] == found[1] or name == "tables"
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_sources_of_one_description_have_indexes_of_their_own(name, kernel):
-    first, second = SOURCES[name](), SOURCES[name]()
-    first.build(kernel)
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_samplers_of_one_description_have_indexes_of_their_own(name, kernel):
+    first, second = SAMPLERS[name](), SAMPLERS[name]()
+    first.rebuild(kernel)
     assert state_of(first) and not state_of(second)
 
 
 def test_a_forest_finds_the_nearest_classes(kernel):
-    source = forest()
-    source.build(kernel)
+    sampler = forest()
+    sampler.rebuild(kernel)
+    source = sampler.source
     queries = clustered(5, DIM, seed=2)
     ids, scores = source.neighbors(tf.constant(queries), kernel, 7)
     logits = queries @ kernel.numpy().T

@@ -90,6 +90,7 @@ class AutoSampler(IndexedSampler):
         # A query takes a third of the time that it takes in the forest of a
         # `HashingForestSampler`.
         self.source = Forest(20, 50, 64, None, self.seed)
+        self.index = self.source.index
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)

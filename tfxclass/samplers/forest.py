@@ -16,10 +16,8 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import neighbors_a_row
-from tfxclass.samplers.neighbor_cache import NeighborCache
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.samplers.schedule import AdaptiveAllocation
-from tfxclass.samplers.schedule import Refresh
 from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Config
 from tfxclass.types import Scalar
@@ -125,53 +123,23 @@ class Forest:
         votes = max(num_threads - 1, 0) * num_classes
         return self._bytes_of(*sizes, *self.trees_and_sketch(*sizes)) + votes
 
-    def prepare(
-        self,
-        kernel_shape: tuple[int, ...],
-        normalize: bool,
-        cache: NeighborCache | None = None,
-        oversampling: int = 1,
-    ) -> None:
-        """Takes what a sampler knows when it is built.
-
-        With a cache, a search gives `oversampling` times the wanted classes,
-        and their probabilities decide which of them stay.
-        """
-        self._num_classes, self._dim = kernel_shape
-        self._normalize, self._cache = normalize, cache
-        self._oversampling = oversampling
-        sizes = self._num_classes, self._dim, cache is not None
-        self._sizes = self.trees_and_sketch(*sizes)
-
-    def build(self, kernel: Variable) -> None:
-        """Builds a forest of the class vectors as they are, now."""
-        num_trees, sketch = self._sizes
-        self.index.build(
-            kernel,
-            num_trees=num_trees,
-            leaf_size=self.leaf_size,
-            seed=self._seed,
-            sketch=sketch,
+    def prepare(self, sampler: IndexedSampler) -> None:
+        """Takes what a sampler knows when it is built; does not keep it."""
+        self._num_classes, self._dim = sampler.num_classes, sampler.dim
+        self._normalize = sampler.normalize
+        self._cache = sampler.neighbor_cache
+        # So many times the wanted classes go to a cache, and their
+        # probabilities decide which of them stay.
+        self._oversampling = sampler.oversampling()
+        self._sizes = self.trees_and_sketch(
+            self._num_classes, self._dim, self._cache is not None
         )
-
-    def advance(
-        self, kernel: Variable, step: tf.Tensor, refresh: Refresh
-    ) -> None:
-        """Builds or refreshes the forest where `refresh` says so."""
-        num_trees, sketch = self._sizes
-        if refresh.num_trees is not None:
-            num_trees = refresh.num_trees
-        self.index.advance(
-            kernel,
-            step,
-            refresh.interval,
-            lag=refresh.lag,
-            drifted=refresh.drifted,
-            num_trees=tf.cast(num_trees, tf.int64),
-            leaf_size=self.leaf_size,
-            seed=self._seed,
-            sketch=sketch,
-        )
+        self.index.options = {
+            "num_trees": self._sizes[0],
+            "leaf_size": self.leaf_size,
+            "seed": self._seed,
+            "sketch": self._sizes[1],
+        }
 
     def neighbors(
         self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
@@ -318,6 +286,7 @@ class HashingForestSampler(IndexedSampler):
         self.source = forest = Forest(
             num_trees, leaf_size, num_candidates, num_neighbors, self.seed
         )
+        self.index = forest.index
         self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
         self.num_candidates = forest.num_candidates
         self.num_neighbors = forest.num_neighbors

@@ -37,12 +37,11 @@ _LARGE_MATRIX = 2**25
 class IndexedSampler(Sampler):
     """Labels, similar classes that an index finds, and uniform samples.
 
-    Its `source` (`Forest`, `HashTables` or `Groups`) has the `index`: it builds
-    and refreshes it, and finds similar classes with it. Its `schedule`
-    (`FixedSchedule`, `Drift` or `AdaptiveAllocation`) says when the index is
-    refreshed. The sampler counts its steps, and saves the index with the model.
-    A subclass makes both in its constructor or in `build`. It has
-    `correct_fill`, or its own `sample`.
+    It refreshes its compiled `index` when its `schedule` (`FixedSchedule`,
+    `Drift` or `AdaptiveAllocation`) says so, and saves it with the model. Its
+    `source` (`Forest` or `Groups`) has the options of the index, and finds
+    similar classes with it. A subclass makes them in its constructor or in
+    `build`. It has `source` and `correct_fill`, or its own `sample`.
 
     With `may_cache` a step searches the index for a fraction of the rows, and
     takes the neighbors of the others from a `NeighborCache`. The cache lies on
@@ -59,6 +58,7 @@ class IndexedSampler(Sampler):
     default_query_fraction = 1.0
     #: How many times the classes that fit the index gives, at most.
     max_oversampling = 8
+    index: Any = None
     source: Any = None
     schedule: Any = None
     neighbor_cache: Any = None
@@ -86,11 +86,6 @@ class IndexedSampler(Sampler):
     def sample_overflow(self) -> bool:
         """Whether too many candidates are sampled. A cache ranks them."""
         return self.neighbor_cache is None
-
-    @property
-    def index(self) -> Any:
-        """The compiled index of the source."""
-        return self.source.index
 
     @property
     def drift(self) -> Drift | None:
@@ -127,9 +122,9 @@ class IndexedSampler(Sampler):
             # Its ops run on a CPU and read class vectors: it lies with them.
             with placement.on(self.device):
                 self.neighbor_cache = NeighborCache(self, fraction)
-        times, cache = self.oversampling(), self.neighbor_cache
-        self.source.prepare(kernel_shape, self.normalize, cache, times)
         self.index.device = self.device
+        if self.source is not None:
+            self.source.prepare(self)
 
     def make_schedule(
         self,
@@ -183,7 +178,7 @@ class IndexedSampler(Sampler):
         """Builds the index of the class vectors as they are, now."""
         rows = kernel.shape[0]
         with progress.log_if_slow(f"Building an index of {rows:,} class rows"):
-            self.source.build(kernel)
+            self.index.build(kernel)
 
     def advance(
         self,
@@ -199,7 +194,7 @@ class IndexedSampler(Sampler):
         step_time = self.step_time(queries)
         refresh = self.schedule.refresh(step, step_time)
         self.announce_first_build(kernel)
-        self.source.advance(kernel, step, refresh)
+        self.index.advance(kernel, step, **refresh)
         if self.drift is not None:
             finds = finds or functools.partial(self.source.finds, kernel)
             self.drift.watch(step, step_time, queries, kernel, finds)

@@ -140,7 +140,7 @@ class LSHSampler(IndexedSampler):
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         num_classes, dim = kernel_shape
         tables, num_sampled = self.tables, self.num_sampled
-        self.source = tables.source(num_classes, num_sampled, self.seed)
+        self.index = tables.make_index(num_classes, num_sampled, self.seed)
         super().build(kernel_shape)
         self.gauge("table_hit_rate")
         self.schedule = self.make_schedule(

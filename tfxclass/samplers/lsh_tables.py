@@ -1,21 +1,17 @@
-"""Hash tables of a sampler: their options, their size, and their refreshes."""
+"""Hash tables of a sampler: their options and their size."""
 
 import dataclasses
 import math
-from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.ops.lsh import LSHIndex
-from tfxclass.samplers.schedule import Refresh
 from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Config
-from tfxclass.types import Variable
 
 _MOST_TABLES = 65_535
 _HASHES = ("simhash", "sparse_simhash", "dwta")
@@ -153,10 +149,10 @@ class LSHTables:
         bits = min(max(round(math.log2(max(buckets, 1))), 1), 18)
         return max(round(bits / self._function_bits), 1)
 
-    def source(
+    def make_index(
         self, num_classes: int, num_sampled: int, seed: int | None
-    ) -> "HashTables":
-        """Makes a source without tables; its `advance` builds them."""
+    ) -> LSHIndex:
+        """Makes an index without tables; its `advance` builds them."""
         index = LSHIndex(
             *self.functions(num_classes, num_sampled),
             hash=self.hash_family,
@@ -166,7 +162,8 @@ class LSHTables:
             redraw_interval=self.redraw_interval or 0,
             incremental=self.incremental,
         )
-        return HashTables(index, seed or 0)
+        index.options["seed"] = seed or 0
+        return index
 
     def build_nanoseconds(
         self, num_classes: int, dim: int, num_sampled: int
@@ -201,30 +198,3 @@ class LSHTables:
     @classmethod
     def from_config(cls, config: Config) -> "LSHTables":
         return cls(**config)
-
-
-class HashTables:
-    """A source: the classes in the buckets of vectors, which `index` gives."""
-
-    def __init__(self, index: LSHIndex, seed: int) -> None:
-        self.index, self._seed = index, seed
-
-    def prepare(self, *options: Any) -> None:
-        """Takes nothing: the index is made for the sizes of its head."""
-
-    def build(self, kernel: Variable) -> None:
-        """Builds tables of the class vectors as they are, now."""
-        self.index.build(kernel, seed=self._seed)
-
-    def advance(
-        self, kernel: Variable, step: tf.Tensor, refresh: Refresh
-    ) -> None:
-        """Builds or refreshes the tables where `refresh` says so."""
-        self.index.advance(
-            kernel,
-            step,
-            refresh.interval,
-            lag=refresh.lag,
-            seed=self._seed,
-            drifted=refresh.drifted,
-        )

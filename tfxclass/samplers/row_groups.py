@@ -14,6 +14,7 @@ from tfxclass.ops.index import RowGroups
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.schedule import FixedSchedule
 from tfxclass.samplers.schedule import Refresh
+from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
 # Class vectors that k-means is trained on, for each center.
@@ -30,28 +31,11 @@ class Groups:
         self, index: RowGroups, num_groups: int, seed: int | None
     ) -> None:
         self.index = index
-        self._num_groups = num_groups
-        self._options: dict[str, Any] = {
-            "num_groups": num_groups,
-            "seed": seed or 0,
-        }
+        index.options |= {"num_groups": num_groups, "seed": seed or 0}
 
-    def prepare(
-        self, kernel_shape: tuple[int, ...], normalize: bool, *options: Any
-    ) -> None:
-        """Takes whether logits are cosines, of what a built sampler knows."""
-        del kernel_shape, options
-        self._options["normalize"] = normalize
-
-    def build(self, kernel: Variable) -> None:
-        """Builds the groups of the class vectors as they are, now."""
-        self.index.build(kernel, **self._options)
-
-    def advance(
-        self, kernel: Variable, step: tf.Tensor, refresh: Refresh
-    ) -> None:
-        """Builds or refreshes the groups where `refresh` says so."""
-        self.index.advance(kernel, step, refresh.interval, **self._options)
+    def prepare(self, sampler: IndexedSampler) -> None:
+        """Takes whether logits are cosines."""
+        self.index.options["normalize"] = sampler.normalize
 
     def find(
         self,
@@ -74,7 +58,8 @@ class Groups:
     ) -> int:
         """Bytes of groups with a vector each, refresh included."""
         del fraction, num_threads
-        row, num_groups, sample = 4 * dim + 4, self._num_groups, 0
+        row, sample = 4 * dim + 4, 0
+        num_groups = self.index.options["num_groups"]
         if isinstance(self.index, ClusterIndex):
             # The class vectors that centers are trained on, copied.
             sample = min(_ROWS_A_CENTRE * num_groups, num_classes)
@@ -82,6 +67,13 @@ class Groups:
             num_groups = min(1 << num_groups, num_classes)
         groups = 8 * num_classes + row * num_groups
         return 2 * groups + row * (num_classes + sample)
+
+
+class _GroupSchedule(FixedSchedule):
+    """A `FixedSchedule` of an index whose lag is always the interval."""
+
+    def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
+        return {"interval": super().refresh(step, step_time)["interval"]}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -128,8 +120,9 @@ class KMeansSampler(IndexedSampler):
             "rebuild_interval", rebuild_interval
         )
         self.correct_fill = self.estimates_sums = correct_fill
-        self.schedule = FixedSchedule(self.rebuild_interval)
+        self.schedule = _GroupSchedule(self.rebuild_interval)
         self.source = Groups(ClusterIndex(), self.num_groups, self.seed)
+        self.index = self.source.index
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -177,5 +170,6 @@ class PCAHashSampler(IndexedSampler):
             "rebuild_interval", rebuild_interval
         )
         self.correct_fill = self.estimates_sums = correct_fill
-        self.schedule = FixedSchedule(self.rebuild_interval)
+        self.schedule = _GroupSchedule(self.rebuild_interval)
         self.source = Groups(PCAHash(), self.num_bits, self.seed)
+        self.index = self.source.index

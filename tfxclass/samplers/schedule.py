@@ -42,20 +42,8 @@ _WEIGHT = 0.2
 _SINGLE, _RUNNING = 3.0, 2.0
 
 
-class Refresh(NamedTuple):
-    """When an index is refreshed, int64 scalars and a bool one.
-
-    Attributes:
-        interval: steps from one begin to the next.
-        lag: steps from a begin to its end.
-        drifted: whether to begin now.
-        num_trees: trees of a forest, or None for its own number.
-    """
-
-    interval: Any
-    lag: Any
-    drifted: Any = False
-    num_trees: Any = None
+#: When an index is refreshed: inputs of `RefreshingIndex.advance` by name.
+Refresh = dict[str, Any]
 
 
 class FixedSchedule:
@@ -73,9 +61,10 @@ class FixedSchedule:
         del step_time
         lag = tf.constant(self._interval, tf.int64)
         if not self._decay:
-            return Refresh(lag, lag)
+            return {"interval": lag, "lag": lag, "drifted": False}
         grown = tf.cast(step, tf.float64) * math.expm1(self._decay)
-        return Refresh(self._interval + tf.cast(grown, tf.int64), lag)
+        interval = self._interval + tf.cast(grown, tf.int64)
+        return {"interval": interval, "lag": lag, "drifted": False}
 
 
 def check_rebuild_interval(value: int | str) -> int | str:
@@ -156,7 +145,12 @@ class AdaptiveAllocation:
         done = self._done(step - step % self.phase_steps)
         interval = _between(self.rebuild_interval, done)
         num_trees = _between(self.num_trees, done)
-        return Refresh(interval, interval, num_trees=num_trees)
+        return {
+            "interval": interval,
+            "lag": interval,
+            "drifted": False,
+            "num_trees": num_trees,
+        }
 
     def threshold(self, step: Scalar) -> tf.Tensor:
         """The required cumulative probability at `step`, float32 scalar."""
@@ -233,7 +227,7 @@ class Drift:
         step_time = tf.minimum(step_time, self._most_step)
         lag = part_of_steps(self._nanoseconds, self._share, step_time)
         drifted = tf.equal(step, tf.convert_to_tensor(self.begun))
-        return Refresh(tf.constant(NEVER), lag, drifted)
+        return {"interval": tf.constant(NEVER), "lag": lag, "drifted": drifted}
 
     def watch(
         self,
@@ -265,7 +259,7 @@ class Drift:
     def _judge(self, step, step_time, recall, variance):
         """Takes in a probe, unless a refresh is under way; may begin one."""
         begun, watched = map(tf.convert_to_tensor, (self.begun, self._watched))
-        lag = self.refresh(step, step_time).lag
+        lag = self.refresh(step, step_time)["lag"]
         counts = step >= begun + lag
         is_old = step >= OLD_AGE * tf.maximum(begun, 1) + lag
         before = RecallWatch(*map(tf.convert_to_tensor, self._watch))
