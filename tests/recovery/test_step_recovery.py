@@ -200,7 +200,7 @@ def test_held_out_rows_are_a_uniform_sample():
     head = slim()
     x, y = data(labels=2)
     sums = summed(head, x, y, size=10, max_held_out=12)
-    sums.settle()
+    sums.return_surplus()
     kept = is_held_out(sums, x)
     assert kept.sum() == len(sums.held_out.weights) == 12
     everything = RecoverySums(head)

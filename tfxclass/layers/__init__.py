@@ -21,7 +21,7 @@ from tfxclass.layers.sharded_softmax import ShardedSoftmax
 from tfxclass.layers.sparse_dense import SparseDense
 from tfxclass.layers.sparsemax import Sparsemax
 from tfxclass.layers.two_tower_softmax import TwoTowerSoftmax
-from tfxclass.trees.frequency import split_by_frequency
+from tfxclass.trees.counts import split_by_frequency
 
 __all__ = [
     "AdaptiveProjectedSoftmax",

@@ -43,8 +43,7 @@ def recover(
     - `"step"` starts with the short class vectors times the projection, V R^T,
       which gives exactly the same answers. One preconditioned gradient step of
       the full objective follows. Its length is chosen on held-out examples (a
-      tenth of all, at most 4,096), where it is never worse than the projected
-      model.
+      tenth of all, at most 4,096), where it is never worse than V R^T.
     - `"dual"`, the method of the paper, is `W = (Y - P)^T X / (n l2)` with the
       probabilities P of the projected model. This is a gradient step of length
       1 / l2. A warning says where it may overshoot.

@@ -5,17 +5,13 @@ The class matrix is
     W = keep V R^T + eta diag(1 / (p + q)) G (S + mu I)^-1
     G = (Y - P)^T X / n,  S = X^T X / n,  p = class frequencies
 
-V are the short class vectors, R is the projection, X are the features, Y the
-labels and P the probabilities of the projected model. The gradient of the mean
-loss at the lifted matrix V R^T is -G. The two other factors approximate the
-inverse of its second derivative, as in natural gradient methods (Martens and
-Grosse, ICML 2015): the derivative for class c is about `p_c S`. The step needs
-no optimum of the projected model, and no `l2`.
-
-eta, mu, q and keep are chosen by the loss on held-out rows. With eta = 0 and
-keep = 1 the result is the lifted matrix, so the step is never worse on these
-rows. Only if the projected model is overconfident is keep less than 1. Then it
-alone lowers the loss.
+with short class vectors V, projection R, features X, labels Y, and the
+probabilities P of the projected model. -G is the gradient of the mean loss at
+the lifted matrix V R^T. Its second derivative for class c is about `p_c S`, of
+which the two other factors approximate the inverse (Martens and Grosse, ICML
+2015). eta, mu, q and keep are chosen by the loss on held-out rows. So the step
+is never worse there than the lifted matrix, which is eta = 0 and keep = 1. keep
+is less than 1 only if the projected model is overconfident.
 """
 
 import itertools
@@ -57,14 +53,7 @@ class Step(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The result of a search.
-
-    Attributes:
-        step: `Step`.
-        loss: float, mean cross-entropy of the held-out rows after the step.
-        lifted_loss: float, before it.
-        num_rows: int, of these rows.
-    """
+    """The step that was found, and mean losses of the held-out rows."""
 
     step: Step
     loss: float
@@ -90,7 +79,7 @@ def recovered_by_step(sums: RecoverySums) -> tuple[np.ndarray, Report]:
 
     Without labeled held-out rows, it is the lifted matrix.
     """
-    sums.settle()
+    sums.return_surplus()
     sums.check_rows()
     inverses = _inverses(sums)
     report = _search(sums, inverses)
@@ -107,11 +96,7 @@ def recovered_by_step(sums: RecoverySums) -> tuple[np.ndarray, Report]:
 def lifted_blocks(
     head: keras.layers.Layer,
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Blocks of V R^T, which has exactly the head's logits.
-
-    Yields:
-        `(at, rows)`: a range of classes, and float32 `[size, dim]`.
-    """
+    """V R^T in blocks: ranges of classes, and their float32 `[size, dim]`."""
     first = 0
     for projection, rows in head.projected_rows():
         for at in row_blocks(rows.shape[0], head.projection.shape[0]):
@@ -191,10 +176,7 @@ def _losses(sums, inverses, rows, steps):
     losses = np.zeros(len(steps))
     features = tf.constant(rows.features)
     parts = sums.head.parts(features)
-    moved = {
-        mu: tf.matmul(features, inverses[mu])
-        for mu in {step.mu for step in steps}
-    }
+    moved = {mu: features @ inverses[mu] for mu in {x.mu for x in steps}}
     at_once = max(_ROWS_AT_ONCE // len(rows.weights), 1)
     for q in {step.q for step in steps}:
         widened = [_with_step(sums, part.whole(), q) for _, part in parts]

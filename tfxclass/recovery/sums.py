@@ -69,14 +69,6 @@ class RecoverySums:
     Each row gets a random key in [0, 1). The rows with the smallest keys, all
     below 0.1 and at most `max_held_out`, are held out, whatever the order of
     the data. The sums leave them out. `num_sampled` is as in `recover`.
-
-    Attributes:
-        kernel: float32 array `[num_classes, dim]`, `(Y - P)^T X` so far, each
-            row times its weight.
-        moments: float64 `[dim, dim]`, `X^T X` with the same weights.
-        counts: float64 `[num_classes]`, weights of the rows of each class.
-        total_weight: float, sum of the weights; without weights, the rows.
-        held_out: `Rows`, or None.
     """
 
     def __init__(
@@ -89,8 +81,10 @@ class RecoverySums:
         num_sampled = check_optional_int("num_sampled", num_sampled)
         self.head, self.num_sampled, self.seed = head, num_sampled, seed
         dim = head.projection.shape[0]
+        #: `(Y - P)^T X` so far, each row times its weight, and `X^T X`.
         self.kernel = np.zeros((head.num_classes, dim), np.float32)
         self.moments = np.zeros((dim, dim))
+        #: Sums of the weights: of the rows of each class, and of all rows.
         self.counts = np.zeros(head.num_classes)
         self.total_weight = 0.0
         self.num_rows = self.num_batches = 0
@@ -123,11 +117,11 @@ class RecoverySums:
             self.held_out = kept if before is None else _joined(before, kept)
             self._keys = np.concatenate([self._keys, keys[is_kept]])
         if len(self._keys) > 2 * self._max_held_out:
-            self.settle()
+            self.return_surplus()
         self.num_rows += len(rows.weights)
         self.num_batches += 1
 
-    def settle(self) -> None:
+    def return_surplus(self) -> None:
         """Adds the rows to the sums that were held out beyond the maximum."""
         rows = self.held_out
         if rows is None or len(self._keys) <= self._max_held_out:
@@ -152,18 +146,15 @@ class RecoverySums:
         """The dual recovery of the paper, float32 `[num_classes, dim]`.
 
         The best class matrix for `mean loss + l2 / 2 |W|^2` has a gradient of
-        zero: `l2 W = (Y - P)^T X / n`. P is taken from the projected model, and
-        n is the sum of the weights. (The paper prints the factor both as
-        1 / (n l2) and as 1 / l2.) It is one gradient step from the lifted
-        matrix `V R^T`, of length 1 / l2. Only below 2 / (L + l2) a step is
-        sure to improve the objective. A longer one recovers the optimum if the
-        rank of the features is low relative to the projected width (Theorem 1).
-        Otherwise it overshoots, and a warning says so.
+        zero: `l2 W = (Y - P)^T X / n`, with n the sum of the weights. (The
+        paper prints the factor both as 1 / (n l2) and as 1 / l2.) It is a
+        gradient step of 1 / l2 from the lifted matrix. Above 2 / (L + l2) one
+        recovers the optimum only if the rank of the features is low relative to
+        the projected width (Theorem 1). Otherwise it may overshoot.
         """
         self.check_rows()
-        # L, above any second derivative of the mean loss, is half of the
-        # greatest eigenvalue of S: the covariance of one sampled class has none
-        # above 1/2.
+        # L is half of the greatest eigenvalue of S: the covariance of one
+        # sampled class has none above 1/2.
         greatest = float(np.linalg.eigvalsh(self.moments)[-1])
         step, smoothness = 1 / l2, greatest / self.total_weight / 2
         # If all features are zero, any step is as good.
@@ -213,11 +204,7 @@ class RecoverySums:
                 self.kernel[first : first + len(added)] -= added
 
     def _subtract_sampled(self, parts, labels, weighted):
-        """Subtracts an estimate of `P^T X` from the labels and a sample.
-
-        Sampled classes that are no label stand for all others, so the sum of
-        exponentials of each row is estimated without bias.
-        """
+        """Subtracts an unbiased estimate, from the labels and a sample."""
         random = np.random.default_rng([self.seed, self.num_batches])
         ids, log_counts = labels_and_sample(
             labels, self.num_sampled, len(self.kernel), random
@@ -252,9 +239,10 @@ def labels_and_sample(
     num_classes: int,
     random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct classes, the labels among them, and log of their counts.
+    """Distinct classes, labels first, and the log of their expected counts.
 
-    A log count is less than 0 where one class stands for several.
+    Sampled classes that are no label stand for all others, so the sum of
+    exponentials of each row is estimated without bias.
     """
     labels = np.unique(labels[labels >= 0])
     count = min(num_sampled, num_classes)

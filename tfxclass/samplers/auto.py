@@ -9,6 +9,7 @@ from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.forest import Forest
+from tfxclass.samplers.forest import is_among
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
 from tfxclass.samplers.indexed import free_slots
@@ -21,8 +22,8 @@ from tfxclass.samplers.sampler import probe_interval
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-#: Neighbors pay where v (1 - p_y) is above this times the ratio of costs.
-PAYS_ABOVE = 0.5
+# Neighbors pay where v (1 - p_y) is above this times the ratio of costs.
+_PAYS_ABOVE = 0.5
 # Extra probes at first, at half of an interval, a quarter, and so on: class
 # vectors that uniform samples alone have moved for long stay worse.
 _EARLY_PROBES = 5
@@ -49,19 +50,17 @@ class AutoSampler(IndexedSampler):
     below half of this threshold (`choice` 0). Costs come from a model and not
     from a clock, so a run can be repeated.
 
-    Similar classes come from a `NeighborCache`. No index has to be built. On
+    Similar classes come from a `NeighborCache`, which has no index to build. On
     GPUs, in shards and on parameter servers a hashing forest is used instead.
-
     `tfxclass.callbacks.SamplerLog` shows `"k_eff"` (geometric mean), `"v"`
     (mean), `"noise"`, `"choice"` and `"recall"`: the fraction of an example's
     eight best other classes that are cached. With a forest it is as in
     `HashingForestSampler`.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
+        num_sampled, seed: as in `Sampler`.
         neighbor_fraction: float in (0, 1], fraction of the non-label places
             that is reserved for similar classes. Defaults to 0.5.
-        seed: int, seed of the sampling.
 
     Example:
 
@@ -72,9 +71,7 @@ class AutoSampler(IndexedSampler):
     ```
 
     References:
-        Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018 (phases and exact rows, HF-A).
-        `NeighborCache` names the references of the search.
+        Those of `HashingForestSampler` (HF-A) and `NeighborCache`.
     """
 
     # No row searches an index: cached neighbors are enough on a CPU.
@@ -163,7 +160,7 @@ class AutoSampler(IndexedSampler):
         for name, value in zip(_GAUGES, measured, strict=True):
             self.measured[name].assign(value)
         level = tf.cast(measured[2], tf.float64)
-        level /= PAYS_ABOVE * self.cost_ratio(queries)
+        level /= _PAYS_ABOVE * self.cost_ratio(queries)
         self.measured["choice"].assign(self._choose(level))
 
     def _choose(self, level):
@@ -198,16 +195,14 @@ class AutoSampler(IndexedSampler):
     def _recall(self, best, labels):
         """The cached fraction of the best classes that are no labels."""
         width = neighbor_cache.width_of(self.num_classes)
-        is_other = (best >= 0) & ~_among(best, labels)
+        is_other = (best >= 0) & ~is_among(best, labels)
         is_other &= tf.cumsum(tf.cast(is_other, tf.int32), axis=1) <= width
         kept = self.neighbor_cache.neighbors(tf.reshape(labels, [-1]))
         rows, num_labels = tf.unstack(tf.shape(labels))
         kept = tf.reshape(kept, [rows, num_labels * width])
-        hits = is_other & _among(best, kept)
-        count = [
-            tf.reduce_sum(tf.cast(x, tf.float32)) for x in (hits, is_other)
-        ]
-        return tf.math.divide_no_nan(*count)
+        hits = is_other & is_among(best, kept)
+        hits, others = (tf.cast(x, tf.float32) for x in (hits, is_other))
+        return tf.math.divide_no_nan(tf.reduce_sum(hits), tf.reduce_sum(others))
 
     def candidate_share(self) -> tf.Tensor:
         """Fraction of the non-label places kept for similar classes."""
@@ -242,8 +237,3 @@ def _is_due(step, every):
     """Whether a probe is due, bool scalar: also sooner than usual, at first."""
     early = every // [2**k for k in range(1, _EARLY_PROBES + 1)]
     return tf.equal(step % every, 0) | tf.reduce_any(tf.equal(step, early))
-
-
-def _among(ids, others):
-    """Which of `ids` `[n, k]` are among `others` `[n, m]` of their row."""
-    return tf.reduce_any(ids[:, :, tf.newaxis] == others[:, tf.newaxis], axis=2)

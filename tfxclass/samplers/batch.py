@@ -37,7 +37,7 @@ class BatchSampler(Sampler):
     subtracted from theirs.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
+        num_sampled, seed: as in `Sampler`.
             Places that labels and memory do not fill are left out of the loss.
             A batch with more distinct labels computes all of its labels. By
             default it is as large as the labels of each batch and the memory
@@ -55,7 +55,6 @@ class BatchSampler(Sampler):
             from the logits of negatives. Without it, frequent classes are
             pushed down. That can be wanted where scores of another model, which
             knows frequent classes well, are added. Defaults to True.
-        seed: int, seed of the sampling.
 
     Example:
 

@@ -15,6 +15,7 @@ from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
+from tfxclass.samplers.indexed import count_distinct
 from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.samplers.schedule import AdaptiveAllocation
@@ -57,22 +58,21 @@ class Forest:
         )
         self.num_neighbors = check_optional_int("num_neighbors", num_neighbors)
         self.index = HashingForest()
-        self._seed = seed or 0
+        self.index.options = {"leaf_size": self.leaf_size, "seed": seed or 0}
 
-    def levels(self, num_classes: int) -> float:
-        """Depth of a tree."""
-        return math.log2(max(num_classes / self.leaf_size, 2))
+    def _levels(self):
+        """Depth of a tree, float."""
+        return math.log2(max(self._num_classes / self.leaf_size, 2))
 
     def build_nanoseconds(self) -> float:
         """Roughly how long one core builds a forest."""
         num_trees, sketch = self._sizes
-        of_level = 2 + (sketch or self._dim) / 20
-        of_row = self.levels(self._num_classes) * of_level
+        of_row = self._levels() * (2 + (sketch or self._dim) / 20)
         return num_trees * self._num_classes * of_row
 
     def query_nanoseconds(self) -> float:
         """Roughly how long one core searches for one row."""
-        of_tree = 100 + self.levels(self._num_classes) * (20 + self._dim / 16)
+        of_tree = 100 + self._levels() * (20 + self._dim / 16)
         scored = self.num_candidates or 10 * self.leaf_size
         return self._sizes[0] * of_tree + scored * 100
 
@@ -81,11 +81,9 @@ class Forest:
     ) -> tuple[int, int]:
         """`(num_trees, sketch)`, ints: chosen where they are not given.
 
-        In a forest that would take more than 2 GB, trees split `sketch`
-        projections of the class vectors instead of the class vectors, and
-        there are fewer trees if their number was not given. `sketch` is 0
-        where there is no projection. With `is_cached` a `NeighborCache` takes a
-        part of the 2 GB.
+        In a forest that would take more than 2 GB, with its cache, trees split
+        `sketch` projections of the class vectors, and there are fewer trees if
+        their number was not given. `sketch` is 0 without projections.
         """
         num_trees = self.num_trees or _NUM_TREES
         sizes = num_classes, dim, is_cached
@@ -100,8 +98,7 @@ class Forest:
         return num_trees, sketch
 
     def _bytes_of(self, num_classes, dim, is_cached, num_trees, sketch):
-        # Cells come out half full; a node has 16 bytes, a plane 16-bit
-        # numbers and 8 bytes.
+        # Cells are half full; a node has 16 bytes, a plane 2 a number and 8.
         width = -(-(sketch or dim) // 16) * 16
         cells = 2 * num_classes // self.leaf_size + 1
         tree = 4 * num_classes + cells * (2 * 16 + 2 * width + 8)
@@ -134,12 +131,8 @@ class Forest:
         self._sizes = self.trees_and_sketch(
             self._num_classes, self._dim, self._cache is not None
         )
-        self.index.options = {
-            "num_trees": self._sizes[0],
-            "leaf_size": self.leaf_size,
-            "seed": self._seed,
-            "sketch": self._sizes[1],
-        }
+        num_trees, sketch = self._sizes
+        self.index.options |= {"num_trees": num_trees, "sketch": sketch}
 
     def neighbors(
         self, queries: tf.Tensor, kernel: Variable, num_neighbors: Scalar
@@ -162,7 +155,7 @@ class Forest:
     ) -> tf.Tensor:
         """Which of `ids` `[n, k]` a search for k classes finds, bool."""
         found, _ = self.neighbors(queries, kernel, tf.shape(ids)[1])
-        return tf.reduce_any(ids[:, :, tf.newaxis] == found[:, tf.newaxis], 2)
+        return is_among(ids, found)
 
     def find(
         self,
@@ -190,6 +183,11 @@ class Forest:
         )
 
 
+def is_among(ids: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Which of `ids` `[n, k]` are among `others` `[n, m]` of their row."""
+    return tf.reduce_any(ids[:, :, tf.newaxis] == others[:, tf.newaxis], axis=2)
+
+
 @keras.saving.register_keras_serializable("tfxclass")
 class HashingForestSampler(IndexedSampler):
     """Labels, the nearest classes by a forest, and uniform samples.
@@ -198,26 +196,25 @@ class HashingForestSampler(IndexedSampler):
     fraction of the examples: those whose labels were searched for longest ago.
     The others take their neighbors from a `NeighborCache`.
 
-    Similar classes get at most `neighbor_fraction` of the non-label places. If
-    there are more, the classes with the highest probability for an example
-    stay. With `query_fraction=1` they are sampled by exp of their greatest
-    logit in the batch, so examples with long features get more classes. The
-    rest is uniform. With `correct_fill`, it stands for all classes that were
-    not found, which makes the sum of exponentials an unbiased estimate. Without
-    it, and with `neighbor_fraction=1`, the softmax is restricted to the sample.
+    If there are more similar classes than places, the classes with the highest
+    probability for an example stay. With `query_fraction=1` they are sampled by
+    exp of their greatest logit in the batch, so examples with long features get
+    more classes. The rest is uniform. With `correct_fill`, it stands for all
+    classes that were not found, which makes the sum of exponentials an unbiased
+    estimate. Without it, and with `neighbor_fraction=1`, the softmax is
+    restricted to the sample.
 
     The first step builds a forest. A new forest is built in the background from
     a snapshot of the class vectors. Its trees replace the old ones one by one
     over `rebuild_interval` steps (on a GPU, all at the end). With `"auto"` a
-    rebuild begins when the forest has drifted: it finds significantly less than
-    nine tenths of what it found when it was new. From time to time the ten
-    greatest logits of a few examples are computed exactly to measure this.
-    Rebuilds then take about 5 % of the training time, or 25 % if the forest is
-    searched for all examples. A step that needs a forest which is not built yet
-    waits for it, most likely on a GPU, whose steps are short.
+    rebuild begins when the forest finds significantly less than nine tenths of
+    what it found when it was new. This is measured by the ten greatest logits
+    of a few examples from time to time. Rebuilds then take about 5 % of the
+    training time, or 25 % if the forest is searched for all examples. A step
+    waits for a forest that is not built yet, most likely on a GPU.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
+        num_sampled, seed: as in `Sampler`.
         num_trees: int. Defaults to 50, or to the number of trees that fit into
             2 GB, refresh included (24 for 10 million classes).
         leaf_size: int, largest number of classes in a leaf. Defaults to 100.
@@ -237,7 +234,6 @@ class HashingForestSampler(IndexedSampler):
         correct_fill: bool, whether the uniform samples stand for all classes
             that were not found.
         allocation: `AdaptiveAllocation` or None. Defaults to None.
-        seed: int, seed of the sampling.
 
     Example:
 
@@ -319,8 +315,7 @@ class HashingForestSampler(IndexedSampler):
         )
         self.num_allocated.assign(active)
         if not self.allocation.include_labels:
-            labels = tf.boolean_mask(target_ids, target_ids >= 0)
-            active += tf.size(tf.unique(labels).y, tf.int64)
+            active += count_distinct(target_ids)
         return tf.minimum(active, tf.cast(most, tf.int64))
 
     def _allocate(self, step, queries, kernel):

@@ -19,8 +19,6 @@ from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.samplers.sampler import step_nanoseconds
-from tfxclass.samplers.schedule import REFRESH_SHARE
-from tfxclass.samplers.schedule import REFRESH_SHARE_BESIDE_CACHE
 from tfxclass.samplers.schedule import Drift
 from tfxclass.samplers.schedule import FixedSchedule
 from tfxclass.types import Scalar
@@ -30,7 +28,8 @@ from tfxclass.types import Variable
 # Limit of the classes whose logits decide: at 670,091 classes and a sample of
 # 6,700, eight times these took 102 ms a step, and votes of hash tables 46.
 _MAX_RERANKED = 4096
-# Numbers in a class matrix whose first index may take over two seconds.
+# Numbers in a class matrix whose first index may take over two seconds. What a
+# graph prints must not depend on a clock.
 _LARGE_MATRIX = 2**25
 
 
@@ -96,20 +95,17 @@ class IndexedSampler(Sampler):
         self, head_name: str, rows: ClassRows, num_negatives: int = 0
     ) -> None:
         self.device = placement.of_index(rows.kernel, self.has_gpu_ops)
-        if placement.on_gpu(placement.device_of(rows.kernel)):
-            self._check_is_on_gpu()
-        super().build_for(head_name, rows, num_negatives)
-        if self.searched_fraction() > 0:
-            library.require_op(f"{self.index.prefix}_build")
-
-    def _check_is_on_gpu(self):
-        if not self.is_on_gpu():
+        are_rows_on_gpu = placement.on_gpu(placement.device_of(rows.kernel))
+        if are_rows_on_gpu and not self.is_on_gpu():
             raise ValueError(
                 f"`sampler`, a {type(self).__name__}, has its index in host "
                 "memory, which cannot read class vectors on a GPU. Fix: "
                 'sampler="uniform"; "auto", "lsh" and "hashing_forest" work '
                 f"with ops built for CUDA. Received: {self.device}"
             )
+        super().build_for(head_name, rows, num_negatives)
+        if self.searched_fraction() > 0:
+            library.require_op(f"{self.index.prefix}_build")
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         self.num_classes, self.dim = kernel_shape
@@ -135,9 +131,7 @@ class IndexedSampler(Sampler):
         """A `FixedSchedule`, or a `Drift` with `"auto"`."""
         if not isinstance(rebuild_interval, str):
             return FixedSchedule(rebuild_interval, decay)
-        has_cache = self.neighbor_cache is not None
-        share = REFRESH_SHARE_BESIDE_CACHE if has_cache else REFRESH_SHARE
-        return Drift(self, refresh_nanoseconds, share)
+        return Drift(self, refresh_nanoseconds)
 
     def searched_fraction(self) -> float:
         """The fraction of the rows searched for; 1 on a GPU, as it is fast."""
@@ -159,13 +153,11 @@ class IndexedSampler(Sampler):
         copy.query_fraction = 1.0
         return copy
 
-    def vote_arrays(self) -> int:
-        """Arrays of votes: one a thread, none on a GPU, which has its own."""
-        return 0 if self.is_on_gpu() else query_threads()
-
     def index_bytes(self, num_classes: int, dim: int) -> int:
+        # Each thread has an array of votes. A GPU has its own.
+        num_threads = 0 if self.is_on_gpu() else query_threads()
         return self.source.index_bytes(
-            num_classes, dim, self.searched_fraction(), self.vote_arrays()
+            num_classes, dim, self.searched_fraction(), num_threads
         )
 
     @property
@@ -197,7 +189,8 @@ class IndexedSampler(Sampler):
         self.index.advance(kernel, step, **refresh)
         if self.drift is not None:
             finds = finds or functools.partial(self.source.finds, kernel)
-            self.drift.watch(step, step_time, queries, kernel, finds)
+            lag = refresh["lag"]
+            self.drift.watch(step, step_time, lag, queries, kernel, finds)
 
     def num_active(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -210,14 +203,13 @@ class IndexedSampler(Sampler):
     ) -> Sample:
         num_sampled = self.num_active(queries, target_ids, kernel)
         self.advance(queries, kernel)
-        share = self.neighbor_fraction
-        budget = candidate_count(num_sampled, share)
+        budget = candidate_count(num_sampled, self.neighbor_fraction)
         step = tf.convert_to_tensor(self.step)
         found = self.source.find(
             queries, target_ids, kernel, budget, step, self.next_seed
         )
         return sample_with_candidates(
-            self, target_ids, num_sampled, found, share
+            self, target_ids, num_sampled, found, self.neighbor_fraction
         )
 
     def step_time(self, queries: tf.Tensor) -> tf.Tensor:
@@ -226,10 +218,7 @@ class IndexedSampler(Sampler):
         return step_nanoseconds(batch, self.size_for(batch), self.dim)
 
     def announce_first_build(self, kernel: Variable) -> None:
-        """Prints at the first step, on stderr, that a large index is built.
-
-        What a graph prints must not depend on a clock, so the size decides.
-        """
+        """Prints at the first step, on stderr, that a large index is built."""
         rows, dim = kernel.shape
         if rows * dim < _LARGE_MATRIX:
             return
@@ -263,14 +252,11 @@ def sample_with_candidates(
 ) -> Sample:
     """The labels of a batch, candidates, and a uniform fill.
 
-    Candidates get at most `share` of what labels leave. The other classes are
-    uniform, among all that were not chosen. With `correct_fill` each of these
-    stands for many, which makes the sum of exponentials an unbiased estimate,
-    however the candidates were found.
-
-    `found` are `(ids, scores)` of the candidates, -1 is padding. If there are
-    too many, `sampler.sample_overflow` says whether they are sampled by the
-    softmax of their scores, or cut by score.
+    `found` are `(ids, scores)` of the candidates, -1 is padding. They get at
+    most `share` of what labels leave. If there are too many,
+    `sampler.sample_overflow` says whether they are sampled by the softmax of
+    their scores, or cut by score. With `correct_fill` each uniform class stands
+    for many, which makes the sum of exponentials an unbiased estimate.
     """
     ids, scores = found
     chosen = sampler.choose(
@@ -289,11 +275,16 @@ def sample_with_candidates(
     )
 
 
+def count_distinct(target_ids: tf.Tensor) -> tf.Tensor:
+    """How many labels a batch has, each counted once, int64 scalar."""
+    ids = tf.unique(tf.reshape(target_ids, [-1])).y
+    return tf.math.count_nonzero(ids >= 0)
+
+
 def free_slots(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:
     """How many classes distinct labels leave to sample, int64 scalar."""
-    ids = tf.unique(tf.reshape(target_ids, [-1])).y
-    labels = tf.reduce_sum(tf.cast(ids >= 0, tf.int64))
-    return tf.maximum(tf.cast(num_sampled, tf.int64) - labels, 0)
+    count = tf.cast(num_sampled, tf.int64)
+    return tf.maximum(count - count_distinct(target_ids), 0)
 
 
 def candidate_count(count: Scalar, fraction: Scalar) -> tf.Tensor:

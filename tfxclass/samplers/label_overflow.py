@@ -9,17 +9,10 @@ class LabelOverflow:
     """Counts the steps whose labels alone were more than `num_sampled`.
 
     Such a step computes all labels of its batch and no other classes, as
-    Partial FC does. The first one prints a warning on stderr.
-
-    The counts are no weights: files of a model have none of them.
-
-    Attributes:
-        gauges: dict of float32 scalar variables. `"overflow_steps"` is the
-            number of such steps, `"overflow_labels"` the most distinct labels
-            of one of them.
+    Partial FC does. The first one prints a warning on stderr. `gauges` has the
+    number of such steps, and the most distinct labels of one of them. They are
+    no weights, so files of a model do not have them.
     """
-
-    names = ("overflow_steps", "overflow_labels")
 
     def __init__(self) -> None:
         # A replica that samples by itself writes a copy of its own.
@@ -32,7 +25,7 @@ class LabelOverflow:
                     synchronization=tf.VariableSynchronization.ON_READ,
                     aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                 )
-                for name in self.names
+                for name in ("overflow_steps", "overflow_labels")
             }
 
     def note(
@@ -40,8 +33,7 @@ class LabelOverflow:
     ) -> None:
         """Counts a step with `num_labels` distinct labels, if that is too many.
 
-        `owner` is the name of the head, and `parts` the number of shards that
-        have a sampler like this one.
+        `owner` is the head's name, and `parts` the number of its shards.
         """
         steps, labels = self.gauges.values()
 

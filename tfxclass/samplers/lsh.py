@@ -47,7 +47,7 @@ class LSHSampler(IndexedSampler):
     was sampled.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
+        num_sampled: as in `Sampler`.
         tables: `LSHTables`, the options of the hash tables. None is
             `LSHTables()`.
         scheme: `"embedding"` or `"label"`. Defaults to `"embedding"`.

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive
 from tfxclass.core.class_update import ClassUpdate
@@ -15,6 +14,7 @@ from tfxclass.ops import library
 from tfxclass.ops.fallback.refused import BY_FREQUENCY
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.trees.counts import check_counts
 from tfxclass.types import Config
 from tfxclass.types import Variable
 
@@ -54,8 +54,7 @@ class UniformSampler(_RandomSampler):
     the labels of other examples are negatives, too.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
-        seed: int, seed of the sampling.
+        num_sampled, seed: as in `Sampler`.
 
     Example:
 
@@ -79,8 +78,7 @@ class LogUniformSampler(_RandomSampler):
     estimate of the sum of exponentials is unbiased, as with `FrequencySampler`.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
-        seed: int, seed of the sampling.
+        num_sampled, seed: as in `Sampler`.
 
     Example:
 
@@ -116,13 +114,12 @@ class FrequencySampler(_RandomSampler):
     replaced by it. The sampler takes 8 bytes for each class.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
+        num_sampled, seed: as in `Sampler`.
         counts: numbers >= 0, `[num_classes]`, frequencies of the classes.
         power: float >= 0. 0.75 is word2vec's, and 0 is uniform. Defaults to 1.
         min_count: float > 0, lowest count of a class. Defaults to the lowest
             positive count, so a class that never occurred is sampled as often
             as the rarest class that did.
-        seed: int, seed of the sampling.
 
     Example:
 
@@ -155,19 +152,21 @@ class FrequencySampler(_RandomSampler):
         if min_count is not None:
             check_positive("min_count", min_count)
         # An array: Keras writes a list element by element.
-        self.counts = _check_counts(counts)
+        self.counts = check_counts(counts)
+        if not np.any(self.counts):
+            raise ValueError(
+                "`counts` must not all be zero. Received: "
+                f"{len(self.counts)} counts without one above zero."
+            )
         self.power = power
         self.min_count = min_count
-        weights = self._at_least()
+        weights = self._effective_counts()
         sums = np.cumsum((weights / weights.max()) ** power)
         with tf.init_scope():
             self._cumulative = tf.constant(sums, tf.float64)
 
-    def _at_least(self):
-        """The effective counts, float64 above 0."""
-        least = self.min_count
-        if least is None:
-            least = self.counts[self.counts > 0].min()
+    def _effective_counts(self):
+        least = self.min_count or self.counts[self.counts > 0].min()
         return np.maximum(self.counts, least)
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
@@ -182,7 +181,7 @@ class FrequencySampler(_RandomSampler):
 
     def for_rows(self, first: int, num_rows: int, **options: Any) -> Sampler:
         """A copy with this distribution, for the given classes only."""
-        counts = self._at_least()[first : first + num_rows]
+        counts = self._effective_counts()[first : first + num_rows]
         # Padding is drawn now and then, and counts nothing.
         short = num_rows - len(counts)
         counts = np.pad(counts, (0, short), constant_values=counts.min())
@@ -191,20 +190,3 @@ class FrequencySampler(_RandomSampler):
     def changed_config(self, change: ClassUpdate) -> Config:
         counts = change.resize_counts(self.counts)
         return {**self.get_config(), "counts": counts}
-
-
-def _check_counts(counts):
-    """`counts` as float64 `[num_classes]`."""
-    counts = as_numbers_of_classes("counts", counts)
-    if not np.all(np.isfinite(counts) & (counts >= 0)):
-        bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))[0]
-        raise ValueError(
-            "`counts` must be finite and >= 0. Received: "
-            f"{counts[bad]} for class {bad}"
-        )
-    if not np.any(counts):
-        raise ValueError(
-            "`counts` must not all be zero. Received: "
-            f"{len(counts)} counts without one above zero."
-        )
-    return counts

@@ -87,11 +87,11 @@ class KMeansSampler(IndexedSampler):
     `rebuild_interval` steps new ones are begun, to be used as many steps later.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
+        num_sampled, seed: as in `Sampler`.
         num_groups: int, number of clusters, at most the number of classes.
             Defaults to 1024.
         rebuild_interval: int, in steps. Defaults to 500.
-        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
+        neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -136,11 +136,11 @@ class PCAHashSampler(IndexedSampler):
     uniformly if there are too many. Codes are refreshed as in `KMeansSampler`.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
+        num_sampled, seed: as in `Sampler`.
         num_bits: int in [1, 30], at most the width of the class vectors.
             Defaults to 10.
         rebuild_interval: int, in steps. Defaults to 500.
-        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
+        neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via

@@ -32,11 +32,9 @@ _MAX_QUERY = 1e15
 class Sample(NamedTuple):
     """The classes of a training step.
 
-    There are `num_sampled` of them, or more if the batch has more distinct
-    labels.
-
     Attributes:
-        ids: int64 `[num_sampled]`, distinct, with all targets.
+        ids: int64 `[num_sampled]`, distinct, with all targets. There are more
+            if the batch has more distinct labels.
         log_expected_count: float32 `[num_sampled]`, or `[batch, num_sampled]`,
             which the loss subtracts from the logits.
         positions: int64, in the shape of the targets' ids: columns of the
@@ -71,12 +69,12 @@ class Sample(NamedTuple):
         """A copy without the columns of hard negatives."""
         if not num_negatives:
             return self
-        log_count = self.target_log_expected_count
-        if log_count is not None:
-            log_count = log_count[:, num_negatives:]
-        positions = self.positions[:, num_negatives:]
+        count = self.target_log_expected_count
         return self._replace(
-            positions=positions, target_log_expected_count=log_count
+            positions=self.positions[:, num_negatives:],
+            target_log_expected_count=(
+                None if count is None else count[:, num_negatives:]
+            ),
         )
 
 
@@ -128,7 +126,16 @@ class Sampler(keras.layers.Layer):
     ) -> None:
         with suggesting_arguments(type(self), kwargs):
             super().__init__(**kwargs)
-        self.num_sampled: Any = check_num_sampled(num_sampled)
+        try:
+            self.num_sampled: Any = check_optional_int(
+                "num_sampled", num_sampled
+            )
+        except ValueError as error:
+            raise ValueError(
+                f"{error}. Use None, which computes 1 % of the classes and at "
+                "least twice the labels of a batch, or an integer of more than "
+                "the labels of a batch"
+            ) from None
         self.follows_batch = num_sampled is None
         self.seed = seed
         self.head_name: str | None = None
@@ -154,12 +161,11 @@ class Sampler(keras.layers.Layer):
             )
         num_classes, dim = rows.kernel.shape
         self.check_for(num_classes)
-        is_new = self.head_name is None
-        self.head_name = head_name
         self.normalize = rows.normalize
         self.num_negatives = num_negatives
         self.resolve_size(num_classes)
-        if is_new:
+        if self.head_name is None:
+            self.head_name = head_name
             self.overflow = LabelOverflow()
             self.build((num_classes, dim))
 
@@ -171,11 +177,7 @@ class Sampler(keras.layers.Layer):
         self.num_sampled = min(self.num_sampled, num_classes)
 
     def size_for(self, num_labels: Scalar) -> Scalar:
-        """How many classes a step with `num_labels` labels computes.
-
-        It is an int if `num_sampled` was given or `num_labels` is an int, else
-        an int64 scalar.
-        """
+        """How many classes a step with `num_labels` computes, int or int64."""
         if not self.follows_batch:
             return self.num_sampled
         return clip(2 * num_labels, self.num_sampled, self.num_classes)
@@ -190,10 +192,10 @@ class Sampler(keras.layers.Layer):
         """Raises ValueError unless it can sample from so many classes."""
 
     def for_rows(self, first: int, num_rows: int, **options: Any) -> "Sampler":
-        """A copy that samples from a range of classes: a shard.
+        """A copy for a shard: for `num_rows` classes from `first` on.
 
-        The range begins at class `first`. Its rows after the last class are
-        padding. `options` are `num_sampled` and `seed` of the copy.
+        Rows after the last class are padding. `options` are `num_sampled` and
+        `seed` of the copy.
         """
         return type(self).from_config({**self.get_config(), **options})
 
@@ -274,8 +276,8 @@ class Sampler(keras.layers.Layer):
     def index_bytes(self, num_classes: int, dim: int) -> int:
         """Bytes of the index for `[num_classes, dim]` vectors, with refresh.
 
-        An index that is refreshed in the background exists twice while the next
-        one is built, together with a copy of the class vectors.
+        While the next index is built in the background there are two of them,
+        and a copy of the class vectors.
         """
         return 0
 
@@ -297,17 +299,12 @@ class Sampler(keras.layers.Layer):
         )
         if "fill_rate" in self.measured:
             self.measured["fill_rate"].assign(chosen.fill_rate)
-        if self._may_overflow(target_ids):
+        most_labels = target_ids.shape.num_elements() or self.num_classes
+        most_labels = min(most_labels, self.num_classes)
+        if not self.follows_batch and most_labels > self.num_sampled:
             sizes = chosen.num_targets, self.num_sampled
             self.overflow.note(*sizes, self.head_name, self.num_shards)
         return chosen
-
-    def _may_overflow(self, target_ids):
-        """Whether labels may be more than `num_sampled`, as shapes tell."""
-        if self.follows_batch or self.num_sampled >= self.num_classes:
-            return False
-        most = target_ids.shape.num_elements()
-        return most is None or most > self.num_sampled
 
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
@@ -328,24 +325,11 @@ class Sampler(keras.layers.Layer):
 def finite(queries: tf.Tensor) -> tf.Tensor:
     """`queries` `[batch, dim]`, zeros in rows with NaN or infinity.
 
-    One odd row must not end a training: nothing is near zeros, and the other
-    rows are searched as ever.
+    One odd row must not end a training: nothing is near zeros.
     """
     is_finite = tf.reduce_all(tf.math.is_finite(queries), 1, keepdims=True)
     queries = tf.where(is_finite, queries, 0.0)
     return tf.clip_by_value(queries, -_MAX_QUERY, _MAX_QUERY)
-
-
-def check_num_sampled(value: Any) -> int | None:
-    """None, or a positive integer as an int; ValueError for others."""
-    try:
-        return check_optional_int("num_sampled", value)
-    except ValueError as error:
-        raise ValueError(
-            f"{error}. Use None, which computes 1 % of the classes and at "
-            "least twice the labels of a batch, or an integer of more than the "
-            "labels of a batch"
-        ) from None
 
 
 def clip(size: Scalar, least: int, most: int) -> Scalar:
@@ -369,9 +353,8 @@ def count_labels(target_ids: tf.Tensor) -> Scalar:
 def step_nanoseconds(batch: Scalar, num_sampled: Scalar, dim: int) -> tf.Tensor:
     """Roughly what a training step takes, float64 scalar.
 
-    It is a model and no measurement: a step must not depend on how fast the
-    machine is. The model has 240 products a nanosecond, three passes, six times
-    that for the rest of a step, and a constant part (two cores).
+    It is a model, so that a run can be repeated: 240 products a nanosecond,
+    three passes, six times that for the rest, and a constant (two cores).
     """
     sizes = tf.cast(batch, tf.float64), tf.cast(num_sampled, tf.float64)
     return 1.5e6 + 0.075 * (sizes[0] * sizes[1] * dim)

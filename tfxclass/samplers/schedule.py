@@ -19,10 +19,9 @@ from tfxclass.types import Config
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-#: What refreshes may add to the time of a step; less where the index is not all
-#: that finds neighbors.
-REFRESH_SHARE = 0.25
-REFRESH_SHARE_BESIDE_CACHE = 0.05
+# What refreshes may add to the time of a step; less where the index is not all
+# that finds neighbors.
+_SHARE, _SHARE_BESIDE_CACHE = 0.25, 0.05
 # Nanoseconds of a step on a GPU at most, while the host builds. An H200 took so
 # long with uniform samples and a batch of 4,096.
 _GPU_STEP = 2.35e6
@@ -194,22 +193,20 @@ class Drift:
     Every so many steps the best classes of a few rows of the batch are found
     exactly. Where the index finds fewer than nine tenths of what it found when
     it was new, by more than chance (`RecallWatch`), it is refreshed. It is also
-    refreshed where it is twice as old as the model was when it was begun: what
-    an index of hardly trained rows finds is no measure of what one of trained
-    rows finds.
+    refreshed where it is twice as old as the model was when it was begun: the
+    recall of an index of hardly trained rows is no measure.
 
     It is made of a sampler that is being built, which gets the weights and is
     not used afterwards. A refresh takes `refresh_nanoseconds`, roughly, and is
-    done over so many steps that it is a `share` of their time.
+    done over so many steps that it is a small share of their time.
     """
 
-    def __init__(
-        self, sampler: Any, refresh_nanoseconds: float, share: float
-    ) -> None:
+    def __init__(self, sampler: Any, refresh_nanoseconds: float) -> None:
         self._num_classes, self._dim = sampler.num_classes, sampler.dim
         self._normalize = sampler.normalize
         self._nanoseconds = refresh_nanoseconds
-        self._share = share
+        has_cache = sampler.neighbor_cache is not None
+        self._share = _SHARE_BESIDE_CACHE if has_cache else _SHARE
         self._most_step = _GPU_STEP if sampler.is_on_gpu() else math.inf
         self.recall = sampler.gauge("recall")
         self._watch = [
@@ -233,33 +230,31 @@ class Drift:
         self,
         step: Scalar,
         step_time: Scalar,
+        lag: tf.Tensor,
         queries: tf.Tensor,
         kernel: Variable,
         found: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
     ) -> None:
         """Measures the recall where that is due, after the index advanced.
 
-        `found` says which classes the index finds, bool `[n, k]`, of queries
-        `[n, dim]` and ids `[n, k]`, where -1 is padding.
+        `lag` is of a refresh. `found` says which classes the index finds, bool
+        `[n, k]`, of queries `[n, dim]` and ids `[n, k]`, where -1 is padding.
         """
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
         cost = 0.2 * self._dim + 1.2 * NUM_PROBES
         every = probe_interval(cost, self._num_classes, step_time)
 
         def probe():
-            recall, variance = self._measure(
-                queries[:NUM_PROBES], kernel, found
-            )
-            self.recall.assign(recall)
-            self._judge(step, step_time, recall, variance)
+            measured = self._measure(queries[:NUM_PROBES], kernel, found)
+            self._judge(step, lag, *measured)
             return True
 
         tf.cond(tf.equal(step % every, 0), probe, lambda: False)
 
-    def _judge(self, step, step_time, recall, variance):
+    def _judge(self, step, lag, recall, variance):
         """Takes in a probe, unless a refresh is under way; may begin one."""
+        self.recall.assign(recall)
         begun, watched = map(tf.convert_to_tensor, (self.begun, self._watched))
-        lag = self.refresh(step, step_time)["lag"]
         counts = step >= begun + lag
         is_old = step >= OLD_AGE * tf.maximum(begun, 1) + lag
         before = RecallWatch(*map(tf.convert_to_tensor, self._watch))
@@ -288,17 +283,12 @@ class Drift:
 
 
 class RecallWatch(NamedTuple):
-    """Measurements of an index since it was new; float32 scalars.
+    """Measurements of an index since it was new; float32 scalars."""
 
-    Attributes:
-        fresh: mean recall of its first probes.
-        probes: how many these are.
-        recent: running mean of the recall.
-        noise: running mean of a probe's variance.
-    """
-
+    #: Mean recall of its first probes, and how many these are.
     fresh: tf.Tensor
     probes: tf.Tensor
+    #: Running means of the recall, and of a probe's variance.
     recent: tf.Tensor
     noise: tf.Tensor
 
@@ -322,8 +312,8 @@ class RecallWatch(NamedTuple):
     def fell(self, recall: tf.Tensor) -> tf.Tensor:
         """Whether the recall is below 0.9 times the one of the new index.
 
-        By the last probe, `recall`, alone, which tells a sudden fall, or by the
-        running mean, which tells a slow one; each by more than noise is.
+        The last probe, `recall`, tells a sudden fall, and the running mean a
+        slow one. Each must be lower by more than noise.
         """
         of_fresh = 1 / tf.maximum(self.probes, 1.0)
         floor = _FLOOR * self.fresh
@@ -338,10 +328,9 @@ def recall_of(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`(recall, variance)` of a probe, float32 scalars.
 
-    The variance is measured between the queries, whose hits come together, and
-    is at least the variance of independent hits with a prior that is never 0 or
-    1. `hits` are the classes that the index found for each query, of `wanted`;
-    a query of which 0 are wanted counts for nothing. Both are integers.
+    `hits` are the classes that the index found for each query, of `wanted`,
+    both integers. The variance is measured between the queries, whose hits come
+    together, and is at least that of independent hits, which is never 0.
     """
     hits, wanted = (tf.cast(x, tf.float32) for x in (hits, wanted))
     total = tf.maximum(tf.reduce_sum(wanted), 1.0)

@@ -30,10 +30,10 @@ class TopKSampler(Sampler):
     cosine: docs/papers/selective_softmax.md compares both.
 
     Args:
-        num_sampled: int, number of classes in a training step, labels included.
+        num_sampled, seed: as in `Sampler`.
         num_neighbors: int, number of classes that each example contributes. By
             default as many as fill the places reserved for similar classes.
-        neighbor_fraction, correct_fill, seed: as in `HashingForestSampler`.
+        neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via

@@ -3,8 +3,8 @@
 from tfxclass.trees.balanced import balanced
 from tfxclass.trees.class_vectors import class_vectors
 from tfxclass.trees.clustered import clustered
+from tfxclass.trees.counts import huffman
 from tfxclass.trees.hierarchy import hierarchy
-from tfxclass.trees.huffman import huffman
 from tfxclass.trees.tree import Tree
 
 __all__ = [

@@ -9,35 +9,25 @@ _SAMPLE = 100_000
 
 
 class Seen(NamedTuple):
-    """Statistics of all features in the data, of whatever class.
+    """Statistics of all features in the data, of whatever class."""
 
-    Attributes:
-        rows: int, how many have a class.
-        classes: int, how many different ones they have.
-        totals: list, for each of a head's `part_queries` float64 `[dim]`, the
-            sum of normalised queries.
-        seconds: list of float64 `[dim, dim]`, the sum of their squares.
-    """
-
+    #: How many rows have a class, and how many classes these are.
     rows: int
     classes: int
+    #: For each of a head's `part_queries`, normalized: the sum, float64
+    #: `[dim]`, and the sum of squares, `[dim, dim]`.
     totals: list[np.ndarray]
     seconds: list[np.ndarray]
 
 
 class ClassMeans(NamedTuple):
-    """Statistics of the features of new classes.
+    """Statistics of the features of n new classes."""
 
-    Attributes:
-        of_parts: list, for each of a head's `part_queries` float32 `[n, dim]`:
-            directions of the mean normalised queries; zeros without rows.
-        counts: int64 `[n]`, rows of each class.
-        sums: list of float32 `[n, dim]`: of their normalised queries.
-        seen: `Seen`.
-    """
-
+    #: Directions of `sums`, zeros without rows.
     of_parts: list[np.ndarray]
+    #: Rows of each class, int64 `[n]`.
     counts: np.ndarray
+    #: Of each of a head's `part_queries`, normalized, float32 `[n, dim]`.
     sums: list[np.ndarray]
     seen: Seen
 
@@ -66,18 +56,16 @@ def new_rows(
 ) -> np.ndarray:
     """Rows of new classes, from their features and the rows of the others.
 
-    What all features have in common tells no class from another one, and
-    trained rows do not answer to it. So a new row is the mean of its class less
-    the mean of the other rows of the data, added to the mean of the other class
-    rows.
-
-    Where the data show enough classes, it is as strong as those: logits on
-    features of other classes deviate as much. Trained rows are partly where
-    features hardly are; a mean is not, and as long a row would win too often.
+    What all features have in common tells no class from another one. So a new
+    row is the mean of its class less the mean of the other rows of the data,
+    added to the mean of the other class rows. Where the data show enough
+    classes, it is as strong as those: logits on features of other classes
+    deviate as much. As long a row would win too often, since trained rows are
+    partly where features hardly are.
 
     `others` are class rows `[rows, dim]`, and `part` says which of the queries
-    the rows are multiplied with. The result is float32 `[n, dim]`, as long as
-    `others` in the median if `is_cosine`: if rows are normalized in logits.
+    the rows are multiplied with. The result is float32 `[n, dim]`. If
+    `is_cosine`, rows are normalized in logits, and these as long as `others`.
     """
     old = np.asarray(sampled(others), np.float32)
     norm = median_norm(old)
@@ -87,9 +75,8 @@ def new_rows(
     old = old - common
     apart = _apart(means, part)
     length = median_norm(old)
-    found = common + _strength(old, means, part, apart) * length * directions(
-        apart
-    )
+    strength = _strength(old, means, part, apart)
+    found = common + strength * length * directions(apart)
     if is_cosine:
         found = norm * directions(_filled(found, means, part))
     return found.astype(np.float32)

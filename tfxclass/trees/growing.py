@@ -12,44 +12,31 @@ from tfxclass.trees.class_means import new_rows
 from tfxclass.trees.tree import Tree
 from tfxclass.trees.tree import from_parents
 
-# Of a row that is as strong as a row of a flat head. Rows of a node are learned
-# from the features of its classes alone, so a whole one wins too often: 9 of
-# 100 old answers were lost where the half loses none and finds 5 in 6 of the
-# new classes that the whole one finds.
+# Part of the strength of a row of a flat head. Rows of a node are learned from
+# its classes alone, so a whole one wins too often: 9 of 100 old answers were
+# lost. The half loses none, and finds 5 in 6 of the new classes.
 _STRENGTH = 0.5
 
 
 class ChangedTree(NamedTuple):
-    """A tree that was made of another one.
-
-    Attributes:
-        tree: `Tree`.
-        old: the `Tree` before.
-        edges: int64 `[num_nodes]`, the node of the old tree that was reached
-            as this one is; -1 of a new one.
-        inner: int64 `[num_nodes]`, the inner node of the old tree that this
-            one was; -1 of leaves and of new ones.
-    """
+    """A tree that was made of another one, with int64 `[num_nodes]` of it."""
 
     tree: Tree
     old: Tree
+    #: The old node that was reached as this one is; -1 for a new one.
     edges: np.ndarray
+    #: The old inner node that this one was; -1 for leaves and new ones.
     inner: np.ndarray
 
 
 class Rows(NamedTuple):
-    """Tells where the weights of a changed tree come from.
+    """Where the rows of a changed tree come from, int64 `[num_rows]`."""
 
-    Attributes:
-        plus: int64 `[num_rows]`, row of the old tree; -1 of a new one.
-        minus: int64 `[num_rows]`, the row that is taken off it: of a wide node
-            that two children are left of; -1 for none.
-        children: int64 `[num_rows]`, the child that a row leads to; of a node
-            with one row its first child.
-    """
-
+    #: Row of the old tree; -1 for a new one.
     plus: np.ndarray
+    #: The row that is taken off it, where a wide node has two children left.
     minus: np.ndarray
+    #: The child that a row leads to; of a node with one row its first child.
     children: np.ndarray
 
 
@@ -130,12 +117,11 @@ def rows_of(changed: ChangedTree, independent: bool) -> Rows:
     is_first = children == tree.first_children[parents]
     is_row = ~has_one | is_first
     source = _old_rows(changed, children, independent)
-    second = np.where(has_one & is_first, children + 1, 0)
     was = changed.inner[parents]
     was_wide = (was >= 0) & (old.num_children[was] > 2)
     minus = np.full(len(children), -1)
     turned = has_one & is_first & was_wide
-    minus[turned] = _old_rows(changed, second[turned], independent)
+    minus[turned] = _old_rows(changed, children[turned] + 1, independent)
     return Rows(source[is_row], minus[is_row], children[is_row])
 
 
@@ -150,13 +136,10 @@ def _old_rows(changed, children, independent):
     return np.where((was >= 0) & (edges >= 0), first + column, -1)
 
 
-def path_directions(
+def _path_directions(
     tree: Tree, rows: np.ndarray, classes: np.ndarray, independent: bool
 ) -> np.ndarray:
-    """Sum of the directions that lead to classes `[n]`, float32 `[n, dim]`.
-
-    `rows` are float32 `[num_rows, dim]`.
-    """
+    """Sum of the directions of `rows` that lead to classes, `[n, dim]`."""
     rows, first = directions(rows), tree.first_rows(independent)
     total = np.zeros((len(classes), rows.shape[1]), np.float32)
     nodes = tree.leaves[classes]
@@ -174,10 +157,9 @@ def path_directions(
 def row_directions(
     tree: Tree, of_nodes: np.ndarray, children: np.ndarray, independent: bool
 ) -> np.ndarray:
-    """Directions of the vectors that lead to nodes, float32 `[n, dim]`.
+    """Directions of the vectors that lead to `Rows.children`, float32.
 
-    `of_nodes` `[num_nodes, dim]` has the direction of each node, and `children`
-    `[n]` are of `Rows`.
+    `of_nodes` `[num_nodes, dim]` has the direction of each node.
     """
     parents = tree.parents[children]
     has_one = tree.shares_row(parents, independent)
@@ -194,16 +176,15 @@ def rows_to_new(
     means: ClassMeans,
     independent: bool,
 ) -> np.ndarray:
-    """The vectors that lead to new leaves and to the old one, float32.
+    """The rows without `plus`: they lead to new leaves and to the old one.
 
     In a node with a row for each child a new one is made as for a new class
-    among the classes (`new_rows`), but half as strong. It is the mean of the
-    node's rows and what tells the class from all others. Where two children
-    have one row, it is what tells the one from the other.
+    among the classes (`new_rows`), but half as strong, and added to the mean of
+    the node's rows. Where two children have one row, it is what tells the one
+    from the other, with a bias of 0.
 
     `means` are of the `added` classes, and `was` has the old rows, float32
-    `[rows, dim]`, or `[rows, dim + 1]` with biases. The result has the rows
-    without `plus`; biases are 0 where two children have one row.
+    `[rows, dim]`, or `[rows, dim + 1]` with biases.
     """
     tree, dim = changed.tree, means.of_parts[0].shape[1]
     parents = tree.parents[rows.children]
@@ -242,5 +223,5 @@ def _add_old(of_nodes, changed, children, was, independent):
     classes = classes[classes < changed.old.num_classes]
     classes = classes[changed.old.leaves[classes] >= 0]
     of_nodes[tree.leaves[classes]] = directions(
-        path_directions(changed.old, was, classes, independent)
+        _path_directions(changed.old, was, classes, independent)
     )

@@ -1,8 +1,4 @@
-"""Beam search of a tree of classes with stock TensorFlow ops alone.
-
-`tfxclass.ops.class_tree.top_k` is exact, but a compiled op, which TensorFlow
-Serving does not have.
-"""
+"""Beam search of a tree of classes with stock TensorFlow ops, for exports."""
 
 import tensorflow as tf
 
@@ -21,36 +17,23 @@ def top_k(
     k: int,
     independent: bool,
     beam_width: int,
-    threshold: float = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The likeliest classes among those that a beam of nodes leads to.
 
-    Level by level, the `beam_width` likeliest inner nodes go on; a class on a
-    path that falls out of the beam is missed. What is found is ranked and
-    scored exactly. The search ends where no node is likelier than the k-th
-    class found. Memory O(batch x beam_width x widest node x dim).
-
-    Args:
-        queries: float32 `[batch, dim]`.
-        kernel: float32 tensor `[num_rows, dim]`.
-        nodes: int64 tensor `[num_nodes, 5]`, as for `ops.class_tree`.
-        k: int.
-        independent: bool, as for `ops.class_tree`.
-        beam_width: int, at least 1; `num_classes` of them miss nothing.
-        threshold: float, least probability of a class.
-
-    Returns:
-        `(ids, log_probabilities)`: int64 and float32 `[batch, k]`, as
-        `ops.class_tree.top_k`.
+    Arguments and results are those of `ops.class_tree.top_k`. Level by level,
+    the `beam_width` likeliest inner nodes go on. A class on a path that falls
+    out of the beam is missed; with `num_classes` of them, none is. What is
+    found is ranked and scored exactly. The search ends where no node is
+    likelier than the k-th class found. Memory O(batch x beam_width x widest
+    node x dim).
     """
     batch = tf.shape(queries)[0]
-    least = tf.math.log(tf.constant(threshold, tf.float32))
 
     def step(ids, scores, beam, beam_scores):
         children, logs = _open(queries, kernel, nodes, beam, independent)
         logs = tf.reshape(logs + beam_scores[..., tf.newaxis], [batch, -1])
         children = tf.reshape(children, [batch, -1])
-        logs = tf.where(logs >= least, logs, _NONE)
+        logs = tf.where(tf.math.is_nan(logs), _NONE, logs)
         classes = tf.gather(nodes, children)[..., CLASS]
         of_leaves = tf.where(classes >= 0, logs, _NONE)
         ids, scores = _best(

@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,8 +22,7 @@ class Tree:
 
     Make one with `huffman`, `balanced`, `clustered` or `hierarchy`. Nodes are
     numbered level by level from the root, node 0, and the children of a node
-    follow each other. The number of children of each node therefore determines
-    the shape.
+    follow each other. So their numbers of children determine the shape.
 
     Args:
         num_children: ints `[num_nodes]`: 0 for a leaf, else 2 or more.
@@ -108,11 +108,8 @@ class Tree:
     def depths(self) -> np.ndarray:
         """Number of edges to each class, int64 `[num_classes]`."""
         depths = np.zeros(self.num_nodes, np.int64)
-        begin, end = 0, 1
-        while end < self.num_nodes:
-            children = np.arange(end, end + self.num_children[begin:end].sum())
-            depths[children] = depths[self.parents[children]] + 1
-            begin, end = end, end + len(children)
+        for depth, level in enumerate(levels_of(self.parents)):
+            depths[level] = depth
         return np.where(self.leaves < 0, 0, depths[self.leaves])
 
     def path(self, class_id: int) -> list[int]:
@@ -139,13 +136,12 @@ class Tree:
         other nodes. If some classes have no leaf, the others are numbered as in
         `live`.
         """
-        first_rows = self.first_rows(independent)
         nodes = np.zeros((self.num_nodes, 5), np.int64)
         is_inner = self.num_children > 0
         nodes[:, PARENT] = self.parents
         nodes[is_inner, FIRST_CHILD] = self.first_children[is_inner]
         nodes[:, NUM_CHILDREN] = self.num_children
-        nodes[is_inner, FIRST_ROW] = first_rows[is_inner]
+        nodes[is_inner, FIRST_ROW] = self.first_rows(independent)[is_inner]
         nodes[:, CLASS] = -1
         nodes[~is_inner, CLASS] = np.searchsorted(self.live, self.classes)
         return nodes
@@ -155,13 +151,12 @@ class Tree:
         rows = self._rows_of_nodes(independent)
         return np.cumsum(rows) - rows
 
-    def shares_row(self, nodes: np.ndarray, independent: bool) -> np.ndarray:
+    def shares_row(self, nodes: Any, independent: bool) -> np.ndarray:
         """Whether the two children of nodes share a weight vector, bool."""
         return (self.num_children[nodes] == 2) & (not independent)
 
     def _rows_of_nodes(self, independent):
-        degrees = self.num_children
-        return degrees if independent else np.where(degrees == 2, 1, degrees)
+        return self.num_children - self.shares_row(slice(None), independent)
 
     def __repr__(self):
         return f"<Tree of {self.num_classes} classes, {self.num_nodes} nodes>"
@@ -177,19 +172,18 @@ class Tree:
     __hash__ = None  # type: ignore[assignment]
 
     def get_config(self) -> Config:
-        config = {
+        return {
             "num_children": _packed(self.num_children),
             "classes": _packed(self.classes),
+            "num_classes": self.num_classes,
         }
-        if self.num_classes != len(self.classes):
-            config["num_classes"] = self.num_classes
-        return config
 
     @classmethod
     def from_config(cls, config: Config) -> "Tree":
-        arrays = ("num_children", "classes")
         return cls(
-            **config | {name: _unpacked(config[name]) for name in arrays}
+            _unpacked(config["num_children"]),
+            _unpacked(config["classes"]),
+            config.get("num_classes"),
         )
 
 
