@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_fraction
+from tfxclass.core.targets import places_of
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
@@ -31,17 +32,14 @@ class LSHSampler(IndexedSampler):
     functions and L tables. It is found less often with `"dwta"` (see
     `tfxclass.ops.lsh.LSHIndex`), and in cut buckets, which are the default.
 
-    The classes found for the batch get at most `neighbor_fraction` of what the
-    labels leave. Each table that returns a class is a vote for it. Votes
-    are Binomial(L, p^K), so similar classes have more of them. If too many
-    classes are found, the votes of a single query decide, and ties are sampled
-    uniformly. With `correction="fill"`, votes select up to eight times as many
-    classes as fit, at most 4,096. Then the logits of these are computed, and
-    the classes with the highest probability for the batch stay. The rest of the
-    sample is uniform.
+    Each table that returns a class is a vote for it. Votes are Binomial(L,
+    p^K), so similar classes have more of them. If too many classes are found,
+    the votes of a single query decide, and ties are sampled uniformly. With
+    `correction="fill"`, votes select up to eight times as many classes as fit,
+    at most 4,096. Of these, the classes with the highest probability for the
+    batch stay. The rest of the sample is uniform.
 
-    The first step builds the tables. They are rebuilt in the background when
-    they have drifted, or every `rebuild_interval` steps (see `LSHTables`). A
+    The first step builds the tables. They are rebuilt in the background. A
     rebuild hashes the class vectors that were sampled since the last one. It
     hashes all of them when hash functions are replaced, or when over an eighth
     was sampled.
@@ -56,8 +54,7 @@ class LSHSampler(IndexedSampler):
             only, as in the paper, or the classes of the batch if these are
             empty. If not all buckets fit, the classes with the most votes stay.
             Defaults to `"batch"`.
-        neighbor_fraction: float in (0, 1], fraction of the non-label places
-            that is reserved for similar classes. Defaults to 0.5.
+        neighbor_fraction: as in `HashingForestSampler`.
         correction: `"fill"`: uniform samples stand for all classes that were
             not found, so the sum of exponentials is an unbiased estimate, given
             the tables. `"none"`: the softmax is restricted to the sample, as in
@@ -119,10 +116,8 @@ class LSHSampler(IndexedSampler):
                 "`tables` must be a tfxclass.samplers.LSHTables or None. "
                 f"Received: {tables!r}"
             )
-        self.tables = tables
-        self.scheme = scheme
-        self.negatives = negatives
-        self.correction = correction
+        self.tables, self.scheme = tables, scheme
+        self.negatives, self.correction = negatives, correction
         # Classes of the fill are no classes of a row's own. Other options
         # depend on the buckets and votes of this very step.
         is_filled = correction == "fill" and negatives == "batch"
@@ -172,7 +167,11 @@ class LSHSampler(IndexedSampler):
             candidate_share=self.neighbor_fraction,
             sample_overflow=False,
         )
-        self._measure(found, chosen)
+        # The cache may have given more than the tables.
+        kept = tf.cast(chosen.num_candidates, tf.float32)
+        pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)
+        hit_rate = tf.math.divide_no_nan(kept, pool)
+        self.measured["table_hit_rate"].assign(hit_rate)
         count = chosen.log_expected_count
         if self.correction == "none":
             count = tf.zeros_like(count)
@@ -243,13 +242,6 @@ class LSHSampler(IndexedSampler):
         places = tf.reshape(places, tf.shape(ids))
         return tf.gather(mask, places, axis=1, batch_dims=1)
 
-    def _measure(self, found, chosen):
-        # The cache may have given more than the tables.
-        kept = tf.cast(chosen.num_candidates, tf.float32)
-        pool = tf.maximum(tf.cast(found.pool, tf.float32), kept)
-        hit_rate = tf.math.divide_no_nan(kept, pool)
-        self.measured["table_hit_rate"].assign(hit_rate)
-
     def hashed_queries(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -285,12 +277,9 @@ def _own_classes(chosen, members):
     """
     columns = tf.range(tf.size(chosen.ids, tf.int64))
     is_fill = columns >= chosen.num_targets + chosen.num_candidates
-    rows = tf.where(chosen.positions >= 0)
-    targets = tf.gather_nd(chosen.positions, rows)
+    _, at = places_of(chosen.positions)
     is_target = tf.tensor_scatter_nd_update(
-        tf.zeros_like(members),
-        tf.stack([rows[:, 0], targets], axis=1),
-        tf.ones_like(targets, tf.bool),
+        tf.zeros_like(members), at, tf.ones_like(at[:, 0], tf.bool)
     )
     own = members & ~is_fill & ~is_target
     is_empty = ~tf.reduce_any(own, axis=1, keepdims=True)
@@ -298,15 +287,13 @@ def _own_classes(chosen, members):
 
 
 def _log_masses(queries, target_ids, candidates, rows):
-    """The logs of the probability that a batch gives each candidate, summed.
+    """Log of the probability that a batch gives each candidate, float32 `[n]`.
 
-    The probabilities are a softmax over a row's labels and the candidates. The
-    gradient of a class is as large as what its rows give it, so a class counts
-    as it moves: a row that is sure of its labels gives little, however near the
-    class, and one without labels nothing.
+    It is the sum of the rows' softmax over their labels and the candidates.
+    The gradient of a class is as large as this sum. A row that is sure of its
+    labels gives little, however near the class, and one without labels nothing.
 
-    `candidates` are int64 `[n]`, none of them a label of the batch, and `rows`
-    the `ClassRows`. Returns float32 `[n]`.
+    `candidates` are int64 `[n]`, none of them a label, and `rows` `ClassRows`.
     """
     candidates, _ = rows.gather(candidates)
     targets, _ = rows.gather(tf.maximum(target_ids, 0))

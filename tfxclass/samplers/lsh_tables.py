@@ -9,6 +9,7 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.ops.lsh import LSHIndex
 from tfxclass.samplers.schedule import check_rebuild_interval
 from tfxclass.types import Config
@@ -96,15 +97,11 @@ class LSHTables:
         optional = "num_hashes", "num_tables", "bucket_size", "redraw_interval"
         for name in optional:
             setattr(self, name, check_optional_int(name, getattr(self, name)))
-        if (self.num_tables or 0) > _MOST_TABLES:
-            raise ValueError(
-                f"`num_tables` must be at most {_MOST_TABLES}: votes are "
-                f"counted in 16 bits. Received: {self.num_tables}"
-            )
-        if self.bin_size < 2:
-            raise ValueError(
-                f"`bin_size` must be at least 2. Received: {self.bin_size}"
-            )
+        is_counted = (self.num_tables or 0) <= _MOST_TABLES
+        wanted = f"at most {_MOST_TABLES}: votes are counted in 16 bits"
+        check_value("num_tables", self.num_tables, is_counted, wanted)
+        is_bin = self.bin_size >= 2
+        check_value("bin_size", self.bin_size, is_bin, "at least 2")
         check_nonnegative("decay", self.decay)
         bits = (self.num_hashes or 1) * self._function_bits
         if bits > 30:
@@ -123,24 +120,19 @@ class LSHTables:
         """`(num_hashes, num_tables)`, chosen where they are not given.
 
         A query visits L N / 2^bits ids and takes K L products. Fewer bits tell
-        near classes better from far ones, whatever the batch is (votes rank
-        what its queries find), so there are as few as the visits allow: about
-        twice the classes that a step computes for a row. L is 50, the paper's
-        for Text8, where hashing then costs no more than those products.
+        near classes better from far ones, so there are as few as the visits
+        allow: about twice the classes that a step computes for a row. L is 50,
+        the paper's for Text8, where hashing costs no more than those products.
         """
         sizes = num_classes, min(num_sampled, num_classes)
         if self.num_tables is not None:
             return self._hashes(*sizes, self.num_tables), self.num_tables
-        num_tables = min(max(sizes[1] // 4, 16), 50)
-        num_hashes = self._hashes(*sizes, num_tables)
-        while (
-            num_tables > _LEAST_TABLES
-            and self._bytes_of(num_classes, num_hashes, num_tables)
-            > _MOST_BYTES
-        ):
-            num_tables -= 1
-            num_hashes = self._hashes(*sizes, num_tables)
-        return num_hashes, num_tables
+        most = min(max(sizes[1] // 4, 16), 50)
+        for num_tables in range(most, _LEAST_TABLES - 1, -1):
+            functions = self._hashes(*sizes, num_tables), num_tables
+            if self._bytes_of(num_classes, *functions) <= _MOST_BYTES:
+                break
+        return functions
 
     def _hashes(self, num_classes, num_sampled, num_tables):
         if self.num_hashes is not None:
@@ -184,8 +176,8 @@ class LSHTables:
         if self.bucket_size is not None:
             ids = min(ids, self.bucket_size << bits)
         tables = 2 * num_tables * 4 * (ids + (1 << bits))
-        # Tables of all rows are sorted and cut as many at a time as there are
-        # codes of, or codes of touched rows are kept to be merged.
+        # Some tables of all rows are sorted and cut at a time, or codes of
+        # touched rows are kept to be merged.
         together = min(max(_MOST_CODES // num_classes, 1), num_tables)
         built = 4 * together * (num_classes + ids)
         kept = num_classes // 8 * (4 * num_tables + 8)

@@ -25,15 +25,13 @@ def sample_for_replicas(
     """`sampler.sample` and `update`, once a step for several replicas.
 
     It is called in a replica. The replicas' parts of the batch are brought
-    together, sampled once a worker, and each replica gets the same classes. So
-    a step on several devices or workers is that on one, an index is refreshed
-    once a worker, and alike in all of them.
+    together, and sampled once a worker. So a step on several devices or workers
+    is that on one, and an index is refreshed alike in all workers.
 
-    Between the averages of `LocalSGD` the replicas are no one model: each
-    draws by itself, for its part of the batch and by its own rows. A sampler
-    that keeps an index has one in each worker, from the rows of its first
-    replica: there a worker's replicas are sampled for at once, and no features
-    cross to other workers.
+    Between the averages of `LocalSGD` each replica samples by itself, for its
+    part of the batch and by its own rows. A sampler that keeps an index has one
+    in each worker, of the rows of its first replica. It samples for a worker's
+    replicas at once, and no features cross to other workers.
     """
     context = tf.distribute.get_replica_context()
     is_apart = matrix.differs_between_replicas
@@ -46,9 +44,8 @@ def sample_for_replicas(
     if is_gathered:
         shapes = gather(context, shapes)
         target_ids = _padded(target_ids, tf.reduce_max(shapes[:, 1]))
-        queries, target_ids = (
-            gather(context, x) for x in (queries, target_ids)
-        )
+        queries = gather(context, queries)
+        target_ids = gather(context, target_ids)
 
     def sample_all(strategy, *batch):
         queries, ids, shapes = map(strategy.experimental_local_results, batch)
@@ -85,23 +82,19 @@ def _padded(ids, width):
 def _part(sample, shapes, number):
     """The part of the whole sample that a replica needs."""
     start = tf.reduce_sum(shapes[:number, 0])
-    end = start + shapes[number, 0]
-    width = shapes[number, 1]
-
-    def of_rows(values):
-        return values if values is None else values[start:end]
-
-    def of_targets(values):
-        return values if values is None else values[start:end, :width]
-
-    log_count = sample.log_expected_count
-    if log_count.shape.rank == 2:
-        log_count = of_rows(log_count)
+    rows = slice(start, start + shapes[number, 0])
+    columns = slice(shapes[number, 1])
+    mask, log_count = sample.mask, sample.log_expected_count
+    of_targets = sample.target_log_expected_count
     return sample._replace(
-        log_expected_count=log_count,
-        positions=of_targets(sample.positions),
-        target_log_expected_count=of_targets(sample.target_log_expected_count),
-        mask=of_rows(sample.mask),
+        log_expected_count=(
+            log_count[rows] if log_count.shape.rank == 2 else log_count
+        ),
+        positions=sample.positions[rows, columns],
+        target_log_expected_count=(
+            None if of_targets is None else of_targets[rows, columns]
+        ),
+        mask=None if mask is None else mask[rows],
     )
 
 
@@ -114,20 +107,19 @@ class ShardSamplers:
     def __init__(self, sampler: Any, head: keras.layers.Layer) -> None:
         sampler.check_for(head.num_classes)
         self._shards = head.shards
-        rows = head.class_matrix.rows_by_shard()
-        self._kernels = {number: rows[number].kernel for number in rows}
+        rows_by_shard = head.class_matrix.rows_by_shard()
+        self._kernels = {n: rows.kernel for n, rows in rows_by_shard.items()}
         self._samplers = {
-            number: self._copy(sampler, head, number, rows[number])
-            for number in rows
+            number: self._copy(sampler, head, number, rows)
+            for number, rows in rows_by_shard.items()
         }
 
     def _copy(self, sampler, head, number, rows):
-        # Padding is a class of a shard that is never computed.
-        num_rows = rows.capacity
         part = -(-sampler.num_sampled // self._shards.count)
         copy = sampler.for_rows(
             self._shards.starts[number],
-            num_rows,
+            # Padding is a class of a shard that is never computed.
+            rows.capacity,
             num_sampled=None if sampler.follows_batch else part,
             seed=_seed_of(sampler.seed, number),
         )
@@ -153,9 +145,8 @@ class ShardSamplers:
     ) -> Sample:
         """A `Sample` for the shard `number`, of its rows.
 
-        `batch` is of `tfxclass.shards`. The other arguments are of all
-        replicas: queries float32 `[batch, dim]`, and targets int64 `[batch, p]`
-        as rows of the shard, -1 for others.
+        `batch` is of `tfxclass.shards`. `queries` and targets are of all
+        replicas. The targets are rows of the shard, -1 for others.
         """
         if batch.shard is None:
             return self._sample(number, queries, local_ids)
@@ -202,9 +193,10 @@ class ShardSamplers:
         """Takes what `state` gave; of other numbers of shards, nothing."""
         for number, sampler in self._samplers.items():
             prefix = f"{number}_"
-            own = {name for name in state if name.startswith(prefix)}
-            store = {name.removeprefix(prefix): state[name] for name in own}
-            sampler.load_own_variables(store)
+            own = [name for name in state if name.startswith(prefix)]
+            sampler.load_own_variables(
+                {name.removeprefix(prefix): state[name] for name in own}
+            )
 
 
 def _seed_of(seed, number):

@@ -94,8 +94,7 @@ class KMeansSampler(IndexedSampler):
         neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
-        Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018.
+        That of `HashingForestSampler`.
     """
 
     has_gpu_ops = False
@@ -129,11 +128,10 @@ class KMeansSampler(IndexedSampler):
 class PCAHashSampler(IndexedSampler):
     """Labels, classes with the labels' PCA codes, and uniform samples.
 
-    Use it to reproduce the paper's comparison, with `correct_fill=False` and
-    `neighbor_fraction=1.0`. Bit i of a class's code says whether its projection
-    on principal axis i is at least the mean's. (The paper takes the sign.) The
-    negatives are the classes with the codes of the batch's labels, sampled
-    uniformly if there are too many. Codes are refreshed as in `KMeansSampler`.
+    Use it and refresh it as `KMeansSampler`. Bit i of a class's code says
+    whether its projection on principal axis i is at least the mean's. (The
+    paper takes the sign.) The negatives are the classes with the codes of the
+    batch's labels, sampled uniformly if there are too many.
 
     Args:
         num_sampled, seed: as in `Sampler`.
@@ -143,8 +141,7 @@ class PCAHashSampler(IndexedSampler):
         neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
-        Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018.
+        That of `HashingForestSampler`.
     """
 
     has_gpu_ops = False

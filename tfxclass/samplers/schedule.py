@@ -104,8 +104,7 @@ class AdaptiveAllocation:
             then has no other classes. Defaults to False.
 
     References:
-        Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018, "HF-A".
+        That of `HashingForestSampler`, "HF-A".
     """
 
     phase_steps: int = 1000

@@ -25,9 +25,8 @@ class TopKSampler(Sampler):
     Use it to compare other samplers with: it finds exactly what an index
     approximates ("optimal" in the paper). A training step costs a product of
     [batch, dim] by [dim, num_classes], in blocks. If the batch finds too many
-    classes, the greatest logits stay. Biases do not count. Classes are ranked
-    by logits, as in the paper's optimal selection. The paper's forest ranks by
-    cosine: docs/papers/selective_softmax.md compares both.
+    classes, the greatest logits stay. Biases do not count. The paper's forest
+    ranks by cosine: docs/papers/selective_softmax.md compares both.
 
     Args:
         num_sampled, seed: as in `Sampler`.
@@ -36,8 +35,7 @@ class TopKSampler(Sampler):
         neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
-        Zhang et al., Accelerated Training for Massive Classification via
-        Dynamic Class Selection, AAAI 2018.
+        That of `HashingForestSampler`.
     """
 
     is_stateless = True
