@@ -37,24 +37,20 @@ def recover(
     """A model with class vectors in full width, after one pass over the data.
 
     Use it after training with a `ProjectedSoftmax`, whose class vectors are
-    short. `docs/recovery.md` compares the methods. To fine-tune the recovered
-    layer alone, as the paper does, freeze the encoder and train with `fit`.
+    short. `docs/recovery.md` compares the methods, and says how to fine-tune.
 
     - `"step"` starts with the short class vectors times the projection, V R^T,
       which gives exactly the same answers. One preconditioned gradient step of
       the full objective follows. Its length is chosen on held-out examples (a
       tenth of all, at most 4,096), where it is never worse than V R^T.
     - `"dual"`, the method of the paper, is `W = (Y - P)^T X / (n l2)` with the
-      probabilities P of the projected model. This is a gradient step of length
-      1 / l2. A warning says where it may overshoot.
+      probabilities P of the projected model, a gradient step of length 1 / l2.
+      A warning says where it may overshoot.
     - `"lift"` is V R^T alone, and needs no data.
 
     Memory: three class matrices in full width, plus the model. Each batch costs
     one product with `[dim, num_classes]`, two products in the projected width,
     and one with `[dim, dim]`.
-
-    Cosine heads are refused: their logits are divided by the length of the
-    projected features, which no head in full width does.
 
     Args:
         model: a Sequential or functional model that ends in a
@@ -71,9 +67,8 @@ def recover(
         num_sampled: int, for millions of classes: probabilities are estimated
             from the labels of a batch and so many classes, sampled uniformly
             for each batch. Batches of a dataset should be large. The pass costs
-            as much as a sampled training epoch of the projected head. The
-            search of the step still needs all classes, for 1,024 examples or
-            more.
+            as much as a sampled training epoch. The search of the step still
+            needs all classes, for 1,024 examples or more.
         verbose: 1 shows a progress bar and the chosen step with its loss on
             held-out examples. 0 shows nothing.
 
@@ -81,9 +76,10 @@ def recover(
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
 
     Raises:
-        ValueError: if the head is of another kind or has cosine logits, or
-            `l2` of the dual is not positive. Also if the dataset has no labels
-            or examples, or numbers are not finite.
+        ValueError: if the head is of another kind or has cosine logits (no
+            head in full width has its answers), or `l2` of the dual is not
+            positive. Also if the dataset has no labels or examples, or numbers
+            are not finite.
 
     Example:
 

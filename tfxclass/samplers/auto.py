@@ -13,7 +13,6 @@ from tfxclass.samplers.forest import is_among
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
 from tfxclass.samplers.indexed import free_slots
-from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import NUM_PROBES
 from tfxclass.samplers.sampler import Sample
@@ -45,10 +44,10 @@ class AutoSampler(IndexedSampler):
     estimate from m negatives of N classes, and 1 - p_y the model's uncertainty
     about the labels. The effective number of classes that share the probability
     mass of other classes than the labels is k_eff = (sum p)^2 / sum p^2.
-    Similar classes get half of the sample (`neighbor_fraction`) while the noise
+    Similar classes get `neighbor_fraction` of the sample while the noise
     exceeds half the relative cost of a step with them (`choice` 1), and none
-    below half of this threshold (`choice` 0). Costs come from a model and not
-    from a clock, so a run can be repeated.
+    below half of this threshold (`choice` 0). Costs come from a model, so a run
+    can be repeated.
 
     Similar classes come from a `NeighborCache`, which has no index to build. On
     GPUs, in shards and on parameter servers a hashing forest is used instead.
@@ -59,8 +58,7 @@ class AutoSampler(IndexedSampler):
 
     Args:
         num_sampled, seed: as in `Sampler`.
-        neighbor_fraction: float in (0, 1], fraction of the non-label places
-            that is reserved for similar classes. Defaults to 0.5.
+        neighbor_fraction: as in `HashingForestSampler`.
 
     Example:
 
@@ -220,16 +218,14 @@ class AutoSampler(IndexedSampler):
             # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_budget, tf.shape(queries)[0], 0)
             batch = queries[:rows], target_ids[:rows]
-            wanted = neighbors_a_row(*batch, budget, None, self.num_classes)
-            wanted *= self.oversampling()
-            return self.neighbor_cache.find(*batch, kernel, wanted, step)
-        nothing = tf.zeros([0], tf.int64), tf.zeros([0])
+            return self.source.find(*batch, kernel, budget, step)
 
         def searched():
             self.advance(queries, kernel)
             found = self.source.find(queries, target_ids, kernel, budget, step)
             return tuple(tf.reshape(part, [-1]) for part in found)
 
+        nothing = tf.zeros([0], tf.int64), tf.zeros([0])
         return tf.cond(has_budget, searched, lambda: nothing)
 
 

@@ -26,22 +26,19 @@ class BatchSampler(Sampler):
 
     Use it to train a retrieval model with two towers. Frequent classes are in
     many batches, and would be pushed down. Therefore the loss subtracts the log
-    of the fraction of batches that contain the class (log-Q correction). The
-    fraction is estimated during training, from a moving average of the steps
-    between two batches with the class, so no counts are needed.
+    of the fraction of batches that contain the class (log-Q correction). It is
+    estimated during training, from a moving average of the steps between two
+    batches with the class, so no counts are needed.
 
-    The labels of an example are in its sample with probability 1. Nothing is
-    subtracted from their logits, and the expected gradient is close to the
-    gradient of the full softmax (Khrylchenko et al., 2025). Hard negatives that
-    come with an example (`num_negatives`) are always included, and nothing is
-    subtracted from theirs.
+    The labels of an example, and hard negatives that come with it
+    (`num_negatives`), are in its sample with probability 1, so nothing is
+    subtracted from their logits. The expected gradient is close to the gradient
+    of the full softmax (Khrylchenko et al., 2025).
 
     Args:
         num_sampled, seed: as in `Sampler`.
             Places that labels and memory do not fill are left out of the loss.
-            A batch with more distinct labels computes all of its labels. By
-            default it is as large as the labels of each batch and the memory
-            need.
+            By default it is what the labels of each batch and the memory need.
         memory: int >= 0, number of labels of earlier batches that are
             negatives, too, with their current class vectors. Defaults to 0.
         rate: float in (0, 1], rate of the moving average. Defaults to 0.05.

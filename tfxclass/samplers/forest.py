@@ -128,6 +128,7 @@ class Forest:
         # So many times the wanted classes go to a cache, and their
         # probabilities decide which of them stay.
         self._oversampling = sampler.oversampling()
+        self._is_searched = sampler.searched_fraction() > 0
         self._sizes = self.trees_and_sketch(
             self._num_classes, self._dim, self._cache is not None
         )
@@ -177,9 +178,13 @@ class Forest:
         def search(rows, count):
             return self.neighbors(tf.gather(queries, rows), kernel, count)[0]
 
-        wanted *= self._oversampling
         return self._cache.find(
-            queries, target_ids, kernel, wanted, step, search
+            queries,
+            target_ids,
+            kernel,
+            wanted * self._oversampling,
+            step,
+            search if self._is_searched else None,
         )
 
 

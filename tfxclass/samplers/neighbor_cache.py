@@ -16,8 +16,8 @@ from tfxclass.types import Variable
 # Cached neighbors of a class, and classes that have an entry.
 _WIDTH = 8
 _MOST_SLOTS = 1 << 20
-# Tables of recent labels, with few classes and with many, of which rows come by
-# more rarely; labels a bucket; and the most buckets of a table.
+# Tables of recent labels, with few classes and with many, whose rows are rarer;
+# labels a bucket; and bits of the most buckets of a table.
 _FEW_TABLES, _MANY_TABLES = 4, 16
 _MANY_CLASSES = 1 << 14
 _PLACES = 4
@@ -60,22 +60,17 @@ class NeighborCache:
     """The nearest neighbors of each class so far, and labels of recent rows.
 
     Rows of one label have similar neighbors, and these change slowly. So a row
-    is compared with the cached neighbors of its label, with the cached
-    neighbors of one of these, and with the labels of recent rows with similar
-    features. Hash tables give the latter: a row's bucket is a code of the signs
-    of random projections, less their running means. The best eight are cached.
-    One of them, another one in each step, gets the row's label as its own
-    neighbor, since neighbors are mutual. Nothing is built. A sampler may search
-    an index for some rows as well: those whose labels were searched for longest
-    ago.
+    is compared with the cached neighbors of its label, with those of one of
+    these, and with the labels of recent rows with similar features. Hash tables
+    give the latter: a row's bucket is a code of the signs of random
+    projections, less their running means. The best eight are cached. One of
+    them, another one in each step, gets the row's label as its own neighbor,
+    since neighbors are mutual. From 2^20 classes on several share an entry.
 
-    From 2^20 classes on several classes share an entry. The cache lies on a
-    CPU. Under a strategy each worker reads and writes the copy of its first
-    replica.
-
-    It is made of a sampler that is being built, which gets the weights and is
-    not used afterwards. `fraction` in [0, 1) is the fraction of the rows that
-    the sampler searches an index for.
+    A sampler may search an index as well, for a `fraction` in [0, 1) of the
+    rows: those whose labels were searched for longest ago. Under a strategy
+    each worker reads and writes the copy of its first replica. The sampler
+    gets the weights while it is built, and is not used afterwards.
 
     References:
         Dong et al., Efficient K-Nearest Neighbor Graph Construction for
@@ -126,10 +121,9 @@ class NeighborCache:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Compares each row with what is known of it, and caches the best.
 
-        `count` is how many neighbors to return for a row; there are eight at
-        least, if there are as many classes. `search` is called with some rows,
-        int64 `[a]`, and the number of neighbors that each needs. It returns
-        what an index finds, int64 `[a, k]`.
+        `count` neighbors are wanted for a row, and eight returned at least.
+        `search` gets some rows, int64 `[a]`, and the number of neighbors that
+        each needs. It returns what an index finds, int64 `[a, k]`.
 
         Returns `(ids, shares)` `[n, count]`: classes that are no targets of the
         row, best first, then -1; and their probabilities by a softmax over the
@@ -144,9 +138,8 @@ class NeighborCache:
         memory = handle_of(self.weight)
         rows = tf.cast(tf.shape(queries)[0], tf.float32)
         with placement.colocate_with(self.weight):
-            # Which rows to search an index for, and per row 2 * width + tables
-            # * places cached classes, -1 is padding. The op takes the labels
-            # into the tables, and moves the running means of the products.
+            # Rows to search an index for, and the known classes of each. The op
+            # takes the labels into the tables, and moves the running means.
             asked, known = library.ops.tfxclass_recall_neighbors(
                 memory,
                 handle_of(self.recent),

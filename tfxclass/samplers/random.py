@@ -109,17 +109,14 @@ class FrequencySampler(_RandomSampler):
     `num_sampled` classes are distinct. A class is then in the sample with
     probability 1 - exp(-P(c) t), where t is the time at which the first
     left-out class would have come. With this probability the estimate of the
-    sum of exponentials is unbiased (bottom-k sampling). Every class must have a
-    positive probability, so counts below `min_count`, such as zero, are
-    replaced by it. The sampler takes 8 bytes for each class.
+    sum of exponentials is unbiased (bottom-k sampling).
 
     Args:
         num_sampled, seed: as in `Sampler`.
         counts: numbers >= 0, `[num_classes]`, frequencies of the classes.
         power: float >= 0. 0.75 is word2vec's, and 0 is uniform. Defaults to 1.
-        min_count: float > 0, lowest count of a class. Defaults to the lowest
-            positive count, so a class that never occurred is sampled as often
-            as the rarest class that did.
+        min_count: float > 0, replaces lower counts, such as zero: every class
+            needs a positive probability. Defaults to the lowest positive count.
 
     Example:
 

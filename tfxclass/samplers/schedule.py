@@ -87,9 +87,7 @@ class AdaptiveAllocation:
     phase. M is the smallest number for which the M greatest probabilities of an
     example have, on average, at least a given sum. The sample becomes the
     labels of the batch and M other classes, and at most `num_sampled` classes.
-    With `include_labels`, it becomes M classes with the labels. The threshold,
-    the number of trees and the rebuild interval grow linearly over
-    `ramp_steps`.
+    The given sum, trees and interval grow linearly over `ramp_steps`.
 
     Args:
         phase_steps: int, number of steps in a phase.
@@ -99,9 +97,9 @@ class AdaptiveAllocation:
         num_trees: `(first, last)` ints.
         rebuild_interval: `(first, last)` ints, in steps.
         include_labels: bool, whether M counts the labels of the batch, as "the
-            number of active classes for each iteration" of the paper's
-            section "Adaptive Allocation" may. A batch with more labels than M
-            then has no other classes. Defaults to False.
+            number of active classes for each iteration" of the paper may. A
+            batch with more labels than M then has no other classes. Defaults to
+            False.
 
     References:
         That of `HashingForestSampler`, "HF-A".

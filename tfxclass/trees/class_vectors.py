@@ -39,12 +39,9 @@ def class_vectors(
     Returns:
         float32 `[num_classes, dim]`, zeros for a class without examples.
     """
-    for name, value in (
-        ("num_features", num_features),
-        ("num_classes", num_classes),
-        ("dim", dim),
-    ):
-        check_positive_int(name, value)
+    check_positive_int("num_features", num_features)
+    check_positive_int("num_classes", num_classes)
+    check_positive_int("dim", dim)
     random = np.random.default_rng(seed)
     axes = random.standard_normal((num_features, dim), np.float32)
     if feature_weights is not None:

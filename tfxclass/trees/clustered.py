@@ -46,7 +46,11 @@ def clustered(
         Prabhu et al., Parabel, WWW 2018, section 3.2.
         Khandagale et al., Bonsai, 2020 (wider and shallower trees).
     """
-    _check(arity, leaf_size, num_iterations)
+    arity = check_positive_int("arity", arity)
+    check_positive_int("leaf_size", leaf_size)
+    check_positive_int("num_iterations", num_iterations)
+    if arity < 2 or arity & (arity - 1):
+        raise ValueError(f"`arity` must be a power of 2. Received: {arity}")
     rows = _checked(vectors)
     seeds = itertools.count(seed + 1)
 
@@ -94,14 +98,6 @@ def _split(halve, order, sizes, is_small, arity):
     copies = np.where(is_small, sizes, 1)
     sizes = np.repeat(np.where(is_small, 1, sizes), copies)
     return order, sizes, np.repeat(owners, copies)
-
-
-def _check(arity, leaf_size, num_iterations):
-    arity = check_positive_int("arity", arity)
-    leaf_size = check_positive_int("leaf_size", leaf_size)
-    num_iterations = check_positive_int("num_iterations", num_iterations)
-    if arity < 2 or arity & (arity - 1):
-        raise ValueError(f"`arity` must be a power of 2. Received: {arity}")
 
 
 def _checked(vectors):
