@@ -10,6 +10,7 @@ from tfxclass.trees.class_means import directions
 from tfxclass.trees.class_means import median_norm
 from tfxclass.trees.class_means import new_rows
 from tfxclass.trees.tree import Tree
+from tfxclass.trees.tree import contracted
 from tfxclass.trees.tree import from_parents
 
 # Part of the strength of a row of a flat head. Rows of a node are learned from
@@ -78,21 +79,9 @@ def without_classes(tree: Tree, removed: np.ndarray) -> ChangedTree:
 
     A node that is left with one child gives it its place.
     """
-    degrees, is_there = tree.num_children.copy(), np.ones(tree.num_nodes, bool)
-    pending = tree.leaves[removed].tolist()
-    while pending:
-        node = pending.pop()
-        is_there[node] = False
-        parent = tree.parents[node]
-        degrees[parent] -= 1
-        if degrees[parent] == 0:
-            pending.append(int(parent))
-    is_passed = degrees == 1
-    kept = np.flatnonzero(is_there & ~is_passed)
-    parents, edges = tree.parents[kept], kept.copy()
-    while np.any(passed := (parents >= 0) & is_passed[parents]):
-        edges[passed] = parents[passed]
-        parents[passed] = tree.parents[parents[passed]]
+    is_leaf = tree.num_children == 0
+    is_leaf[tree.leaves[removed]] = False
+    kept, parents, edges = contracted(tree.parents, is_leaf)
     by_edge = np.argsort(edges)
     kept, parents, edges = kept[by_edge], parents[by_edge], edges[by_edge]
     place_of = np.full(tree.num_nodes, -1)

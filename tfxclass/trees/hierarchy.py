@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from tfxclass.checks import check_choice
 from tfxclass.trees.tree import Tree
 from tfxclass.trees.tree import as_ints
+from tfxclass.trees.tree import contracted
 from tfxclass.trees.tree import from_parents
 from tfxclass.trees.tree import levels_of
 
@@ -61,11 +62,17 @@ def hierarchy(
     top = count
     below = np.where(parent_of < 0, top, parent_of)
     parent_of = np.concatenate([below, [-1]])
-    _levels(parent_of)
+    _check_root(parent_of)
     nodes = _check_classes(classes, count)
     # A leaf for each class below its node.
     parent_of = np.concatenate([parent_of, nodes])
-    return _pruned(parent_of, len(nodes), _levels(parent_of))
+    leaves = np.arange(top + 1, len(parent_of))
+    is_leaf = np.arange(len(parent_of)) > top
+    kept, parent_of, _ = contracted(parent_of, is_leaf)
+    # The last place, of -1, is that of a root's parent.
+    number = np.full(top + len(leaves) + 2, -1)
+    number[kept] = np.arange(len(kept))
+    return from_parents(number[parent_of], number[leaves])[0]
 
 
 def _single(parents, several_parents):
@@ -100,33 +107,12 @@ def _check_classes(classes, count):
     return classes
 
 
-def _levels(parents):
-    """Nodes by distance from the root; raises if some are not below it."""
-    levels = levels_of(parents)
-    is_below = np.isin(np.arange(len(parents)), np.concatenate(levels))
+def _check_root(parents):
+    """Raises ValueError if some nodes are not below the root."""
+    below = np.concatenate(levels_of(parents))
+    is_below = np.isin(np.arange(len(parents)), below)
     if not is_below.all():
         raise ValueError(
             "`parents` must lead from each node to a root. Received: a cycle "
             f"that node {int(np.argmin(is_below))} is in or leads to."
         )
-    return levels
-
-
-def _pruned(parents, num_classes, levels):
-    """The leaves, the last `num_classes` nodes, and where they branch."""
-    is_kept = np.arange(len(parents)) >= len(parents) - num_classes
-    children = np.zeros(len(parents), np.int64)
-    for level in levels[:0:-1]:
-        level = level[is_kept[level]]
-        np.add.at(children, parents[level], 1)
-        is_kept[parents[level]] = True
-    ancestor = parents.copy()
-    is_kept &= children != 1
-    for level in levels[1:]:
-        above = parents[level]
-        ancestor[level] = np.where(is_kept[above], above, ancestor[above])
-    kept = np.flatnonzero(is_kept)
-    number = np.full(len(parents) + 1, -1)
-    number[kept] = np.arange(len(kept))
-    leaves = number[np.arange(len(parents) - num_classes, len(parents))]
-    return from_parents(number[ancestor[kept]], leaves)[0]

@@ -219,6 +219,29 @@ def levels_of(parents: np.ndarray) -> list[np.ndarray]:
     return levels
 
 
+def contracted(
+    parents: np.ndarray, is_leaf: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A tree of its leaves and the nodes in which paths to them part.
+
+    Returns `(kept, parents, edges)` of the nodes that are left, in their order:
+    their numbers, the numbers of their parents, and the children of these by
+    which they were reached.
+    """
+    is_used, degrees = is_leaf.copy(), np.zeros(len(parents), np.int64)
+    for level in levels_of(parents)[:0:-1]:
+        level = level[is_used[level]]
+        np.add.at(degrees, parents[level], 1)
+        is_used[parents[level]] = True
+    is_passed = degrees == 1
+    kept = np.flatnonzero(is_used & ~is_passed)
+    above, edges = parents[kept], kept.copy()
+    while np.any(passed := (above >= 0) & is_passed[above]):
+        edges[passed] = above[passed]
+        above[passed] = parents[above[passed]]
+    return kept, above, edges
+
+
 def as_ints(name: str, values: ArrayLike) -> np.ndarray:
     """`values` as int64 `[n]`."""
     array = as_array(name, values)
