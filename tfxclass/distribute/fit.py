@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
-from tfxclass.core.scopes import check_made_within
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.data.batches import without_autotune
 from tfxclass.distribute.asynchronous import AsynchronousSteps
@@ -19,6 +18,7 @@ from tfxclass.distribute.checkpoint import Checkpoint
 from tfxclass.distribute.job import Job
 from tfxclass.distribute.job import known_length
 from tfxclass.distribute.synchronous import SynchronousSteps
+from tfxclass.ops.placement import check_made_within
 from tfxclass.rows import class_matrix
 from tfxclass.types import Data
 from tfxclass.types import Path

@@ -5,7 +5,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_value
-from tfxclass.core.scopes import check_made_within
 from tfxclass.growth.class_vectors import check_has_vectors
 from tfxclass.growth.class_vectors import set_class_vectors
 from tfxclass.inference.graph import check_plain_logits
@@ -16,6 +15,7 @@ from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import maker_of
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops import bfloat16_rows
+from tfxclass.ops.placement import check_made_within
 
 # Activations that a head has, too.
 _ACTIVATIONS = ("softmax", "sigmoid", "linear")

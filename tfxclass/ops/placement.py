@@ -1,4 +1,4 @@
-"""Ops on the device of the variables that they read.
+"""Where variables lie, and ops on the device of those that they read.
 
 A variable may lie in the memory of the host, or of a parameter server. A gather
 there sends ids and rows; elsewhere TensorFlow would send the whole matrix.
@@ -7,11 +7,13 @@ there sends ids and rows; elsewhere TensorFlow would send the whole matrix.
 import contextlib
 import functools
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfxclass.keras_internals import path_of
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import fallback
@@ -119,3 +121,28 @@ def handle_of(variable: Variable) -> tf.Tensor:
         strategy = tf.distribute.get_strategy()
         variable = strategy.experimental_local_results(variable)[0]
     return variable.handle
+
+
+def check_made_within(
+    strategy: tf.distribute.Strategy, variables: Iterable[Variable]
+) -> None:
+    """Raises ValueError if variables were made outside of a strategy's scope.
+
+    TensorFlow's own error names no fix. The default strategy means no scope.
+    """
+    extended = strategy.extended
+    others = [
+        path_of(v)
+        for v in variables
+        if not extended.variable_created_in_scope(tf_variable(v))
+    ]
+    if others:
+        name = type(strategy).__name__
+        scope = "no strategy" if name.startswith("_Default") else name
+        raise ValueError(
+            "A model, its head and its optimizer must be made within one "
+            f"`strategy.scope()`. Received: {scope}, but made elsewhere: "
+            f"{', '.join(others[:3])}. Fix: under one `with "
+            "strategy.scope():`, build or load the model, make the head, "
+            "call tfxclass.replace_head, and compile"
+        )

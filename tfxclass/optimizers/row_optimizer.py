@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import suggesting_arguments
-from tfxclass.core.scopes import check_made_within
 from tfxclass.keras_internals import OptimizerHooks
 from tfxclass.keras_internals import eager_variables
 from tfxclass.keras_internals import is_for_xla
@@ -105,7 +104,7 @@ class RowOptimizer(OptimizerHooks):
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
-        check_made_within(self._strategy, variables)
+        placement.check_made_within(self._strategy, variables)
         found = {self._key_of(v): class_matrix.of(v) for v in variables}
         self._matrices = {key: x for key, x in found.items() if x is not None}
         if any(matrix.is_half for matrix in self._matrices.values()):
