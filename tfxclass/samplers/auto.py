@@ -78,7 +78,6 @@ class AutoSampler(IndexedSampler):
     # would cost more than it brings.
     max_oversampling = 2
     may_cache = correct_fill = True
-    option_names = ("neighbor_fraction",)
 
     def __init__(self, num_sampled: int | None = None, **kwargs: Any) -> None:
         super().__init__(num_sampled, **kwargs)

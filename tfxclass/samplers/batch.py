@@ -70,13 +70,6 @@ class BatchSampler(Sampler):
         Recommenders, SIGIR 2021.
     """
 
-    option_names = (
-        "memory",
-        "rate",
-        "num_buckets",
-        "correct_labels",
-        "correct_negatives",
-    )
     estimates_sums = False
     reads_class_vectors = False
 

@@ -224,11 +224,10 @@ class HashingForestSampler(IndexedSampler):
             2 GB, refresh included (24 for 10 million classes).
         leaf_size: int, largest number of classes in a leaf. Defaults to 100.
         num_neighbors: int, number of classes to look for, for each example. By
-            default as many as fill the places reserved for similar classes,
-            plus the labels.
+            default as many as fill the places for similar classes.
         num_candidates: int, largest number of classes that a query scores,
-            those that most trees agree on. None scores all that the trees
-            return, as in the paper. Defaults to 64.
+            those that most trees agree on. None scores all, as in the paper.
+            Defaults to 64.
         query_fraction: float in (0, 1], fraction of the examples that the
             forest is searched for. 1 is all, as in the paper. Defaults to 1/16
             with `correct_fill`, and else 1. It is always 1 in shards, on
@@ -253,17 +252,6 @@ class HashingForestSampler(IndexedSampler):
     """
 
     default_query_fraction = 0.0625
-    option_names = (
-        "num_trees",
-        "leaf_size",
-        "num_candidates",
-        "num_neighbors",
-        "rebuild_interval",
-        "neighbor_fraction",
-        "correct_fill",
-        "allocation",
-        "query_fraction",
-    )
 
     def __init__(
         self,

@@ -52,18 +52,14 @@ class LSHSampler(IndexedSampler):
         negatives: `"batch"`: the softmax of an example is over the classes of
             the whole batch. `"sample"`: it is over its own labels and buckets
             only, as in the paper, or the classes of the batch if these are
-            empty. If not all buckets fit, the classes with the most votes stay.
-            Defaults to `"batch"`.
+            empty. Defaults to `"batch"`.
         neighbor_fraction: as in `HashingForestSampler`.
         correction: `"fill"`: uniform samples stand for all classes that were
             not found, so the sum of exponentials is an unbiased estimate, given
             the tables. `"none"`: the softmax is restricted to the sample, as in
             the paper. Defaults to `"fill"`.
-        query_fraction: float in (0, 1], fraction of the examples that read the
-            tables: those whose labels were searched for longest ago. The others
-            take their neighbors from a `NeighborCache`. Defaults to 1/16 with
-            `correction="fill"` and `negatives="batch"`, and else 1. It is
-            always 1 in shards, on parameter servers and on GPUs.
+        query_fraction: as in `HashingForestSampler`. Defaults to 1/16 with
+            `correction="fill"` and `negatives="batch"`, and else 1.
         seed: int, seed of the hash functions and of the sampling.
 
     Example:
@@ -76,21 +72,10 @@ class LSHSampler(IndexedSampler):
 
     References:
         Daghaghi et al., A Tale of Two Efficient and Informative Negative
-        Sampling Distributions, ICML 2021.
-        Chen et al., SLIDE, MLSys 2020.
-        Neyshabur and Srebro, On Symmetric and Asymmetric LSHs for Inner Product
-        Search, ICML 2015.
+        Sampling Distributions, ICML 2021, and those of `LSHTables`.
     """
 
     default_query_fraction = 0.0625
-    option_names = (
-        "tables",
-        "scheme",
-        "negatives",
-        "neighbor_fraction",
-        "correction",
-        "query_fraction",
-    )
 
     def __init__(
         self,
@@ -122,6 +107,8 @@ class LSHSampler(IndexedSampler):
         # depend on the buckets and votes of this very step.
         is_filled = correction == "fill" and negatives == "batch"
         self.estimates_sums = self.may_cache = is_filled
+        if correction == "none":
+            self.max_oversampling = 1
         if query_fraction is not None:
             check_fraction("query_fraction", query_fraction)
         self.query_fraction = query_fraction
@@ -224,9 +211,6 @@ class LSHSampler(IndexedSampler):
         room = free_slots(target_ids, size)
         return size, room, candidate_count(room, self.neighbor_fraction)
 
-    def oversampling(self) -> int:
-        return super().oversampling() if self.correction == "fill" else 1
-
     def _query(self, asked, valid, target_ids, pool):
         most = self.oversampling() * self.size_for(count_labels(target_ids))
         return self.index.query(
@@ -245,10 +229,7 @@ class LSHSampler(IndexedSampler):
     def hashed_queries(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The vectors whose buckets are looked up, and which of them count.
-
-        These are float32 `[batch, p, dim]` and bool `[batch, p]`.
-        """
+        """Vectors to look up, `[batch, p, dim]`, and which of them count."""
         if self.scheme == "embedding":
             valid = tf.ones([tf.shape(queries)[0], 1], tf.bool)
             return queries[:, tf.newaxis], valid

@@ -29,16 +29,14 @@ class LSHTables:
     """Options of the hash tables of an `LSHSampler`.
 
     Use it to choose the hash functions, the size of the tables, and how often
-    they are rebuilt. It holds no tables: each sampler builds its own, from the
-    class vectors of its head.
+    they are rebuilt. It holds no tables: each sampler builds its own.
 
     Args:
         num_hashes: int, K, functions in a table. By default a query visits
             about twice as many ids as a step computes classes.
         num_tables: int, L, at most 65,535 (12,287 on a GPU). Defaults to 16 to
-            50, so that hashing costs about as much as the products of a step.
-            It is lower if the tables would take more than 1 GB, refresh
-            included, but at least 8.
+            50, so that hashing costs about as much as the products of a step,
+            or fewer, but at least 8, for tables of 1 GB, refresh included.
         hash_family: `"simhash"`, `"sparse_simhash"` (each function reads a
             third of the coordinates) or `"dwta"` (winner take all, where zeros
             count as absent, for sparse features). Defaults to `"simhash"`.
@@ -50,20 +48,15 @@ class LSHTables:
         measure: `"cosine"`, or `"inner_product"`, where class vectors get an
             additional coordinate that makes their norms equal. Defaults to
             `"cosine"`.
-        rebuild_interval: int, the first interval in steps, or `"auto"`: when
-            the tables have drifted (see `HashingForestSampler`). Defaults to
-            `"auto"`.
+        rebuild_interval: int, the first interval in steps, or `"auto"` as in
+            `HashingForestSampler`. Defaults to `"auto"`.
         decay: float >= 0. Interval r is exp(decay * r) times the first one. 0
             keeps the interval. Defaults to 0.05.
         redraw_interval: int, number of rebuilds after which hash functions are
             replaced. None is never. Defaults to 20.
         incremental: bool, whether a rebuild hashes only the class vectors that
-            were sampled since the last one. Use True for optimizers that do not
-            update others: `tfxclass.optimizers` and plain SGD.
-            Defaults to True.
-
-    Raises:
-        ValueError: if an option is not allowed.
+            were sampled since the last one. Optimizers must not update others:
+            `tfxclass.optimizers` and plain SGD. Defaults to True.
 
     Example:
 

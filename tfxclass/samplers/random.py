@@ -133,7 +133,6 @@ class FrequencySampler(_RandomSampler):
     """
 
     _fill = "frequency"
-    option_names = ("counts", "power", "min_count")
 
     def __init__(
         self,

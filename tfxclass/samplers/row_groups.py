@@ -98,12 +98,6 @@ class KMeansSampler(IndexedSampler):
     """
 
     has_gpu_ops = False
-    option_names = (
-        "num_groups",
-        "rebuild_interval",
-        "neighbor_fraction",
-        "correct_fill",
-    )
 
     def __init__(
         self,
@@ -145,12 +139,6 @@ class PCAHashSampler(IndexedSampler):
     """
 
     has_gpu_ops = False
-    option_names = (
-        "num_bits",
-        "rebuild_interval",
-        "neighbor_fraction",
-        "correct_fill",
-    )
 
     def __init__(
         self,

@@ -1,5 +1,7 @@
 """The contract of a sampler: which classes a training step computes."""
 
+import inspect
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -41,8 +43,7 @@ class Sample(NamedTuple):
             targets, -1 for padding.
         target_log_expected_count: float32, in the shape of the targets' ids:
             log of the expected count of each target if it were not a target.
-            Noise-contrastive estimation subtracts it. None counts as 0, as if
-            the sampler always found the class.
+            Noise-contrastive estimation subtracts it. None counts as 0.
         mask: bool `[batch, num_sampled]`, which classes count for an example,
             with its targets. None means all.
     """
@@ -55,10 +56,9 @@ class Sample(NamedTuple):
 
     @property
     def inverse_counts(self) -> tf.Tensor:
-        """1 / expected count of each class, 0 for masked classes.
+        """1 / expected count of each class, 0 for masked ones, float32.
 
-        It is float32, `[num_sampled]` or `[batch, num_sampled]`. With these
-        weights, a sum over the sample estimates the sum over all classes.
+        With these weights, a sum over the sample estimates that over all.
         """
         inverse = tf.exp(-self.log_expected_count)
         if self.mask is None:
@@ -88,28 +88,16 @@ class Sampler(keras.layers.Layer):
         num_sampled: int, number of classes in a training step, labels included.
             A batch with more distinct labels computes all of its labels.
             Defaults to 1 % of the classes, and at least twice the labels of
-            each batch.
+            each batch: then the attribute `follows_batch` is True.
         seed: int, seed of the sampling.
-
-    Attributes:
-        follows_batch: bool, whether steps with many labels compute more
-            classes, since `num_sampled` was not given. `resolve_size` sets
-            `num_sampled` to 1 % of the classes then, the least of a step.
     """
-
-    #: Names of the arguments besides `num_sampled` and `seed`. Each is an
-    #: attribute of the same name, and `get_config` returns it.
-    option_names: tuple[str, ...] = ()
 
     #: Whether sums over a sample, weighted by its `inverse_counts`, estimate
     #: those over all classes.
     estimates_sums = True
 
-    #: Whether its compiled ops run on GPUs.
-    has_gpu_ops = True
-
-    #: Whether these read rows in bfloat16, too.
-    has_gpu_half_ops = True
+    #: Whether its compiled ops run on GPUs, and read rows in bfloat16 there.
+    has_gpu_ops = has_gpu_half_ops = True
 
     #: Whether each of several replicas may `sample` by itself: it keeps
     #: nothing but its random state, and needs no `update`.
@@ -268,17 +256,12 @@ class Sampler(keras.layers.Layer):
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync == 1:
             return seed
-        # Replicas that draw by themselves draw other classes; the low bits
-        # count the steps.
+        # Replicas sample other classes. The low bits count the steps.
         number = tf.cast(context.replica_id_in_sync_group, tf.int64)
         return seed + tf.stack([tf.zeros_like(number), number * 2**32])
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
-        """Bytes of the index for `[num_classes, dim]` vectors, with refresh.
-
-        While the next index is built in the background there are two of them,
-        and a copy of the class vectors.
-        """
+        """Bytes of the index, and of what its refresh takes meanwhile."""
         return 0
 
     def choose(
@@ -305,6 +288,18 @@ class Sampler(keras.layers.Layer):
             sizes = chosen.num_targets, self.num_sampled
             self.overflow.note(*sizes, self.head_name, self.num_shards)
         return chosen
+
+    @property
+    def option_names(self) -> Sequence[str]:
+        """Arguments besides `num_sampled` and `seed`, for `get_config`.
+
+        Each is an attribute of the same name.
+        """
+        names: set[str] = set()
+        for base in type(self).__mro__:
+            if issubclass(base, Sampler):
+                names.update(inspect.signature(base.__init__).parameters)
+        return sorted(names - {"self", "num_sampled", "seed", "kwargs"})
 
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)

@@ -40,7 +40,6 @@ class TopKSampler(Sampler):
 
     is_stateless = True
     sample_overflow = False
-    option_names = ("num_neighbors", "neighbor_fraction", "correct_fill")
 
     def __init__(
         self,

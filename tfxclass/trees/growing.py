@@ -47,8 +47,8 @@ def with_classes(
     """A tree with leaves for distinct classes that have none in it.
 
     A new leaf becomes a sister of the leaf of its place, an old class, where
-    their parent has a row of weights for each child. Else that leaf becomes a
-    node, with itself and the new leaves as children.
+    their parent has a row for each child. Else that leaf becomes a node, with
+    itself and the new leaves as children.
     """
     near = tree.leaves[places]
     parents = tree.parents[near]
@@ -75,10 +75,7 @@ def with_classes(
 
 
 def without_classes(tree: Tree, removed: np.ndarray) -> ChangedTree:
-    """A tree without the leaves of some classes, distinct and not all.
-
-    A node that is left with one child gives it its place.
-    """
+    """A tree without the leaves of some classes, distinct and not all."""
     is_leaf = tree.num_children == 0
     is_leaf[tree.leaves[removed]] = False
     kept, parents, edges = contracted(tree.parents, is_leaf)

@@ -21,9 +21,9 @@ def hierarchy(
     """A tree of classes from the parent of each node.
 
     Use it if a taxonomy of the classes is known. Several roots get a common
-    one. A class with other classes below it gets a leaf of its own next to
-    them, which means "this class, and no narrower one". Nodes without classes
-    below them are left out, and nodes with one child are replaced by it.
+    one. A class with classes below it gets a leaf next to them, for "this
+    class, and no narrower one". Nodes without classes below them are left out,
+    and nodes with one child are replaced by it.
 
     Args:
         parents: for each node the number of its parent, or a list of parents.

@@ -31,10 +31,8 @@ class Tree:
             some classes have no leaf, since they were removed.
 
     Attributes:
-        num_classes: int.
+        num_children, classes, num_classes: as given, int64 arrays and an int.
         num_nodes: int, leaves and inner nodes.
-        num_children: int64 `[num_nodes]`.
-        classes: int64 `[number of leaves]`, as given.
         parents: int64 `[num_nodes]`, -1 for the root.
         first_children: int64 `[num_nodes]`, undefined for leaves.
         leaves: int64 `[num_classes]`, the leaf of each class, or -1.
@@ -120,11 +118,10 @@ class Tree:
         return path[::-1]
 
     def num_rows(self, independent: bool = False) -> int:
-        """Number of weight vectors.
+        """Number of weight vectors: one for each child of a node.
 
-        It is one for a node with two children, and else one for each child.
-        With `independent`, as for a probabilistic label tree, it is one for
-        each child of every node.
+        It is one for a node with two children unless `independent`, as for a
+        probabilistic label tree.
         """
         return int(self._rows_of_nodes(independent).sum())
 
@@ -132,9 +129,8 @@ class Tree:
         """The tree in the form that compiled ops read; int64 `[num_nodes, 5]`.
 
         The columns are the parent, the first child, the number of children, the
-        first weight vector (see `num_rows`), and the class of a leaf, or -1 for
-        other nodes. If some classes have no leaf, the others are numbered as in
-        `live`.
+        first weight vector (see `num_rows`), and the class of a leaf, or -1.
+        Classes are numbered as in `live`.
         """
         nodes = np.zeros((self.num_nodes, 5), np.int64)
         is_inner = self.num_children > 0
