@@ -75,7 +75,7 @@ def test_a_step_from_a_sample_is_no_worse_than_the_lift():
     sums = rows.summed(head, x, y, size=10, num_sampled=5)
     kernel, report = step.recovered_by_step(sums)
     assert report.step.eta > 0
-    features, ids, _ = sums.held_out
+    features, ids, *_ = sums.held_out
     weight = np.ones(len(ids))
     before = rows.loss(head, rows.lifted(head), features, ids, weight)
     assert rows.loss(head, kernel, features, ids, weight) < 0.9 * before

@@ -28,9 +28,10 @@ from tfxclass.ops import bfloat16_rows
 from tfxclass.recovery.sums import RecoverySums
 from tfxclass.rows.loss import cross_entropy
 
-# Rows of the search, and of its first part; fewer where there are more classes.
-_HELD_OUT, _COARSE = range(1024, 4096), range(128, 1024)
-_LOGITS, _COARSE_LOGITS = 2**30, 2**27
+# Rows of the search, and of its first part: the least, the most, and the logits
+# that are computed in between.
+_HELD_OUT, _LOGITS = (1024, 4096), 2**30
+_COARSE, _COARSE_LOGITS = (128, 1024), 2**27
 # In mean eigenvalues of S, and in 1 / num_classes.
 _RIDGES = (1e-2, 1e-1, 1.0)
 _SHARES = (1.0, 10.0, 100.0)
@@ -71,7 +72,7 @@ class Report(NamedTuple):
 
 def rows_held_out(num_classes: int) -> int:
     """How many examples are held out for the search, 1,024 to 4,096."""
-    return _within(_HELD_OUT, _LOGITS // num_classes)
+    return int(np.clip(_LOGITS // num_classes, *_HELD_OUT))
 
 
 def recovered_by_step(sums: RecoverySums) -> tuple[np.ndarray, Report]:
@@ -134,9 +135,8 @@ def _factors(sums, q, at):
 def _search(sums, inverses):
     """`Report` of the step with the least loss of the held-out rows."""
     rows = sums.held_out
-    if rows is not None:
-        rows = rows.at((rows.weights > 0) & (rows.ids >= 0).any(axis=1))
-    if rows is None or not len(rows.ids):
+    rows = rows.at((rows.weights > 0) & (rows.ids >= 0).any(axis=1))
+    if not len(rows.ids):
         return Report(Step(0.0), np.nan, np.nan, 0)
     seen = (rows.ids >= 0) & (sums.counts[rows.ids] > 0)
     lone = len(seen) - np.count_nonzero(seen.any(axis=1))
@@ -152,7 +152,7 @@ def _search(sums, inverses):
         return steps[int(np.argmin(_losses(sums, inverses, some, steps)))]
 
     num_classes = sums.head.num_classes
-    count = _within(_COARSE, _COARSE_LOGITS // num_classes)
+    count = int(np.clip(_COARSE_LOGITS // num_classes, *_COARSE))
     some = np.linspace(0, len(rows.weights) - 1, count).astype(int)
     some = rows.at(np.unique(some))
     keep = best([Step(0.0, min(inverses), keep=keep) for keep in _KEEPS]).keep
@@ -212,7 +212,3 @@ def _queries(short, moved, steps):
         for step in steps
     ]
     return tf.concat(each, axis=0)
-
-
-def _within(bounds, number):
-    return min(max(number, bounds.start), bounds.stop)

@@ -24,11 +24,12 @@ _HELD_OUT_SHARE = 0.1
 
 
 class Rows(NamedTuple):
-    """Features `[n, dim]`, distinct labels `[n, p]`, and weights `[n]`."""
+    """Features `[n, dim]`, distinct labels `[n, p]`, weights and keys `[n]`."""
 
     features: np.ndarray
     ids: np.ndarray
     weights: np.ndarray
+    keys: np.ndarray
 
     def at(self, chosen: np.ndarray) -> "Rows":
         """The rows of a bool mask `[n]`, or of positions."""
@@ -36,7 +37,7 @@ class Rows(NamedTuple):
 
 
 def _rows_of(head, features, labels, sample_weight):
-    """`Rows` of a batch as `fit` has it: positions of sequences are rows."""
+    """Features, labels, weights; positions of sequences are rows."""
     targets, mask = head.targets(features, labels), get_mask(features)
     features = tf.convert_to_tensor(features)
     if sample_weight is None:
@@ -46,21 +47,18 @@ def _rows_of(head, features, labels, sample_weight):
     weights = row_weights(sample_weight, features)
     if mask is not None:
         weights = tf.where(tf.reshape(mask, [-1]), weights, 0.0)
-    return Rows(flatten(features).numpy(), targets.ids.numpy(), weights.numpy())
+    return flatten(features).numpy(), targets.ids.numpy(), weights.numpy()
 
 
-def _joined(first, second):
-    """Two `Rows` after each other, labels padded to the same width."""
-    width = max(first.ids.shape[1], second.ids.shape[1])
-    ids = [
-        np.pad(ids, [[0, 0], [0, width - ids.shape[1]]], constant_values=-1)
-        for ids in (first.ids, second.ids)
-    ]
-    return Rows(
-        np.concatenate([first.features, second.features]),
-        np.concatenate(ids),
-        np.concatenate([first.weights, second.weights]),
-    )
+def _joined(*parts):
+    """`Rows` after each other, labels padded to the same width."""
+    width = max(rows.ids.shape[1] for rows in parts)
+    padded = []
+    for rows in parts:
+        missing = [(0, 0), (0, width - rows.ids.shape[1])]
+        ids = np.pad(rows.ids, missing, constant_values=-1)
+        padded.append(rows._replace(ids=ids))
+    return Rows(*map(np.concatenate, zip(*padded)))
 
 
 class RecoverySums:
@@ -88,10 +86,10 @@ class RecoverySums:
         self.counts = np.zeros(head.num_classes)
         self.total_weight = 0.0
         self.num_rows = self.num_batches = 0
-        self.held_out: Rows | None = None
+        none = np.zeros((0, dim), np.float32), np.zeros((0, 0), np.int64)
+        self.held_out = Rows(*none, np.zeros(0, np.float32), np.zeros(0))
         self._max_held_out = max_held_out
         self._random = np.random.default_rng(seed)
-        self._keys = np.zeros(0)
         self._bound = _HELD_OUT_SHARE if max_held_out else 0.0
 
     def add(
@@ -105,32 +103,28 @@ class RecoverySums:
         A row without labels adds nothing but its weight. After a ValueError
         about numbers that are not finite, the sums are as they were.
         """
-        rows = _rows_of(self.head, features, labels, sample_weight)
-        weighted = rows.features * rows.weights[:, np.newaxis]
+        x, ids, weights = _rows_of(self.head, features, labels, sample_weight)
+        weighted = x * weights[:, np.newaxis]
         self._check_finite("features or sample weights", weighted)
-        keys = self._random.random(len(rows.weights))
-        is_kept = keys < self._bound
+        rows = Rows(x, ids, weights, self._random.random(len(weights)))
+        is_kept = rows.keys < self._bound
         self._sum(rows.at(~is_kept))
         if is_kept.any():
-            kept = rows.at(is_kept)
-            before = self.held_out
-            self.held_out = kept if before is None else _joined(before, kept)
-            self._keys = np.concatenate([self._keys, keys[is_kept]])
-        if len(self._keys) > 2 * self._max_held_out:
+            self.held_out = _joined(self.held_out, rows.at(is_kept))
+        if len(self.held_out.keys) > 2 * self._max_held_out:
             self.return_surplus()
-        self.num_rows += len(rows.weights)
+        self.num_rows += len(weights)
         self.num_batches += 1
 
     def return_surplus(self) -> None:
         """Adds the rows to the sums that were held out beyond the maximum."""
         rows = self.held_out
-        if rows is None or len(self._keys) <= self._max_held_out:
-            return
-        order = np.argsort(self._keys, kind="stable")
+        order = np.argsort(rows.keys, kind="stable")
         kept, rest = np.split(order, [self._max_held_out])
-        self._bound = self._keys[rest[0]]
-        self.held_out, self._keys = rows.at(kept), self._keys[kept]
-        self._sum(rows.at(rest))
+        if len(rest):
+            self._bound = rows.keys[rest[0]]
+            self.held_out = rows.at(kept)
+            self._sum(rows.at(rest))
 
     def check_rows(self) -> None:
         """Raises ValueError unless there were rows with a weight."""

@@ -11,8 +11,8 @@ from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
 from tfxclass.ops.lsh import LSHIndex
+from tfxclass.samplers.schedule import Options
 from tfxclass.samplers.schedule import check_rebuild_interval
-from tfxclass.types import Config
 
 _MOST_TABLES = 65_535
 _HASHES = ("simhash", "sparse_simhash", "dwta")
@@ -25,7 +25,7 @@ _LEAST_TABLES = 8
 
 @keras.saving.register_keras_serializable("tfxclass")
 @dataclasses.dataclass
-class LSHTables:
+class LSHTables(Options):
     """Options of the hash tables of an `LSHSampler`.
 
     Use it to choose the hash functions, the size of the tables, and how often
@@ -176,10 +176,3 @@ class LSHTables:
         kept = num_classes // 8 * (4 * num_tables + 8)
         # Votes, while they are queried.
         return tables + max(built, kept) + 4 * num_classes
-
-    def get_config(self) -> Config:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "LSHTables":
-        return cls(**config)

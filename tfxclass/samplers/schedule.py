@@ -78,9 +78,20 @@ def check_rebuild_interval(value: int | str) -> int | str:
     return value
 
 
+class Options:
+    """Base of dataclasses that Keras saves as they are."""
+
+    def get_config(self: Any) -> Config:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Config) -> Any:
+        return cls(**config)
+
+
 @keras.saving.register_keras_serializable("tfxclass")
 @dataclasses.dataclass
-class AdaptiveAllocation:
+class AdaptiveAllocation(Options):
     """Grows the sample, the trees and the rebuild interval during training.
 
     Use it to reproduce HF-A of the paper. All values change at the start of a
@@ -169,13 +180,6 @@ class AdaptiveAllocation:
         short = tf.cast(reached < self.threshold(step), tf.int64)
         most = tf.shape(probabilities, tf.int64)[1]
         return tf.minimum(tf.reduce_sum(short) + 1, most)
-
-    def get_config(self) -> Config:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "AdaptiveAllocation":
-        return cls(**config)
 
 
 def _between(ends, done):
