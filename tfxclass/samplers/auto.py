@@ -9,10 +9,11 @@ from tfxclass.rows.blocks import effective_classes
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.forest import Forest
-from tfxclass.samplers.forest import is_among
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import candidate_count
 from tfxclass.samplers.indexed import free_slots
+from tfxclass.samplers.indexed import is_among
+from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.indexed import sample_with_candidates
 from tfxclass.samplers.sampler import NUM_PROBES
 from tfxclass.samplers.sampler import Sample
@@ -217,7 +218,9 @@ class AutoSampler(IndexedSampler):
             # Looking up zero rows is cheaper than a tf.cond.
             rows = tf.where(has_budget, tf.shape(queries)[0], 0)
             batch = queries[:rows], target_ids[:rows]
-            return self.source.find(*batch, kernel, budget, step)
+            wanted = neighbors_a_row(*batch, budget, None, self.num_classes)
+            wanted *= self.oversampling()
+            return self.neighbor_cache.find(*batch, kernel, wanted, step)
 
         def searched():
             self.advance(queries, kernel)

@@ -16,6 +16,7 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
 from tfxclass.samplers.indexed import IndexedSampler
 from tfxclass.samplers.indexed import count_distinct
+from tfxclass.samplers.indexed import is_among
 from tfxclass.samplers.indexed import neighbors_a_row
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.samplers.schedule import AdaptiveAllocation
@@ -128,7 +129,6 @@ class Forest:
         # So many times the wanted classes go to a cache, and their
         # probabilities decide which of them stay.
         self._oversampling = sampler.oversampling()
-        self._is_searched = sampler.searched_fraction() > 0
         self._sizes = self.trees_and_sketch(
             self._num_classes, self._dim, self._cache is not None
         )
@@ -178,19 +178,10 @@ class Forest:
         def search(rows, count):
             return self.neighbors(tf.gather(queries, rows), kernel, count)[0]
 
+        wanted *= self._oversampling
         return self._cache.find(
-            queries,
-            target_ids,
-            kernel,
-            wanted * self._oversampling,
-            step,
-            search if self._is_searched else None,
+            queries, target_ids, kernel, wanted, step, search
         )
-
-
-def is_among(ids: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
-    """Which of `ids` `[n, k]` are among `others` `[n, m]` of their row."""
-    return tf.reduce_any(ids[:, :, tf.newaxis] == others[:, tf.newaxis], axis=2)
 
 
 @keras.saving.register_keras_serializable("tfxclass")

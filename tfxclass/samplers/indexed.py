@@ -317,3 +317,8 @@ def neighbors_a_row(
     labels = tf.math.count_nonzero(target_ids >= 0)
     labels_a_row = 1 if target_ids.shape[1] == 1 else -(-labels // batch)
     return tf.minimum(wanted + labels_a_row, num_classes)
+
+
+def is_among(ids: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Which of `ids` `[n, k]` are among `others` `[n, m]` of their row."""
+    return tf.reduce_any(ids[:, :, tf.newaxis] == others[:, tf.newaxis], axis=2)
