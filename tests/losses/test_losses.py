@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -191,6 +192,7 @@ def test_linear_cross_entropy(
 def test_any_labels(seed, batch, num_classes, width):
     random = np.random.default_rng(seed)
     labels = random.integers(-1, num_classes, size=(batch, width))
+    assume(set(labels.flat) != {0, 1})  # They look like one-hot rows.
     queries, kernel, _ = case(num_classes, seed, batch)
     loss = linear_cross_entropy(
         queries, tf.constant(kernel), losses.as_targets(labels, num_classes)
