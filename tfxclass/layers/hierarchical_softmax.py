@@ -249,7 +249,7 @@ class HierarchicalSoftmax(OutputHead):
         return TreeGrowth(self)
 
     def class_weights(self) -> list[WeightSpec]:
-        return []  # weights belong to nodes
+        return []  # Weights belong to nodes, not to classes.
 
     def changed_config(self, change: ClassUpdate) -> Config:
         tree = changed_tree(self, change).tree
