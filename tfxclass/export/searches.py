@@ -123,7 +123,7 @@ def recall(found: np.ndarray, expected: np.ndarray) -> float:
 def measure(
     answers: tuple[Array, Array], expected: tuple[Array, Array]
 ) -> Config:
-    """How near answers, `(ids, scores)` `[n, k]`, are to those of the model."""
+    """How near answers, `(ids, scores)` `[n, k]`, are to the model's."""
     ids, scores = map(np.asarray, answers)
     true_ids, true_scores = map(np.asarray, expected)
     same = ids[:, :, np.newaxis] == true_ids[:, np.newaxis]

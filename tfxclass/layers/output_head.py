@@ -321,7 +321,7 @@ class OutputHead(keras.layers.Layer):
     ) -> tf.Tensor:
         """Loss of each example: the training loss, or the exact loss.
 
-        The arguments are those of a call. Without `training`, it is exact.
+        The arguments are as in a call. Without `training`, it is exact.
 
         Returns:
             float32 `[batch]`, or `[batch, time]`. Positions that a Keras mask

@@ -303,8 +303,8 @@ def stationary_logits(
         kl_weight (rho - q) + entropy_weight rho (1 - rho) p = 0,
         auxiliary_weight sigmoid(r) + kl_weight q (1 - q) r = 0.
 
-    Of several solutions it is the one that gradient descent reaches from zeros,
-    the greatest in p and in r. Returns `(p, r)`, from -10 to 0; -10 where there
+    Among several it is the one that gradient descent reaches from zeros, the
+    greatest in p and in r. Returns `(p, r)`, from -10 to 0; -10 where there
     is no greater solution.
     """
     of_retain = kl_weight / max(entropy_weight, 1e-6)

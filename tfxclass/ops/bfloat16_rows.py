@@ -44,7 +44,7 @@ def _floats(values):
 def gather(values: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """float32 rows `ids` of a bfloat16 matrix, whose gradient is float32.
 
-    That of a cast would be rounded before gradients of one row are summed.
+    A cast's gradient would be rounded before gradients of one row are summed.
     """
 
     def grad(upstream):

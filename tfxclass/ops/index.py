@@ -93,7 +93,7 @@ class RefreshingIndex:
         one's place exactly `lag` steps later, at most `interval`.
 
         `step`, `interval` and `lag` are int64 scalars, and `drifted` is a bool.
-        `RowGroups` take no `lag` and `drifted`; `sizes` are those of `build`.
+        `RowGroups` take no `lag` and `drifted`; `sizes` are as in `build`.
         """
         given = {**self.options, **sizes, "step": step, "interval": interval}
         return self.op("advance")(self.handle, handle_of(kernel), **given)

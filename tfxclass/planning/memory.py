@@ -92,7 +92,7 @@ def estimate(
         batch: int, number of examples in a training step.
         optimizer: a Keras or tfxclass optimizer, or a name as in `compile`.
             Defaults to `HeadAdam()`. Optimizers of Keras need dense gradients.
-            Of a `MultiOptimizer`, the head's counts.
+            In a `MultiOptimizer`, the head's counts.
         replicas: int, number of replicas of a strategy, each with `batch`
             examples. With several, an exact head needs its whole gradient.
 

@@ -170,8 +170,8 @@ def _search(sums, inverses):
 def _losses(sums, inverses, rows, steps):
     """Mean cross-entropy of the rows after each step; infinity for NaN.
 
-    Logits after a step are products of the short features and class vectors
-    side by side with those of the step.
+    Logits after a step are products of the short features and class vectors, to
+    which the step's are appended as columns.
     """
     losses = np.zeros(len(steps))
     features = tf.constant(rows.features)

@@ -6,7 +6,7 @@ rows of the part, -1 where it has none; and a function of the target logits that
 takes a margin off, or None.
 
 - `stats()` gives some numbers of each row, float32 `[batch, n]`, that cross
-  between replicas; `merged` makes losses `[batch]` of those of all parts, and a
+  between replicas; `merged` makes losses `[batch]` of all parts' numbers, and a
   state that the gradients need.
 - `grad(state, upstream)`, 0 of rows without labels, gives the gradients of the
   queries, of the class rows and, or None, of the biases.

@@ -70,7 +70,7 @@ class AutoSampler(IndexedSampler):
     ```
 
     References:
-        Those of `HashingForestSampler` (HF-A) and `NeighborCache`.
+        See `HashingForestSampler` (HF-A) and `NeighborCache`.
     """
 
     # No row searches an index: cached neighbors are enough on a CPU.

@@ -36,8 +36,8 @@ class LSHSampler(IndexedSampler):
     p^K), so similar classes have more of them. If too many classes are found,
     the votes of a single query decide, and ties are sampled uniformly. With
     `correction="fill"`, votes select up to eight times as many classes as fit,
-    at most 4,096. Of these, the classes with the highest probability for the
-    batch stay. The rest of the sample is uniform.
+    at most 4,096. The ones with the highest probability for the batch stay.
+    The rest of the sample is uniform.
 
     The first step builds the tables. They are rebuilt in the background. A
     rebuild hashes the class vectors that were sampled since the last one. It
@@ -72,7 +72,7 @@ class LSHSampler(IndexedSampler):
 
     References:
         Daghaghi et al., A Tale of Two Efficient and Informative Negative
-        Sampling Distributions, ICML 2021, and those of `LSHTables`.
+        Sampling Distributions, ICML 2021. See also `LSHTables`.
     """
 
     default_query_fraction = 0.0625

@@ -94,7 +94,7 @@ class KMeansSampler(IndexedSampler):
         neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
-        That of `HashingForestSampler`.
+        See `HashingForestSampler`.
     """
 
     has_gpu_ops = False
@@ -135,7 +135,7 @@ class PCAHashSampler(IndexedSampler):
         neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
-        That of `HashingForestSampler`.
+        See `HashingForestSampler`.
     """
 
     has_gpu_ops = False

@@ -113,7 +113,7 @@ class AdaptiveAllocation(Options):
             False.
 
     References:
-        That of `HashingForestSampler`, "HF-A".
+        See `HashingForestSampler`, "HF-A".
     """
 
     phase_steps: int = 1000
@@ -331,7 +331,7 @@ def recall_of(
 
     `hits` are the classes that the index found for each query, of `wanted`,
     both integers. The variance is measured between the queries, whose hits come
-    together, and is at least that of independent hits, which is never 0.
+    together, and is never below the one of independent hits, which is over 0.
     """
     hits, wanted = (tf.cast(x, tf.float32) for x in (hits, wanted))
     total = tf.maximum(tf.reduce_sum(wanted), 1.0)

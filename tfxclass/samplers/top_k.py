@@ -35,7 +35,7 @@ class TopKSampler(Sampler):
         neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 
     References:
-        That of `HashingForestSampler`.
+        See `HashingForestSampler`.
     """
 
     is_stateless = True

@@ -20,7 +20,7 @@ def top_k(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The likeliest classes among those that a beam of nodes leads to.
 
-    Arguments and results are those of `ops.class_tree.top_k`. Level by level,
+    Arguments and results are as in `ops.class_tree.top_k`. Level by level,
     the `beam_width` likeliest inner nodes go on. A class on a path that falls
     out of the beam is missed; with `num_classes` of them, none is. What is
     found is ranked and scored exactly. The search ends where no node is
