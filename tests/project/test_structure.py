@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 29_042,
+    "lines of heads": 29_041,
     "lines of the tagger": 5_996,
     "lines of benchmarks": 8_996,
     "classes of ours under a head": 4,

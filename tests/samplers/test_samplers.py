@@ -122,6 +122,22 @@ def test_config_round_trip_through_json(kind):
         np.testing.assert_array_equal(again.get_config()[name], value)
 
 
+class Noisy(samplers.UniformSampler):
+    """A sampler of a user, with the arguments of all kinds."""
+
+    def __init__(self, num_sampled=None, noise=0.5, dtype=None, **options):
+        super().__init__(num_sampled, dtype=dtype, **options)
+        self.noise = noise
+
+
+def test_config_of_a_sampler_of_a_user():
+    sampler = Noisy(8, noise=0.25, dtype="float64", seed=3, name="mine")
+    again = Noisy.from_config(json.loads(json.dumps(sampler.get_config())))
+    assert (again.num_sampled, again.noise, again.seed) == (8, 0.25, 3)
+    assert (again.name, again.dtype) == ("mine", "float64")
+    assert again.get_config() == sampler.get_config()
+
+
 @each_kind
 @pytest.mark.parametrize("num_classes", [1, 2, 5])
 def test_fewer_classes_than_places(kind, num_classes):

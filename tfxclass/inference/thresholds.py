@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfxclass.checks import check_number
 from tfxclass.layers.output_head import OutputHead
 
-#: Of `threshold`: each class's own, which `tfxclass.calibrate` found.
+#: The `threshold` that is each class's own, from `tfxclass.calibrate`.
 CALIBRATED = "calibrated"
 #: One for all classes or for each, or none.
 Threshold: TypeAlias = float | np.ndarray | tf.Variable | None

@@ -140,10 +140,10 @@ class RowGroups(RefreshingIndex):
     ) -> tf.Tensor:
         """Classes in the groups that hold `targets`, these included.
 
-        `targets` are int64 of any shape, -1 is padding. Of more than `limit`
-        classes, an int64 scalar, so many are drawn uniformly without
-        replacement. Distinct int64 `[n]`; none before the first groups are
-        ready.
+        `targets` are int64 of any shape, -1 is padding. If there are more
+        classes than `limit`, an int64 scalar, `limit` of them are drawn
+        uniformly without replacement. Returns distinct int64 `[n]`, none
+        before the first groups are ready.
         """
         return self.op("members")(self.handle, targets, limit, seed)
 

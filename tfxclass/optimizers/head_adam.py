@@ -22,8 +22,8 @@ from tfxclass.rows.sharded_rows import shards_of
 from tfxclass.types import Config
 from tfxclass.types import Variable
 
-#: Of the rates where class vectors are trained already: Adagrad's first steps
-#: are its longest, and would undo the training.
+#: Factor of the rates where class vectors are trained already: Adagrad's first
+#: steps are its longest, and would undo the training.
 TRAINED_FACTOR = 0.05
 # The column of `gradient_scale` that is 1 for such class vectors.
 _IS_TRAINED = 2

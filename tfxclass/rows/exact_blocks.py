@@ -66,7 +66,6 @@ def dense_gradients(
     kernel: tf.Tensor, gradient: ClassGradient
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
     """What `exact_softmax.dense_gradients` returns."""
-
     blocks = _blocks_of(kernel, gradient)
 
     def step(start, of_kernel, of_bias):

@@ -1,7 +1,6 @@
 """The contract of a sampler: which classes a training step computes."""
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -290,16 +289,16 @@ class Sampler(keras.layers.Layer):
         return chosen
 
     @property
-    def option_names(self) -> Sequence[str]:
-        """Arguments besides `num_sampled` and `seed`, for `get_config`.
-
-        Each is an attribute of the same name.
-        """
-        names: set[str] = set()
-        for base in type(self).__mro__:
-            if issubclass(base, Sampler):
-                names.update(inspect.signature(base.__init__).parameters)
-        return sorted(names - {"self", "num_sampled", "seed", "kwargs"})
+    def option_names(self) -> list[str]:
+        """Arguments for `get_config`, each an attribute of the same name."""
+        found = [
+            p
+            for base in type(self).__mro__
+            if issubclass(base, Sampler)
+            for p in inspect.signature(base.__init__).parameters.values()
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        ]
+        return sorted({p.name for p in found} - {"self", "num_sampled", "seed"})
 
     def save_own_variables(self, store: Store) -> None:
         super().save_own_variables(store)
@@ -310,10 +309,11 @@ class Sampler(keras.layers.Layer):
 
     def get_config(self) -> Config:
         return {
+            **{name: getattr(self, name) for name in self.option_names},
+            # What Keras takes, it returns in its own form.
             **super().get_config(),
             "num_sampled": None if self.follows_batch else self.num_sampled,
             "seed": self.seed,
-            **{name: getattr(self, name) for name in self.option_names},
         }
 
 

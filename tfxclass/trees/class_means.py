@@ -27,7 +27,7 @@ class ClassMeans(NamedTuple):
     of_parts: list[np.ndarray]
     #: Rows of each class, int64 `[n]`.
     counts: np.ndarray
-    #: Of each of a head's `part_queries`, normalized, float32 `[n, dim]`.
+    #: Sums of the normalized `part_queries`, float32 `[n, dim]` each.
     sums: list[np.ndarray]
     seen: Seen
 

@@ -69,7 +69,7 @@ def hierarchy(
     leaves = np.arange(top + 1, len(parent_of))
     is_leaf = np.arange(len(parent_of)) > top
     kept, parent_of, _ = contracted(parent_of, is_leaf)
-    # The last place, of -1, is that of a root's parent.
+    # The last place is for -1, the parent of a root.
     number = np.full(top + len(leaves) + 2, -1)
     number[kept] = np.arange(len(kept))
     return from_parents(number[parent_of], number[leaves])[0]
