@@ -26,8 +26,12 @@ CUTOFFS = [12, 30]
 
 
 def weights_by_name(head):
-    names = ("kernels", "clusters", "projections")
-    return {name: getattr(head, name) for name in names}
+    clusters = [head.clusters] if head.cutoffs else []
+    return {
+        "kernels": head.kernels,
+        "clusters": clusters,
+        "projections": head.projections,
+    }
 
 
 def log_probabilities(head, features):
@@ -62,7 +66,7 @@ def test_widths_fall_by_div_value():
     shapes = [tuple(k.shape) for k in head.kernels]
     # 20, 20 // 4, 20 // 16, and 1 where 20 // 64 is none.
     assert shapes == [(10, 20), (20, 5), (30, 1), (40, 1)]
-    assert head.clusters[0].shape == (3, 20)
+    assert head.clusters.shape == (3, 20)
     assert [tuple(p.shape) for p in head.projections] == [
         (20, 5),
         (20, 1),
@@ -138,7 +142,7 @@ def test_probabilities_sum_to_one_and_follow_the_definition():
     x, _ = data()
     output = head(x).numpy()
     np.testing.assert_allclose(output.sum(axis=1), 1.0, rtol=1e-5)
-    rows = np.concatenate([head.kernels[0].numpy(), head.clusters[0].numpy()])
+    rows = np.concatenate([head.kernels[0].numpy(), head.clusters.numpy()])
     in_head = reference.softmax(x @ rows.T)
     np.testing.assert_allclose(
         output[:, :12], in_head[:, :12], rtol=1e-5, atol=1e-6

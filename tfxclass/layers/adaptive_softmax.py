@@ -62,6 +62,7 @@ class AdaptiveSoftmax(BlockHead):
     """
 
     supported_options = LOSS_OPTIONS
+    needs_logsumexp = True
 
     def __init__(
         self,
@@ -105,24 +106,19 @@ class AdaptiveSoftmax(BlockHead):
             for i in range(1, len(self.sizes))
         ]
 
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        super().take_weights(weights_by_name)
-        # A list of one matrix; of none where there is no cluster.
-        self.clusters = [
-            v for k, v in weights_by_name.items() if k == "clusters"
-        ]
-        self.projections = [
-            v for k, v in weights_by_name.items() if "projection" in k
-        ]
-
-    needs_logsumexp = True
+    @property
+    def projections(self) -> list[keras.Variable]:
+        """The projection of each cluster."""
+        tails = range(1, len(self.sizes))
+        return [self.weights_by_name[f"projection_{i}"] for i in tails]
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         projections = map(tf.convert_to_tensor, self.projections)
         return [features, *(tf.matmul(features, x) for x in projections)]
 
     def query_weights(self) -> list[tf.Variable]:
-        return [x.value for x in (*self.clusters, *self.projections)]
+        clusters = [self.clusters] if self.cutoffs else []
+        return [x.value for x in (*clusters, *self.projections)]
 
     def logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
@@ -164,9 +160,9 @@ class AdaptiveSoftmax(BlockHead):
 
     def _offsets(self, features, sums):
         """From products to log-probabilities, `[rows, 1]` for each block."""
-        if not self.clusters:
+        if not self.cutoffs:
             return [-sums[0]]
-        clusters = tf.convert_to_tensor(self.clusters[0])
+        clusters = tf.convert_to_tensor(self.clusters)
         of_clusters = tf.matmul(features, clusters, transpose_b=True)
         of_clusters = tf.cast(of_clusters, sums[0].dtype)
         in_head = tf.concat([sums[0], of_clusters], axis=1)
@@ -187,12 +183,11 @@ class AdaptiveSoftmax(BlockHead):
         """Cross-entropy of the frequent classes and the clusters."""
         rows = self.class_rows()[0]
         parts, entry = [(features, rows)], targets.ids
-        if self.clusters:
-            [clusters], first = self.clusters, self.sizes[0]
-            count = len(self.cutoffs)
+        if self.cutoffs:
+            first, count = self.sizes[0], len(self.cutoffs)
             bias = None if rows.bias is None else tf.zeros(count)
             of_clusters = rows._replace(
-                kernel=clusters, bias=bias, first=first, size=count
+                kernel=self.clusters, bias=bias, first=first, size=count
             )
             parts.append((features, of_clusters))
             tail = sum(tf.cast(entry >= x, tf.int64) for x in self.cutoffs)

@@ -19,7 +19,6 @@ from tfxclass.layers.head_config import offset_specs
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import random_projection
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.ops import bfloat16_rows
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.types import Config
 
@@ -53,17 +52,15 @@ class BlockHead(OutputHead):
         ]
         return kernels + offset_specs(self.removed, kernels)
 
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        """Sets `kernels`, a list."""
-        self.kernels = [
-            v for k, v in weights_by_name.items() if k.startswith("kernel_")
-        ]
+    @property
+    def kernels(self) -> list[keras.Variable]:
+        """The class vectors of each block."""
+        return [matrix.kernel for matrix in self.class_matrices.values()]
 
     def class_rows(self) -> list[ClassRows]:
         found, first = [], 0
-        for i, kernel in enumerate(self.kernels):
-            rows = self.class_matrices[f"kernel_{i}"].rows
-            size = kernel.shape[0]
+        for matrix in self.class_matrices.values():
+            rows, size = matrix.rows, matrix.kernel.shape[0]
             found.append(rows._replace(first=first, size=size, device=None))
             first += size
         return found
@@ -228,10 +225,6 @@ class AdaptiveProjectedSoftmax(BlockHead):
             random_projection(dim, widest, 1.0, self.seed),
         ]
 
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        super().take_weights(weights_by_name)
-        self.projection = weights_by_name["projection"]
-
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
         projected = tf.matmul(features, tf.convert_to_tensor(self.projection))
         return [projected[:, :m] / m**0.5 for m in self.projection_dims]
@@ -243,15 +236,17 @@ class AdaptiveProjectedSoftmax(BlockHead):
         """Lists `(projection, rows)`: logits are `x . projection . rows`."""
         projection = tf.convert_to_tensor(self.projection)
         return [
-            (projection[:, :m] / m**0.5, _floats(rows))
-            for m, rows in zip(self.projection_dims, self.kernels)
+            (projection[:, :m] / m**0.5, matrix.values())
+            for m, matrix in zip(
+                self.projection_dims, self.class_matrices.values()
+            )
         ]
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         step = super().training_step(features, targets)
         if not self.l2:
             return step
-        squares = [tf.nn.l2_loss(_floats(kernel)) for kernel in self.kernels]
+        squares = [tf.nn.l2_loss(rows) for _, rows in self.projected_rows()]
         penalty = self.l2 * tf.add_n(squares)
         return step._replace(losses=step.losses + penalty)
 
@@ -268,7 +263,3 @@ class AdaptiveProjectedSoftmax(BlockHead):
             "projection_dims": self.projection_dims,
             "l2": self.l2,
         }
-
-
-def _floats(kernel):
-    return bfloat16_rows.floats(tf.convert_to_tensor(kernel))

@@ -57,6 +57,7 @@ class ClassHead(OutputHead):
     """
 
     has_plain_logits = True
+    bias: Any = None
 
     def __init__(
         self,
@@ -173,12 +174,6 @@ class ClassHead(OutputHead):
         if not self.use_bias:
             return [kernel, *offset_specs(self.removed, [kernel])]
         return [kernel, WeightSpec("bias", shape[:1], self.bias_initializer)]
-
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        self.kernel = weights_by_name["kernel"]
-        self.bias: Any = weights_by_name.get("bias")
-        self.class_matrix = self.class_matrices["kernel"]
-        self.offsets = weights_by_name.get("offsets")
 
     def changed_config(self, change: ClassUpdate) -> Config:
         if self.tie is not None:

@@ -34,6 +34,7 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array
 from tfxclass.types import Config
+from tfxclass.types import Shape
 
 # The weights that a mode has, and their defaults.
 _WEIGHTS = {
@@ -224,8 +225,8 @@ class DropMax(SampledSoftmax):
         )
         return {"retain": retain, "posterior": residual}
 
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        super().take_weights(weights_by_name)
+    def build(self, input_shape: Shape) -> None:
+        super().build(input_shape)
         self.retain = self.class_matrices.get("retain_kernel")
         self.posterior = self.class_matrices.get("posterior_kernel")
 

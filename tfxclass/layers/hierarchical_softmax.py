@@ -124,12 +124,6 @@ class HierarchicalSoftmax(OutputHead):
             fixed_spec("leaves", leaves.shape, constant(leaves), "int64"),
         ]
 
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        self.kernel = weights_by_name["kernel"]
-        self.class_matrix = self.class_matrices["kernel"]
-        self.nodes = weights_by_name["nodes"]
-        self.leaves = weights_by_name["leaves"]
-
     def _initial_node_rows(self, shape, dtype=None):
         if not self.use_bias:
             return self.kernel_initializer(shape, dtype=dtype)

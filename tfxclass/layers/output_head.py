@@ -61,11 +61,11 @@ class OutputHead(keras.layers.Layer):
     A head is the last layer of a model, and returns the probabilities of all
     classes. Pass its `loss` to `compile`: it never computes the full output.
 
-    A subclass declares its weights in `weight_specs` and takes them in
-    `take_weights`. It tells in `class_rows` and `part_queries` which class
-    vectors are multiplied by which features, and may define `training_step`. A
-    head without class vectors, such as a tree, defines `exact_loss`,
-    `all_logits`, `best` and `export_weights` instead.
+    A subclass declares its weights in `weight_specs`: `build` makes each one,
+    an attribute with its name. It tells in `class_rows` and `part_queries`
+    which class vectors are multiplied by which features, and may define
+    `training_step`. A head without class vectors, such as a tree, defines
+    `exact_loss`, `all_logits`, `best` and `export_weights` instead.
 
     Args:
         num_classes: int, number of classes.
@@ -240,10 +240,6 @@ class OutputHead(keras.layers.Layer):
         """Weights by name that belong to another layer, which saves them."""
         return {}
 
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        """Sets the attributes of weights from a dict by name."""
-        raise NotImplementedError
-
     def build(self, input_shape: Shape) -> None:
         self.dim = dim = head_weights.width_of(input_shape)
         shared = self.shared_rows(dim)
@@ -251,7 +247,9 @@ class OutputHead(keras.layers.Layer):
         self.weights_by_name, self.class_matrices = head_weights.add_weights(
             self, self.weight_specs(dim), shared
         )
-        self.take_weights(self.weights_by_name)
+        self.class_matrix = self.class_matrices.get("kernel")
+        for name, weight in self.weights_by_name.items():
+            setattr(self, name, weight)
         for variable in shared.values():
             untrack(self, variable)
 

@@ -90,10 +90,6 @@ class ProjectedSoftmax(SampledSoftmax):
     def shared_rows(self, dim: int) -> dict[str, keras.Variable]:
         return super().shared_rows(self.projection_dim)
 
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        super().take_weights(weights_by_name)
-        self.projection = weights_by_name["projection"]
-
     def queries(self, features: tf.Tensor) -> tf.Tensor:
         """Projected features, float32 `[rows, projection_dim]`."""
         return super().queries(tf.matmul(flatten(features), self.projection))

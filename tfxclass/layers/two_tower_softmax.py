@@ -80,6 +80,7 @@ class TwoTowerSoftmax(SampledSoftmax):
 
     # An exact step would encode all classes.
     can_train_on_all = False
+    residual: Any = None
 
     def __init__(
         self,
@@ -125,14 +126,12 @@ class TwoTowerSoftmax(SampledSoftmax):
             fixed_spec("next_class", (), Constant(0), "int64"),
         ]
 
-    def take_weights(self, weights_by_name: dict[str, keras.Variable]) -> None:
-        super().take_weights(weights_by_name)
-        self.residual = weights_by_name.get("residual")
-        self.state = weights_by_name["state"]
-        self.next_class = weights_by_name["next_class"]
-        self.table = [
+    @property
+    def _table(self):
+        """The weights with the features of classes, by column."""
+        return [
             weight
-            for name, weight in weights_by_name.items()
+            for name, weight in self.weights_by_name.items()
             if name.startswith(table_lib.PREFIX)
         ]
 
@@ -163,7 +162,7 @@ class TwoTowerSoftmax(SampledSoftmax):
         """The features of all classes, NumPy arrays; None before `build`."""
         if not self.built:
             return None
-        return self._packed([weight.numpy() for weight in self.table])
+        return self._packed([weight.numpy() for weight in self._table])
 
     def set_class_features(self, ids: Array, class_features: Any) -> None:
         """Sets the features of some classes, and encodes their class vectors.
@@ -183,7 +182,7 @@ class TwoTowerSoftmax(SampledSoftmax):
                 "to the constructor, or call the model on a batch first"
             )
         ids = table_lib.checked_ids(ids, self.num_classes)
-        table_lib.set_rows(self.table, ids, class_features)
+        table_lib.set_rows(self._table, ids, class_features)
         if int(self.state) == _FRESH:
             self._encode_all(tf.constant(ids, tf.int64))
 
@@ -192,7 +191,7 @@ class TwoTowerSoftmax(SampledSoftmax):
 
         Returns float32 `[n, dim]`, not normalized.
         """
-        features = [placement_lib.gather(x, ids) for x in self.table]
+        features = [placement_lib.gather(x, ids) for x in self._table]
         vectors = self.class_encoder(self._packed(features), training=training)
         vectors = tf.cast(vectors, tf.float32)
         if self.residual is None:
