@@ -137,6 +137,35 @@ def as_ids(name: str, values: Any) -> np.ndarray:
     return ids
 
 
+def as_distinct_classes(ids: Any, num_classes: int) -> np.ndarray:
+    """The argument `ids` as int64 `[n]`; ValueError unless they are classes."""
+    ids = as_ids("ids", ids)
+    is_class = np.all((ids >= 0) & (ids < num_classes))
+    if ids.ndim != 1 or not is_class or len(np.unique(ids)) != len(ids):
+        raise ValueError(
+            "`ids` must be distinct classes in [0, num_classes), of shape [n]. "
+            f"Received: {ids.ravel()[:5].tolist()}... of shape {ids.shape} "
+            f"with num_classes={num_classes}"
+        )
+    return ids.astype(np.int64)
+
+
+def as_finite_floats(name: str, values: Any) -> np.ndarray:
+    """Numbers as float32, also of a tensor of PyTorch; or ValueError."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().float().numpy()
+    values = as_array(name, values)
+    if values.dtype.kind not in "fiu":
+        raise ValueError(
+            f"`{name}` must be an array of numbers. Received: dtype "
+            f"{values.dtype}"
+        )
+    values = values.astype(np.float32)
+    if not np.all(np.isfinite(values)):
+        raise ValueError(f"`{name}` must be finite. Received: NaN or infinity")
+    return values
+
+
 def as_numbers(name: str, values: Any) -> np.ndarray:
     """Values in their order as float64, NaN for missing; or ValueError."""
     array = as_array(name, values)
@@ -152,11 +181,16 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
         ) from e
 
 
-def as_numbers_of_classes(name: str, values: Any) -> np.ndarray:
+def as_numbers_of_classes(
+    name: str,
+    values: Any,
+    is_valid: Callable[[np.ndarray], np.ndarray] = lambda x: x >= 0,
+    wanted: str = "finite and >= 0",
+) -> np.ndarray:
     """A number for each class, float64 `[num_classes]`; or ValueError.
 
-    A pandas Series that is not in the order of class ids, such as
-    `value_counts()`, is refused.
+    All are finite and `is_valid`, as `wanted` says. A pandas Series that is not
+    in the order of class ids, such as `value_counts()`, is refused.
     """
     if isinstance(values, dict):
         values = keras.saving.deserialize_keras_object(values)
@@ -165,6 +199,12 @@ def as_numbers_of_classes(name: str, values: Any) -> np.ndarray:
     if found.ndim != 1:
         raise ValueError(
             f"`{name}` must have shape [num_classes]. Received: {found.shape}"
+        )
+    bad = np.flatnonzero(~(np.isfinite(found) & is_valid(found)))
+    if len(bad):
+        raise ValueError(
+            f"`{name}` must be {wanted}. Received: {found[bad[0]]} for class "
+            f"{bad[0]}"
         )
     return found
 

@@ -62,14 +62,13 @@ class LogOdds(keras.initializers.Initializer):
     """
 
     def __init__(self, label_counts: ArrayLike, num_rows: int) -> None:
-        counts = as_numbers_of_classes("label_counts", label_counts)
-        bad = np.flatnonzero(~((counts >= 0) & (counts <= num_rows)))
-        if len(bad):
-            raise ValueError(
-                "`label_counts` must be in [0, num_rows]. Received: "
-                f"{counts[bad[0]]} for class {bad[0]} with num_rows={num_rows}"
-            )
-        self.label_counts, self.num_rows = counts, num_rows
+        self.label_counts = as_numbers_of_classes(
+            "label_counts",
+            label_counts,
+            lambda x: (x >= 0) & (x <= num_rows),
+            f"in [0, num_rows], with num_rows={num_rows}",
+        )
+        self.num_rows = num_rows
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> tf.Tensor:
         if tuple(shape) != self.label_counts.shape:

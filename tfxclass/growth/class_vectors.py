@@ -4,8 +4,8 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfxclass.checks import as_array
-from tfxclass.checks import as_ids
+from tfxclass.checks import as_distinct_classes
+from tfxclass.checks import as_finite_floats
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_class_order
 from tfxclass.inference.graph import find_head
@@ -57,15 +57,17 @@ def set_class_vectors(
     head = find_head(model)
     check_has_vectors(head)
     count, dim = head.kernel.shape
-    ids = None if ids is None else _checked_ids(ids, count)
+    ids = None if ids is None else as_distinct_classes(ids, count)
     given = count if ids is None else len(ids)
     if ids is None:
         check_class_order("vectors", vectors)
         check_class_order("bias", bias)
-    values = _classes_first(_floats("vectors", vectors), class_axis, given, dim)
+    values = _classes_first(
+        as_finite_floats("vectors", vectors), class_axis, given, dim
+    )
     _assign(head.kernel, values, ids)
     if bias is not None:
-        _set_bias(head, _floats("bias", bias), ids, given)
+        _set_bias(head, as_finite_floats("bias", bias), ids, given)
     return model
 
 
@@ -88,36 +90,6 @@ def check_has_vectors(head: keras.layers.Layer) -> None:
             "Fix: call the model on a batch first, or begin it with a "
             "keras.Input"
         )
-
-
-def _floats(name, values):
-    """float32 array, also of a tensor of PyTorch; ValueError for others."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().float().numpy()
-    values = as_array(name, values)
-    if values.dtype.kind not in "fiu":
-        raise ValueError(
-            f"`{name}` must be an array of numbers. Received: dtype "
-            f"{values.dtype}"
-        )
-    values = values.astype(np.float32)
-    if not np.all(np.isfinite(values)):
-        raise ValueError(f"`{name}` must be finite. Received: NaN or infinity")
-    return values
-
-
-def _checked_ids(ids, num_classes):
-    """Distinct class ids, int64 `[n]`."""
-    ids = as_ids("ids", ids)
-    is_known = (ids >= 0) & (ids < num_classes)
-    is_distinct = len(np.unique(ids)) == ids.size
-    if ids.ndim != 1 or not (np.all(is_known) and is_distinct):
-        raise ValueError(
-            "`ids` must be distinct classes in [0, num_classes), of shape [n]. "
-            f"Received: {ids.ravel()[:5].tolist()}... of shape {ids.shape} "
-            f"with num_classes={num_classes}"
-        )
-    return ids.astype(np.int64)
 
 
 def _classes_first(values, class_axis, count, dim):

@@ -171,9 +171,7 @@ class AdaptiveSoftmax(BlockHead):
         tails = zip(of_clusters, sums[1:])
         return [-total, *(cluster - own for cluster, own in tails)]
 
-    def exact_loss(
-        self, features: tf.Tensor, targets: Targets, margin: Any = None
-    ) -> tf.Tensor:
+    def exact_loss(self, features: tf.Tensor, targets: Targets) -> tf.Tensor:
         losses = self._head_loss(features, targets)
         for tail in range(1, len(self.sizes)):
             losses += self._tail_loss(tail, features, targets)

@@ -50,10 +50,9 @@ class ClassHead(OutputHead):
         answer_temperature: float > 0, 1 until `tfxclass.calibrate` sets it.
             Logits are divided by it before they become probabilities, but not
             in losses.
-        thresholds: float32 `[num_classes]` in [0, 1], the lowest probability
-            with which each class is an answer, for `threshold="calibrated"`.
-            None until `tfxclass.calibrate` sets it. A class that is never an
-            answer has the float after 1.
+        thresholds: float32 `[num_classes]`, the lowest probability with which
+            each class is an answer, for `threshold="calibrated"`; the float
+            after 1 for never. None until `tfxclass.calibrate` sets it.
     """
 
     has_plain_logits = True
@@ -138,7 +137,19 @@ class ClassHead(OutputHead):
 
     @thresholds.setter
     def thresholds(self, values: ArrayLike | None) -> None:
-        self._thresholds = _checked_thresholds(values, self.num_classes)
+        if values is not None:
+            values = as_numbers_of_classes(
+                "thresholds",
+                values,
+                lambda x: (x >= 0) & (x <= _NEVER),
+                "numbers in [0, 1]",
+            ).astype(np.float32)
+            if len(values) != self.num_classes:
+                raise ValueError(
+                    "`thresholds` must have a number for each class. Received: "
+                    f"shape {values.shape} with num_classes={self.num_classes}"
+                )
+        self._thresholds = values
 
     def __call__(self, features: Any, *args: Any, **kwargs: Any) -> Any:
         if self.tie is not None and not self.tie.is_found:
@@ -198,9 +209,6 @@ class ClassHead(OutputHead):
     def target_margin(self) -> Margin | None:
         return None if self.cosine is None else self.cosine.target_margin()
 
-    def activate(self, logits: tf.Tensor) -> tf.Tensor:
-        return self.objective.activate(self.answer_scale * logits)
-
     def queries(self, features: tf.Tensor) -> tf.Tensor:
         features = super().queries(features)
         if self.cosine is None:
@@ -214,9 +222,6 @@ class ClassHead(OutputHead):
 
     def class_rows(self) -> list[ClassRows]:
         return list(self.class_matrix.rows_by_shard().values())
-
-    def export_weights(self) -> Any:
-        return [self.class_matrix.servable()]
 
     @property
     def is_exact_softmax(self) -> bool:
@@ -237,20 +242,6 @@ class ClassHead(OutputHead):
         }
 
 
-def _checked_thresholds(given, num_classes):
-    """float32 `[num_classes]` in [0, 1], or None."""
-    if given is None:
-        return None
-    values = as_numbers_of_classes("thresholds", given).astype(np.float32)
-    is_right = values.shape == (num_classes,)
-    if not is_right or not np.all((values >= 0) & (values <= _NEVER)):
-        raise ValueError(
-            "`thresholds` must be numbers in [0, 1], one for each class. "
-            f"Received: shape {values.shape} with num_classes={num_classes}"
-        )
-    return values
-
-
 @keras.saving.register_keras_serializable("tfxclass")
 class FullSoftmax(ClassHead):
     """Exact softmax that never holds the [batch, num_classes] matrix.
@@ -262,11 +253,8 @@ class FullSoftmax(ClassHead):
     Each training step computes four matrix products of [batch, dim] by [dim,
     num_classes], and updates all class vectors. With an optimizer of
     `tfxclass.optimizers` on a CPU, a step holds neither the logits nor the
-    gradient of `kernel`: class vectors are updated as soon as their part of the
-    gradient is known.
-
-    The whole gradient is one tensor with an optimizer of Keras, gradient
-    clipping or accumulation, constraints, loss scaling, a distribution
+    gradient of `kernel`. The gradient is one tensor with an optimizer of Keras,
+    gradient clipping or accumulation, constraints, loss scaling, a distribution
     strategy, `run_eagerly`, or loss options that change logits. Losses other
     than the softmax also hold a block of logits: 8 MiB, and 4 KiB for each
     example if there are 2,048 or more. For the policy `"mixed_bfloat16"` on a

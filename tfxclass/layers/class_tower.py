@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_array
-from tfxclass.checks import as_ids
 from tfxclass.checks import check_class_order
 from tfxclass.checks import check_optional_int
 from tfxclass.layers.head_weights import WeightSpec
@@ -32,9 +31,8 @@ class ClassTower:
             dict of them: the input of `encoder`, one row for each class. It is
             saved with the model.
         use_residual: bool, whether each class also has a trainable vector of
-            its own, zero at first, which is added to the encoded one. With it,
-            frequent classes are learned exactly, and rare ones follow their
-            features.
+            its own, zero at first, which is added to the encoded one: frequent
+            classes are learned exactly, and rare ones follow their features.
         refresh_interval: int or None, number of steps in which all class
             vectors are encoded again, a few in each step, for samplers that
             search them. None encodes only the sampled classes.
@@ -146,16 +144,3 @@ def set_rows(
         values = np.array(weight.numpy())
         values[ids] = column
         weight.assign(values)
-
-
-def checked_ids(ids: Any, num_classes: int) -> np.ndarray:
-    """int64 `[n]`; ValueError unless they are distinct classes."""
-    given = as_ids("ids", ids)
-    is_class = (given >= 0) & (given < num_classes)
-    is_distinct = given.ndim == 1 and len(np.unique(given)) == len(given)
-    if not is_distinct or not np.all(is_class):
-        raise ValueError(
-            "`ids` must be distinct integers in [0, num_classes), of shape "
-            f"[n]. Received: {given!r} with num_classes={num_classes}"
-        )
-    return given.astype(np.int64)

@@ -73,11 +73,11 @@ class DropMax(SampledSoftmax):
     differences are small (docs/papers/dropmax.md).
 
     Each training step computes three matrix products of [batch, dim] by [dim,
-    num_classes] for each class matrix, and updates all class vectors. Mode
-    `"random"` has one class matrix, `"posterior"` three, and the others two.
-    The step holds all [batch, num_classes] logits and their gradients. With a
-    `sampler`, it computes `num_sampled` classes. The sum of exponentials and
-    the regularizers are then unbiased estimates of the sums over all classes.
+    num_classes] for each class matrix, holds all logits and their gradients,
+    and updates all class vectors. Mode `"random"` has one class matrix,
+    `"posterior"` three, and the others two. With a `sampler`, a step computes
+    `num_sampled` classes, and unbiased estimates of the sum of exponentials and
+    of the regularizers.
 
     The modes, where z is the mask of a class (1 for labels):
 
@@ -93,20 +93,19 @@ class DropMax(SampledSoftmax):
     * `"random"`: rho is the number `retain_probability`.
     * `"attention"`: z is rho itself, for labels too, and nothing is sampled.
       The loss has the terms of `"adaptive"`: the paper's deterministic
-      attention. With `kl_weight` and `entropy_weight` 0 it is cross-entropy
-      alone.
+      attention.
 
     The regularizers are sums over classes, and grow with `num_classes`. In mode
     `"posterior"` the biases start where they are in balance for a class that is
-    not a label: at the default weights rho = 0.40 and q = 0.12, the fraction of
-    the other classes that a step keeps. Raise `entropy_weight` if too few
-    classes are left to learn from. The other modes start at rho = 1/2.
+    not a label: at the default weights rho = 0.40 and q = 0.12. Raise
+    `entropy_weight` if a step keeps too few of the other classes. The other
+    modes start at rho = 1/2.
 
-    Prediction is deterministic. It puts rho in place of z (equation 18). With
-    `predict_samples` it is the mean softmax over that many masks (equation 17),
-    the same for all examples and calls, which needs [batch, num_classes]
-    numbers of memory. It may be set on a trained head.
-    `tfxclass.retain_probabilities(model)` returns rho together with the output.
+    Prediction puts rho in place of z (equation 18). With `predict_samples`,
+    which may be set on a trained head, it is the mean softmax over that many
+    masks (equation 17), the same for all examples and calls, and needs [batch,
+    num_classes] numbers of memory. `tfxclass.retain_probabilities(model)`
+    returns rho together with the output.
 
     Args:
         mode: `"adaptive"`, `"posterior"`, `"random"` or `"attention"`.
@@ -118,10 +117,9 @@ class DropMax(SampledSoftmax):
 
     * `"num_samples"`: int, number of masks in a training step. Defaults to 1.
     * `"temperature"`: float > 0, of the concrete relaxation. Defaults to 0.1.
-    * `"kl_weight"`: float >= 0, for all modes but `"random"`. Defaults to 1.
-    * `"auxiliary_weight"`: float >= 0, for `"posterior"`. Defaults to 1.
-    * `"entropy_weight"`: float >= 0, for all modes but `"random"`. Defaults to
-      3 for `"posterior"`, and 1 for `"adaptive"` and `"attention"`.
+    * `"kl_weight"`, `"auxiliary_weight"`, `"entropy_weight"`: float >= 0, for
+      modes with these terms. They default to 1; `"entropy_weight"` to 3 for
+      `"posterior"`.
     * `"retain_probability"`: float in (0, 1], the rho of every class. Required
       for `"random"`.
     * `"predict_samples"`: int, number of masks in a prediction. Defaults to
@@ -236,9 +234,6 @@ class DropMax(SampledSoftmax):
         retain = [] if self.retain is None else [self.retain.rows]
         return [self.rows, *retain]
 
-    def export_weights(self) -> list[ClassRows]:
-        return [rows.servable() for rows in self.class_rows()]
-
     def _retain_logits(self, queries, ids=None):
         """Logits of rho of the classes `ids`, or of all; or a scalar."""
         if self.retain is not None:
@@ -294,9 +289,7 @@ class DropMax(SampledSoftmax):
         none = tf.zeros_like(logits[:, :1])
         return lib.best_of_logits(logits, k)._replace(logsumexp=none)
 
-    def exact_loss(
-        self, features: tf.Tensor, targets: Targets, margin: Any = None
-    ) -> tf.Tensor:
+    def exact_loss(self, features: tf.Tensor, targets: Targets) -> tf.Tensor:
         """Cross-entropy of the prediction; with a sampler, without gradient."""
         if self.sampler is None or self.predict_samples is not None:
             logits = self.all_logits(features)
@@ -313,7 +306,7 @@ class DropMax(SampledSoftmax):
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         queries = self.queries(features)
-        if not self.trains_on_sample:
+        if not self.is_sampled:
             logits = self.rows.products(queries)
             return Step(self._loss(queries, logits, targets)[0])
         sample = self.sample(queries, targets)

@@ -141,9 +141,7 @@ class HierarchicalSoftmax(OutputHead):
             targets = pick_one(targets, self.next_seed())
         return super().training_step(features, targets)
 
-    def exact_loss(
-        self, features: tf.Tensor, targets: Targets, margin: Any = None
-    ) -> tf.Tensor:
+    def exact_loss(self, features: tf.Tensor, targets: Targets) -> tf.Tensor:
         ids = targets.ids
         if self.removed:
             removed = tf.constant(list(self.removed), tf.int64)

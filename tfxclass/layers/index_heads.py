@@ -33,9 +33,8 @@ class SelectiveSoftmax(SampledSoftmax):
     head = tfxclass.layers.SelectiveSoftmax(670_091, num_sampled=6_700)
     ```
 
-    The method of the paper, which prints no rebuild interval. Uniform classes
-    fill spare places, and heads of dot products rank by dot product. One
-    reading of HF-A adds `allocation=AdaptiveAllocation(include_labels=True)`:
+    The method of the paper, which prints no rebuild interval. One reading of
+    HF-A adds `allocation=AdaptiveAllocation(include_labels=True)`:
 
     ```python
     sampler = tfxclass.samplers.HashingForestSampler(
@@ -64,8 +63,7 @@ class LSHSoftmax(SampledSoftmax):
     Use it for 100,000 classes and more, when random negatives are too easy. It
     is a `SampledSoftmax` with a `tfxclass.samplers.LSHSampler`. The negatives
     are the classes whose hash codes are near the codes of the features ("LSH
-    Embedding") or of the labels ("LSH Label"). They are hard negatives, and
-    they change as the weights change.
+    Embedding") or of the labels ("LSH Label").
 
     Sampling costs hash codes and bucket look-ups, whatever `num_classes` is.
     The tables are refreshed in the background, and saved with the model. They

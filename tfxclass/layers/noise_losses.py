@@ -27,27 +27,24 @@ class NoiseContrastive(SampledSoftmax):
 
     The loss is a logistic regression on `s(c) - log Z - log k q(c)`. Here s is
     the logit, Z the normalizer, and k q(c) the expected number of times that
-    class c is among the k noise classes. Without ever being normalized, s(c) -
-    log Z learns the log odds log p(c) / (1 - p(c)). This is close to log p(c),
-    except for the most likely classes.
+    class c is among the k noise classes. s(c) - log Z learns the log odds
+    log p(c) / (1 - p(c)), close to log p(c) for all but the most likely
+    classes.
 
-    The noise of an example is the sampled set without the example's labels.
-    Samples are without replacement and include the labels of the batch. So k
+    The noise of an example is the sampled set without the example's labels. It
+    is sampled without replacement and includes the labels of the batch. So k
     q(c) is the probability that c is in the set: 1 for labels of other
     examples. For the example's own label it is the probability to be sampled if
     it were not a label, and 1 if the sampler does not know it. With
     `num_sampled >= num_classes` the loss is the binary cross-entropy over all
-    classes.
-
-    Outside of training the head is a softmax, also in the loss of an
-    evaluation.
+    classes. Evaluations and answers are those of a softmax.
 
     Args:
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
         log_normalizer: float, log Z, which is fixed. Defaults to
-            log(num_classes), so logits of 0 are the uniform distribution. 0 is
-            the value of Mnih & Teh and of `tf.nn.nce_loss`. With 0, an
-            untrained model is certain of every class.
+            log(num_classes), so logits of 0 are the uniform distribution. With
+            0, the value of Mnih & Teh and of `tf.nn.nce_loss`, an untrained
+            model is certain of every class.
         **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:
@@ -114,17 +111,15 @@ class NegativeSampling(SampledSoftmax):
     With few negatives out of many classes, the plain loss is overconfident.
     `calibration` corrects this (gBCE, the loss of gSASRec). It raises the
     probability of the label to the power 1 - calibration * (1 - alpha), where
-    alpha is the fraction of the classes in a training step. 0 is the plain
-    loss. At 1, the sigmoid of a logit is a probability.
-
-    Outside of training the head is a softmax, also in the loss of an
-    evaluation. Its probabilities are right for a uniform sampler.
+    alpha is the fraction of the classes in a training step. At 1, the sigmoid
+    of a logit is a probability. Evaluations and answers are those of a softmax,
+    whose probabilities are right for a uniform sampler.
 
     Args:
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
             word2vec's is `tfxclass.samplers.FrequencySampler(..., power=0.75)`.
         calibration: float in [0, 1], t in the gSASRec paper, for a uniform
-            sampler. Defaults to 0. Petrov & Macdonald recommend 0.75.
+            sampler. Defaults to 0, the plain loss. The paper recommends 0.75.
         **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:

@@ -80,24 +80,20 @@ class OutputHead(keras.layers.Layer):
             smoothing, logit adjustment and more, for training.
         kernel_dtype: `"float32"`, or `"bfloat16"` to store the class vectors in
             half the memory. They are read as float32 and rounded stochastically
-            after each step. It needs an optimizer of `tfxclass.optimizers`:
-            others would lose small updates to rounding, and raise ValueError in
-            the first step. Not for trees, and only on a CPU.
-        loss: `"softmax"`, which is cross-entropy over all classes, or a binary
-            loss for each class (one-vs-rest), for independent labels:
-            `"sigmoid"` (logistic) or `"squared_hinge"`. Binary losses are
-            summed over all classes, and a sampled head estimates the sum
-            without bias. Each label of an example then has weight 1 and a
-            probability of its own. For `"squared_hinge"` the probability is the
-            sigmoid of the margin: it ranks correctly, and `tfxclass.calibrate`
-            makes it a probability.
+            after each step, by an optimizer of `tfxclass.optimizers` (others
+            raise ValueError). Not for trees, and only on a CPU.
+        loss: `"softmax"`, which is cross-entropy over all classes, or for
+            independent labels a binary loss, `"sigmoid"` (logistic) or
+            `"squared_hinge"`, summed over all classes. A sampled head estimates
+            the sum without bias. Each label of an example then has weight 1 and
+            a probability of its own. For `"squared_hinge"` it is the sigmoid of
+            the margin, which ranks correctly; see `tfxclass.calibrate`.
         class_names: sequence of distinct str, the name of each class, for the
             answers of exported models.
-        num_negatives: int, number of hard negatives that come with the labels,
-            in the last columns. Labels are then `[batch, ..., p +
-            num_negatives]`, padded with -1. A sampled training step includes
-            these classes for all examples of the batch, with an expected count
-            of 1. Exact losses, evaluations and metrics ignore them.
+        num_negatives: int, number of hard negatives in the last columns of the
+            labels, `[batch, ..., p + num_negatives]`, padded with -1. A sampled
+            training step includes them for all examples of the batch, with an
+            expected count of 1. Everything else ignores them.
         **kwargs: arguments of `keras.layers.Layer`, and `removed` in a
             configuration.
 
@@ -317,13 +313,11 @@ class OutputHead(keras.layers.Layer):
     def compute_loss(
         self, features: Array, labels: Labels, training: bool | None = None
     ) -> tf.Tensor:
-        """Loss of each example: the training loss, or the exact loss.
+        """The training loss of each example, else the exact loss.
 
-        The arguments are as in a call. Without `training`, it is exact.
-
-        Returns:
-            float32 `[batch]`, or `[batch, time]`. Positions that a Keras mask
-            leaves out have loss 0, plus a penalty (`l2`) if the head has one.
+        The arguments are as in a call. Losses are float32 `[batch]`, or
+        `[batch, time]`. Positions that a Keras mask leaves out have loss 0,
+        plus a penalty (`l2`) if the head has one.
         """
         return self.compute_step(features, labels, training).losses
 
@@ -405,10 +399,7 @@ class OutputHead(keras.layers.Layer):
         return ClassGrowth(self)
 
     def changed_config(self, change: ClassUpdate) -> Config:
-        """The configuration of this head after `change`.
-
-        A subclass adds the values that its configuration has for each class.
-        """
+        """The configuration after `change`, with all values of classes."""
         removed = set(self.removed) - set(change.added.tolist())
         names, options = self.class_names, self.loss_options
         if names is not None and change.names is not None:
@@ -431,7 +422,7 @@ class OutputHead(keras.layers.Layer):
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Turns logits `[..., num_classes]` into probabilities."""
-        return self.objective.activate(logits)
+        return self.objective.activate(self.answer_scale * logits)
 
     @do_not_convert
     def top_k(
@@ -475,10 +466,7 @@ class OutputHead(keras.layers.Layer):
         return [self.queries(features)]
 
     def parts(self, features: tf.Tensor, weights: Any = None) -> Parts:
-        """Lists `(queries, ClassRows)`, which together give all logits.
-
-        `weights` are a list of `ClassRows`; None for `class_rows`.
-        """
+        """Lists `(queries, ClassRows)` of `weights`, None for `class_rows`."""
         rows = self.class_rows() if weights is None else weights
         queries = self.part_queries(flatten(features))
         if len(queries) == 1:
@@ -499,11 +487,12 @@ class OutputHead(keras.layers.Layer):
         By default it is the exact loss, with the margin and the loss options.
         """
         targets, finish = self.objective.weighted_targets(self, targets)
-        if self.objective.is_plain(self.options):
-            losses = self.exact_loss(features, targets, self.target_margin())
-            return Step(finish(losses))
-        exchange = self.exchange(features)
-        parts = [(x, rows.whole()) for x, rows in self.parts(features)]
+        is_plain = self.objective.is_plain(self.options)
+        if is_plain and self.target_margin() is None:
+            return Step(finish(self.exact_loss(features, targets)))
+        exchange, parts = self.exchange(features), self.parts(features)
+        if not is_plain:
+            parts = [(x, rows.whole()) for x, rows in parts]
         targets = targets.map(exchange.gather)
         return Step(finish(self.streamed_loss(parts, targets, exchange)))
 
@@ -517,43 +506,31 @@ class OutputHead(keras.layers.Layer):
     ) -> tf.Tensor:
         """The loss over parts, with the margin and the loss options.
 
-        `columns` and `ids` are of a sample, see `streamed` and `shape_parts`.
+        `columns` and `ids` are of a sample, see `rows.loss.streamed_loss` and
+        `shape_parts`.
         """
-        options = self.options
-        if options.used:
-            parts = options.shape_parts(parts, self.num_classes, ids)
-        return self.objective.streamed(options, self.num_classes)(
-            parts,
+        options, num_classes = self.options, self.num_classes
+        return self.objective.streamed(options, num_classes)(
+            options.shape_parts(parts, num_classes, ids),
             targets,
             columns=columns,
             exchange=exchange,
             margin=self.target_margin(),
         )
 
-    def exact_loss(
-        self,
-        features: tf.Tensor,
-        targets: Targets,
-        margin: Margin | None = None,
-    ) -> tf.Tensor:
+    def exact_loss(self, features: tf.Tensor, targets: Targets) -> tf.Tensor:
         """Loss over all classes, computed in blocks, float32 `[rows]`."""
         exchange = self.exchange(features)
+        targets = targets.map(exchange.gather)
         return self.objective.streamed()(
-            self.parts(features),
-            targets.map(exchange.gather),
-            exchange=exchange,
-            margin=margin,
+            self.parts(features), targets, exchange=exchange
         )
 
     # Answers. `weights` are those of an export, which TensorFlow's own ops
     # read, or None for the class vectors as they are.
 
     def export_weights(self) -> Any:
-        """The weights that an export saves and reads.
-
-        By default they are a list of `ClassRows` of variables, normalized
-        copies for cosines.
-        """
+        """The weights that an export reads: by default `ClassRows`."""
         return [rows.servable() for rows in self.class_rows()]
 
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
@@ -569,10 +546,7 @@ class OutputHead(keras.layers.Layer):
     def logits_of(
         self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
     ) -> tf.Tensor:
-        """Logits of some classes, int64 `[rows, q]`, of each example.
-
-        The result is float32 `[rows, q]`. Where an id is -1, it is any number.
-        """
+        """Logits of classes, int64 `[rows, q]`; any number for an id -1."""
         return search.logits_of(self.parts(features, weights), ids)
 
     def best(

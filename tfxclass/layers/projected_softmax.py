@@ -110,7 +110,7 @@ class ProjectedSoftmax(SampledSoftmax):
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         step = super().training_step(features, targets)
-        if not self.l2 or self.trains_on_sample:
+        if not self.l2 or self.is_sampled:
             return step
         penalty = self.l2 * tf.nn.l2_loss(self.class_matrix.values())
         return step._replace(losses=step.losses + penalty)

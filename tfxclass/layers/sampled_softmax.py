@@ -187,7 +187,7 @@ class SampledSoftmax(ClassHead):
 
     def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
         """The `Step` on the sampled classes, or on all without a sampler."""
-        if not self.trains_on_sample:
+        if not self.is_sampled:
             return super().training_step(features, targets)
         queries = self.queries(features)
         sample = self.sample(queries, targets)
@@ -260,12 +260,11 @@ class SampledSoftmax(ClassHead):
         return of_targets if margin is None else margin(of_targets)
 
     @property
-    def trains_on_sample(self) -> bool:
-        """Whether training steps ask the sampler."""
+    def is_sampled(self) -> bool:
         return self.sampler is not None and not self.trains_on_all
 
     def step_rows(self, batch: int) -> int | None:
-        return self.sampler.size_for(batch) if self.trains_on_sample else None
+        return self.sampler.size_for(batch) if self.is_sampled else None
 
     def activation_bytes(self, batch: int, dim: int) -> int:
         if self.sampler is None:

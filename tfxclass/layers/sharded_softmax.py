@@ -51,14 +51,11 @@ class ShardedSoftmax(ClassHead):
     classes sampled uniformly.
 
     Files hold the class matrix and the optimizer state in the order of the
-    classes, so they load on any number of replicas, or without a strategy. The
-    initial class matrix does not depend on the number of replicas either.
-
-    Under a `ParameterServerStrategy` each server holds a range of classes. A
-    file with optimizer state then loads only with the same number of servers.
-
-    With several workers, the full output (`predict`) is not computed: it is
-    NaN. Load the file in one process, or use `top_k`.
+    classes, so they load on any number of replicas, or without a strategy.
+    Under a `ParameterServerStrategy`, where each server holds a range of
+    classes, a file with optimizer state needs the same number of servers. With
+    several workers, the full output (`predict`) is not computed, but NaN: load
+    the file in one process, or use `top_k`.
 
     Args:
         sampler: as in `SampledSoftmax`. Each shard gets a copy with its own
@@ -193,6 +190,9 @@ class ShardedSoftmax(ClassHead):
 
     def exchange(self, features: tf.Tensor) -> ReplicaGroup:
         return shards_lib.batch_of(self.shards, features)
+
+    def export_weights(self) -> Any:
+        return [self.class_matrix.servable()]
 
     def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
         if weights is None and self.exchange(features).needs_collectives:

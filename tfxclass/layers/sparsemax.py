@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import places_of
 from tfxclass.core.targets import take_columns
@@ -14,7 +15,6 @@ from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.ops import placement
 from tfxclass.rows import search
-from tfxclass.types import Margin
 
 # Logits that `top_k` asks for at least: most often the whole support is among
 # them, and no further pass over the classes is needed.
@@ -53,11 +53,13 @@ class Sparsemax(ClassHead):
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         return sparsemax(logits)
 
+    def training_step(self, features: tf.Tensor, targets: Targets) -> Step:
+        targets, finish = self.objective.weighted_targets(self, targets)
+        margin = self.target_margin()
+        return Step(finish(self.exact_loss(features, targets, margin)))
+
     def exact_loss(
-        self,
-        features: tf.Tensor,
-        targets: Targets,
-        margin: Margin | None = None,
+        self, features: tf.Tensor, targets: Targets, margin: Any = None
     ) -> tf.Tensor:
         """The sparsemax loss, which holds `[rows, num_classes]` logits."""
         logits = self.all_logits(features)

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras.initializers import Constant
 
+from tfxclass.checks import as_distinct_classes
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import is_features_only
@@ -19,6 +20,7 @@ from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.ops import norms
 from tfxclass.ops import placement as placement_lib
 from tfxclass.ops import row_update
+from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Array
@@ -37,11 +39,10 @@ _FRESH, _STALE, _NEVER_ENCODED = range(3)
 class TwoTowerSoftmax(SampledSoftmax):
     """Softmax over classes that have features: a two-tower model.
 
-    Use it where classes have a title, a description, a picture or attributes,
-    and where new classes come often. The layers before the head encode the
-    query, and `class_tower` encodes the features of a class to its class
-    vector. Both are trained together, with any sampler. Each training step
-    encodes only the sampled classes.
+    Use it where classes have a title, a picture or attributes, and where new
+    classes come often. The layers before the head encode the query, and
+    `class_tower` encodes the features of a class to its class vector. Both are
+    trained together. Each training step encodes only the sampled classes.
 
     `kernel` keeps each class vector as it was last encoded. Evaluation,
     `top_k`, saving and exports encode all classes again if a training step came
@@ -181,16 +182,13 @@ class TwoTowerSoftmax(SampledSoftmax):
                 f"The head {self.name!r} is not built. Fix: give the features "
                 "to the constructor, or call the model on a batch first"
             )
-        ids = table_lib.checked_ids(ids, self.num_classes)
+        ids = as_distinct_classes(ids, self.num_classes)
         table_lib.set_rows(self._table, ids, class_features)
         if int(self.state) == _FRESH:
             self._encode_all(tf.constant(ids, tf.int64))
 
     def encode(self, ids: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Encodes the class vectors of `ids`, int64 `[n]`.
-
-        Returns float32 `[n, dim]`, not normalized.
-        """
+        """The encoded vectors of `ids` `[n]`, float32, not normalized."""
         features = [placement_lib.gather(x, ids) for x in self._table]
         vectors = self.class_encoder(self._packed(features), training=training)
         vectors = tf.cast(vectors, tf.float32)
@@ -278,29 +276,14 @@ class TwoTowerSoftmax(SampledSoftmax):
             return vectors, None
         return vectors, placement_lib.gather(bias, sample.ids)
 
-    def exact_loss(
-        self, features: tf.Tensor, targets: Targets, margin: Any = None
-    ) -> tf.Tensor:
+    def class_rows(self) -> list[ClassRows]:
         self._refresh_from(_STALE)
-        return super().exact_loss(features, targets, margin)
+        return super().class_rows()
 
-    def best(
-        self, features: tf.Tensor, k: int, weights: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        if weights is None:
-            self._refresh_from(_STALE)
-        return super().best(features, k, weights)
-
-    def logits_of(
-        self, features: tf.Tensor, ids: tf.Tensor, weights: Any = None
-    ) -> tf.Tensor:
-        if weights is None:
-            self._refresh_from(_STALE)
-        return super().logits_of(features, ids, weights)
-
-    def export_weights(self) -> Any:
-        self._refresh_from(_STALE)
-        return super().export_weights()
+    def all_logits(self, features: tf.Tensor, weights: Any = None) -> tf.Tensor:
+        # `call` refreshes before, unless in training.
+        weights = super().class_rows() if weights is None else weights
+        return super().all_logits(features, weights)
 
     def save_own_variables(self, store: Store) -> None:
         self._refresh_from(_STALE)

@@ -104,7 +104,12 @@ class Softmax:
         losses = softmax_cross_entropy(
             _minus(logits, sample.log_expected_count), columns, margin
         )
-        return options.smoothed(losses, logits, columns, sample, num_classes)
+        if options.label_smoothing:
+            # The logits of a sample stand for the logits of all classes.
+            share = columns.is_labelled * options.label_smoothing / num_classes
+            weighted = tf.math.multiply_no_nan(logits, sample.inverse_counts)
+            losses -= share * tf.reduce_sum(weighted, axis=1)
+        return losses
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Probabilities of all logits, float32 `[..., num_classes]`."""
@@ -127,10 +132,10 @@ def _minus(logits, log_counts):
 
 
 class OneVsRest:
-    """The sum over classes of a binary loss: labels are independent.
+    """The sum over classes of a binary loss, with the methods of `Softmax`.
 
-    Each label of a row weighs 1. On a sample, losses of classes that are no
-    labels are divided by their expected counts.
+    Labels are independent: each of a row weighs 1. On a sample, losses of
+    classes that are no labels are divided by their expected counts.
 
     Args:
         name: `"sigmoid"`, the logistic loss, or `"squared_hinge"`.
@@ -145,7 +150,6 @@ class OneVsRest:
         self.name, self.options = name, options
 
     def is_plain(self, options: LossOptions) -> bool:
-        """As `Softmax.is_plain`."""
         return set(options.used) <= set(LABEL_OPTIONS)
 
     def targets(self, targets: Targets) -> Targets:
@@ -163,7 +167,6 @@ class OneVsRest:
     def streamed(
         self, options: LossOptions = NO_OPTIONS, num_classes: int = 1
     ) -> Callable[..., tf.Tensor]:
-        """As `Softmax.streamed`."""
         binary = self._binary(options)
         return functools.partial(loss.one_vs_rest, binary=binary)
 
@@ -183,7 +186,6 @@ class OneVsRest:
         targets: Targets,
         margin: Margin | None,
     ) -> tf.Tensor:
-        """As `Softmax.sampled`."""
         return one_vs_rest_loss(
             logits,
             Targets(sample.positions, targets.weights),
@@ -199,7 +201,6 @@ class OneVsRest:
     def probabilities(
         self, logits: tf.Tensor, logsumexp: tf.Tensor
     ) -> tf.Tensor:
-        """As `Softmax.probabilities`, without the sum."""
         return tf.sigmoid(tf.cast(logits, tf.float32))
 
 

@@ -106,17 +106,19 @@ class LossOptions:
 
     def __post_init__(self) -> None:
         self.class_weight = _class_weight(self.class_weight)
-        self.propensities = _numbers("propensities", self.propensities)
+        self.propensities = _numbers(
+            "propensities",
+            self.propensities,
+            lambda x: (x > 0) & (x <= 1),
+            "in (0, 1]",
+        )
         self.class_counts = _numbers("class_counts", self.class_counts)
         self._check()
         self._tables: dict[tuple[str, int], Any] = {}
 
     def _check(self):
-        p, counts = self.propensities, self.class_counts
-        smoothing = self.label_smoothing
+        counts, smoothing = self.class_counts, self.label_smoothing
         check_nonnegative("focal_gamma", self.focal_gamma)
-        is_share = p is None or np.all((p > 0) & (p <= 1))
-        check_value("propensities", p, is_share, "in (0, 1]")
         check_number(
             "label_smoothing", smoothing, lambda x: 0 <= x < 1, "in [0, 1)"
         )
@@ -243,25 +245,6 @@ class LossOptions:
             shaped.append((queries, rows._replace(bias=bias)))
         return shaped
 
-    def smoothed(
-        self,
-        losses: tf.Tensor,
-        logits: tf.Tensor,
-        targets: Targets,
-        sample: Any,
-        num_classes: int,
-    ) -> tf.Tensor:
-        """Adds the uniform part of `label_smoothing` to losses on a sample.
-
-        `losses` are `[batch]`, and `logits` `[batch, n]`, not corrected for the
-        sampling. Examples without labels keep their loss of 0.
-        """
-        if not self.label_smoothing:
-            return losses
-        share = targets.is_labelled * self.label_smoothing / num_classes
-        weighted = tf.math.multiply_no_nan(logits, sample.inverse_counts)
-        return losses - share * tf.reduce_sum(weighted, axis=1)
-
     def _table(self, make, num_classes):
         """What `make` returns, as float32 `[num_classes]`, or None."""
         key = make.__name__, num_classes
@@ -372,15 +355,8 @@ def _class_weight(given):
     return weights
 
 
-def _numbers(name, given):
-    """float64 `[num_classes]`, finite and >= 0, or None."""
+def _numbers(name, given, *wanted):
+    """As `as_numbers_of_classes`, or None."""
     if given is None:
         return None
-    values = as_numbers_of_classes(name, given)
-    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-    if len(bad):
-        raise ValueError(
-            f"`{name}` must be finite and >= 0. Received: {values[bad[0]]} "
-            f"for class {bad[0]}"
-        )
-    return values
+    return as_numbers_of_classes(name, given, *wanted)

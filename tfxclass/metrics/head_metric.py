@@ -98,9 +98,7 @@ class HeadMetric(keras.metrics.Mean):
             variable.assign(tf.zeros_like(variable.value))
 
     def get_config(self) -> Config:
-        config = super().get_config()
-        names = {name: config[name] for name in ("name", "dtype")}
-        return {"head": self.head_name, **names}
+        return {**super().get_config(), "head": self.head_name}
 
 
 def _best(forward, k):

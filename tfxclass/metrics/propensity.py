@@ -1,5 +1,7 @@
 """Precision that counts rare labels more, as they are missed more often."""
 
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -46,11 +48,6 @@ def propensities(
         section 3.
     """
     counts = as_numbers_of_classes("label_counts", label_counts)
-    if not np.all((counts >= 0) & (counts < np.inf)):
-        raise ValueError(
-            "`label_counts` must be finite and >= 0, one for each class. "
-            f"Received: from {counts.min()} to {counts.max()}"
-        )
     # Its logarithm less 1 is a factor.
     check_number("num_rows", num_rows, lambda x: x >= 3, "at least 3")
     check_positive("a", a)
@@ -61,13 +58,12 @@ def propensities(
 
 def check_propensities(propensities: ArrayLike) -> np.ndarray:
     """Numbers in (0, 1] as a float64 array; ValueError for others."""
-    values = as_numbers_of_classes("propensities", propensities)
-    if not np.all((values > 0) & (values <= 1)):
-        raise ValueError(
-            "`propensities` must be numbers in (0, 1], one for each class. "
-            f"Received: from {values.min()} to {values.max()}"
-        )
-    return values
+    return as_numbers_of_classes(
+        "propensities",
+        propensities,
+        lambda x: (x > 0) & (x <= 1),
+        "numbers in (0, 1]",
+    )
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -103,10 +99,9 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         head: OutputHead | str,
         propensities: ArrayLike,
         k: int = 1,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(head, k, name, dtype)
+        super().__init__(head, k, **kwargs)
         self.propensities = check_propensities(propensities).astype("float32")
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:

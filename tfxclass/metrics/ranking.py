@@ -187,14 +187,8 @@ class MeanReciprocalRank(RankingMetric):
     _prefix = "mean_reciprocal_rank"
     measure = staticmethod(measures.reciprocal_rank)
 
-    def __init__(
-        self,
-        head: OutputHead | str,
-        k: int = 100,
-        name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
-    ) -> None:
-        super().__init__(head, k, name, dtype)
+    def __init__(self, head: Any = None, k: int = 100, **kwargs: Any) -> None:
+        super().__init__(head, k, **kwargs)
 
 
 @keras.saving.register_keras_serializable("tfxclass")

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_array
+from tfxclass.checks import as_finite_floats
 from tfxclass.checks import as_ids
 from tfxclass.checks import as_numbers
 from tfxclass.checks import check_k
@@ -182,18 +183,10 @@ def _best_threshold(similarities, same):
 
 
 def _normalized(name, rows):
-    rows = as_array(name, rows)
-    if rows.dtype.kind not in "fiub" or rows.ndim != 2:
+    rows = as_finite_floats(name, rows)
+    if rows.ndim != 2:
         raise ValueError(
-            f"`{name}` must be numbers of shape [rows, dim]. Received: "
-            f"{rows.dtype.name} values of shape {rows.shape}"
-        )
-    rows = rows.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    if len(bad):
-        raise ValueError(
-            f"`{name}` must be finite numbers. Received: NaN or infinity in "
-            f"{len(bad)} rows, the first of them row {bad[0]}."
+            f"`{name}` must have shape [rows, dim]. Received: {rows.shape}"
         )
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.maximum(norms, np.finfo(np.float32).tiny)

@@ -29,47 +29,27 @@ from tfxclass.types import Margin
 
 
 def cross_entropy(
-    parts: Parts,
-    targets: Targets,
-    columns: Sequence[tf.Tensor] | None = None,
-    exchange: ReplicaGroup = NO_EXCHANGE,
-    margin: Margin | None = None,
-    uniform: float = 0.0,
+    parts: Parts, targets: Targets, uniform: float = 0.0, **others: Any
 ) -> tf.Tensor:
-    """Cross-entropy over the classes of all parts; float32 `[batch]`.
+    """Cross-entropy, as a `streamed_loss` with `others` of its arguments.
 
     If the classes are a sample, their log expected counts are subtracted from
     logits. `uniform` is the mass of each class in addition to the targets.
     """
     parts = [(x, _corrected(rows)) for x, rows in parts]
-    return streamed_loss(
-        ExactPart,
-        parts,
-        targets,
-        columns,
-        exchange,
-        margin,
-        uniform=uniform,
-        is_recorded=is_recorded(),
-    )
+    others |= {"uniform": uniform, "is_recorded": is_recorded()}
+    return streamed_loss(ExactPart, parts, targets, **others)
 
 
 def one_vs_rest(
-    parts: Parts,
-    targets: Targets,
-    binary: Binary,
-    columns: Sequence[tf.Tensor] | None = None,
-    exchange: ReplicaGroup = NO_EXCHANGE,
-    margin: Margin | None = None,
+    parts: Parts, targets: Targets, binary: Binary, **others: Any
 ) -> tf.Tensor:
-    """Sum of binary losses over the classes of all parts; float32 `[batch]`.
+    """Sum of binary losses, as a `streamed_loss` with `others`.
 
     If the classes are a sample, the losses of classes that are no labels are
     divided by the expected counts.
     """
-    return streamed_loss(
-        OneVsRestPart, parts, targets, columns, exchange, margin, binary=binary
-    )
+    return streamed_loss(OneVsRestPart, parts, targets, binary=binary, **others)
 
 
 def _corrected(rows):

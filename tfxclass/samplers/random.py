@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive
 from tfxclass.core.class_update import ClassUpdate
@@ -14,7 +15,6 @@ from tfxclass.ops import library
 from tfxclass.ops.fallback.refused import BY_FREQUENCY
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.trees.counts import check_counts
 from tfxclass.types import Config
 from tfxclass.types import Variable
 
@@ -148,7 +148,7 @@ class FrequencySampler(_RandomSampler):
         if min_count is not None:
             check_positive("min_count", min_count)
         # An array: Keras writes a list element by element.
-        self.counts = check_counts(counts)
+        self.counts = as_numbers_of_classes("counts", counts)
         if not np.any(self.counts):
             raise ValueError(
                 "`counts` must not all be zero. Received: "

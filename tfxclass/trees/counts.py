@@ -34,7 +34,7 @@ def huffman(counts: ArrayLike) -> Tree:
         1952.
         van Leeuwen, On the construction of Huffman trees, 1976 (two queues).
     """
-    counts = check_counts(counts)
+    counts = as_numbers_of_classes("counts", counts)
     if not len(counts):
         raise ValueError(
             "`counts` must have shape [num_classes], one class at least. "
@@ -74,7 +74,7 @@ def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
     sizes = tfxclass.layers.split_by_frequency([90, 50, 9, 4, 2, 1], 2)
     ```
     """
-    counts = check_counts(counts)
+    counts = as_numbers_of_classes("counts", counts)
     num_blocks = check_positive_int("num_blocks", num_blocks)
     if len(counts) < num_blocks:
         raise ValueError(
@@ -98,18 +98,6 @@ def split_by_frequency(counts: ArrayLike, num_blocks: int) -> list[int]:
     ends = np.maximum.accumulate(np.maximum(ends - least, 0)) + least
     ends = np.minimum(ends, len(counts) - num_blocks + least)
     return np.diff([0, *ends, len(counts)]).tolist()
-
-
-def check_counts(counts: ArrayLike) -> np.ndarray:
-    """`counts` as float64 `[num_classes]`; or ValueError."""
-    counts = as_numbers_of_classes("counts", counts)
-    bad = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0)))
-    if len(bad):
-        raise ValueError(
-            "`counts` must be finite and >= 0. Received: "
-            f"{counts[bad[0]]} for class {bad[0]}"
-        )
-    return counts
 
 
 def _merge(weights):
