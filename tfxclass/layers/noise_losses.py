@@ -7,15 +7,18 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_number
-from tfxclass.core import one_vs_rest
+from tfxclass.core.one_vs_rest import BINARY
+from tfxclass.core.one_vs_rest import negatives
+from tfxclass.core.one_vs_rest import one_vs_rest_loss
 from tfxclass.core.targets import Targets
+from tfxclass.core.targets import take_columns
+from tfxclass.core.targets import with_margin
 from tfxclass.layers.sampled_softmax import SampledSoftmax
 from tfxclass.losses.objectives import SOFTMAX_ALONE
 from tfxclass.losses.options import LABEL_OPTIONS
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
 from tfxclass.types import Config
-from tfxclass.types import Scalar
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -85,7 +88,8 @@ class NoiseContrastive(SampledSoftmax):
         if log_z is None:
             log_z = math.log(self.num_classes)
         noise = logits - (sample.log_expected_count + log_z)
-        of_targets = self.target_logits(logits, sample) - log_z
+        of_targets = take_columns(logits, sample.positions)
+        of_targets = with_margin(of_targets, self.target_margin())[0] - log_z
         if sample.target_log_expected_count is not None:
             of_targets -= sample.target_log_expected_count
         columns = Targets(sample.positions, targets.weights)
@@ -159,16 +163,15 @@ class NegativeSampling(SampledSoftmax):
         self, logits: tf.Tensor, sample: Sample, targets: Targets
     ) -> tf.Tensor:
         targets, finish = self.objective.weighted_targets(self, targets)
-        columns = Targets(sample.positions, targets.weights)
-        of_targets = self.target_logits(logits, sample)
-        power = 1.0
+        weights = targets.weights
         if self.calibration:
             # Negatives of a row over all classes but its label.
-            negatives = tf.cast(tf.shape(logits)[1] - 1, tf.float32)
-            alpha = negatives / max(self.num_classes - 1, 1)
-            power = 1 - self.calibration * (1 - alpha)
-        losses = negative_sampling_loss(logits, columns, of_targets, power)
-        return finish(losses)
+            count = tf.cast(tf.shape(logits)[1] - 1, tf.float32)
+            alpha = count / max(self.num_classes - 1, 1)
+            weights *= 1 - self.calibration * (1 - alpha)
+        columns = Targets(sample.positions, weights)
+        margin = self.target_margin()
+        return finish(one_vs_rest_loss(logits, columns, margin=margin))
 
     def get_config(self) -> Config:
         return {**super().get_config(), "calibration": self.calibration}
@@ -183,32 +186,11 @@ def noise_contrastive_loss(
     with the rest, as in `tf.nn.nce_loss`. `targets` are columns of `logits`, of
     the classes as noise. `label_logits` are of the labels, `[rows, p]`.
     """
+    is_label = targets.ids >= 0
     # Not a product with the weights: padding may be infinite.
-    label_logits = tf.where(targets.ids >= 0, label_logits, 0.0)
+    label_logits = tf.where(is_label, label_logits, 0.0)
     of_labels = tf.nn.softplus(label_logits) - targets.weights * label_logits
-    return _with_negatives(of_labels, logits, targets)
-
-
-def negative_sampling_loss(
-    logits: tf.Tensor,
-    targets: Targets,
-    label_logits: tf.Tensor,
-    label_power: Scalar = 1.0,
-) -> tf.Tensor:
-    """As `noise_contrastive_loss`, where labels are no negatives.
-
-    The losses of the labels are times `label_power`, beta of gBCE.
-    """
-    label_logits = tf.where(targets.ids >= 0, label_logits, 0.0)
-    of_labels = label_power * targets.weights * tf.nn.softplus(-label_logits)
-    return _with_negatives(of_labels, logits, targets)
-
-
-def _with_negatives(of_labels, logits, targets):
-    """Sums the losses of labels and of the columns that are no labels."""
-    of_labels = tf.where(targets.ids >= 0, of_labels, 0.0)
-    of_others = one_vs_rest.negatives(
-        one_vs_rest.BINARY["sigmoid"], logits, targets.ids
-    )
+    of_labels = tf.where(is_label, of_labels, 0.0)
+    of_others = negatives(BINARY["sigmoid"], logits, targets.ids)
     losses = tf.reduce_sum(of_labels, 1) + tf.reduce_sum(of_others, 1)
     return tf.where(targets.is_labelled > 0, losses, 0.0)

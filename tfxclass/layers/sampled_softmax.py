@@ -10,7 +10,6 @@ from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
 from tfxclass.core.softmax import refuse_gradient
 from tfxclass.core.targets import Targets
-from tfxclass.core.targets import take_columns
 from tfxclass.core.targets import with_negatives
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.losses.objectives import ALL_OBJECTIVES
@@ -32,10 +31,9 @@ class SampledSoftmax(ClassHead):
     [batch, dim] by [dim, num_sampled] and updates `num_sampled` class vectors,
     whatever `num_classes` is. The batch shares its sampled classes: its labels,
     and classes chosen by the sampler. The log expected count of each class is
-    subtracted from its logit, so the loss estimates the full softmax, and is
-    the full softmax with `num_sampled >= num_classes`.
-
-    A subclass with another loss overrides `sampled_loss`.
+    subtracted from its logit, so the loss is a consistent estimate of the full
+    softmax, and exact with `num_sampled >= num_classes`. A subclass with
+    another loss overrides `sampled_loss`.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
@@ -49,19 +47,16 @@ class SampledSoftmax(ClassHead):
             `"hashing_forest"`, `"lsh"`, `"batch"` (see `BatchSampler`) or
             `"auto"` (uniform, plus similar classes when that helps, see
             `AutoSampler`). Defaults to None, the head's own default: `"auto"`.
-        loss: as in `OutputHead`. The binary losses of negatives are divided by
-            their expected counts, so their sum and its gradient are unbiased.
-            The estimate of the softmax is consistent. Binary losses do not work
-            with a sampler whose counts are not corrected (`correct_fill=False`,
+        loss: as in `OutputHead`. Binary losses do not work with a sampler whose
+            counts are not corrected (`correct_fill=False`,
             `correction="none"`).
         placement: None, or `"host"` for a class matrix that is too large for
             the device. The class matrix, its optimizer state and the sampler's
-            index then lie in host memory. A training step copies the sampled
-            class vectors to the device, and their gradients back. Evaluation
-            and `top_k` need all class vectors and run on the host. It needs an
-            optimizer of `tfxclass.optimizers`, and no distribution strategy.
-            For several devices see `ShardedSoftmax` and
-            `tfxclass.distribute.fit`.
+            index then lie in host memory, where evaluation and `top_k` run. A
+            training step copies the sampled class vectors to the device, and
+            their gradients back. It needs an optimizer of
+            `tfxclass.optimizers`, and no distribution strategy: see
+            `ShardedSoftmax` and `tfxclass.distribute.fit` for these.
         **kwargs: other arguments of `ClassHead`.
 
     Example:
@@ -104,19 +99,20 @@ class SampledSoftmax(ClassHead):
             self.check_estimates("loss", self.objective.name)
         self.check_estimates("label_smoothing", self.options.label_smoothing)
         check_choice("placement", placement, (None, "host"))
-        if placement is not None and self.tie is not None:
+        self.placement = placement
+        if placement is None:
+            return
+        self.can_train_on_all = False
+        if self.tie is not None:
             raise ValueError(
                 "`placement` must be None with `tied_to`: class vectors lie "
                 f'where their layer is. Received: placement="{placement}"'
             )
-        if placement is not None and self.sampler is None:
+        if self.sampler is None:
             raise ValueError(
                 '`placement="host"` needs a `sampler`: without one a step '
                 "brings the whole matrix to the device. Received: sampler=None"
             )
-        self.placement = placement
-        if placement is not None:
-            self.can_train_on_all = False
 
     def _make_sampler(self, sampler, num_sampled):
         sampler = self.default_sampler if sampler is None else sampler
@@ -132,10 +128,7 @@ class SampledSoftmax(ClassHead):
         return found
 
     def check_estimates(self, name: str, is_used: Any) -> None:
-        """Refuses an option that sums over all classes, if the sampler cannot.
-
-        `is_used` is the value of the argument `name`, 0 if it is not used.
-        """
+        """Refuses an option with a sum over classes, if the sampler cannot."""
         sampler = self.sampler
         if is_used and sampler is not None and not sampler.estimates_sums:
             raise ValueError(
@@ -223,10 +216,7 @@ class SampledSoftmax(ClassHead):
         sample: Sample,
         rows: tuple[tf.Tensor, tf.Tensor | None],
     ) -> tf.Tensor:
-        """Logits of the `sampled_rows` of a step, `[rows, num_sampled]`.
-
-        They are float32, and -inf where the sample's mask leaves a class out.
-        """
+        """Logits `[rows, num_sampled]`, -inf where the mask leaves one out."""
         kernel, bias = rows
         logits = tf.matmul(queries, kernel, transpose_b=True)
         logits = logits if bias is None else logits + bias
@@ -252,12 +242,6 @@ class SampledSoftmax(ClassHead):
     ) -> tf.Tensor | float:
         """Penalty on class vectors `[num_sampled, dim]`, also of each row."""
         return 0.0
-
-    def target_logits(self, logits: tf.Tensor, sample: Sample) -> tf.Tensor:
-        """Logits of the labels with the margin subtracted, `[rows, p]`."""
-        of_targets = take_columns(logits, sample.positions)
-        margin = self.target_margin()
-        return of_targets if margin is None else margin(of_targets)
 
     @property
     def is_sampled(self) -> bool:
