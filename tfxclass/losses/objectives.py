@@ -48,6 +48,10 @@ class Softmax:
     needs_logsumexp = True
     #: Whether it is a sum over all classes, as a sample has to estimate.
     is_sum = False
+    #: Function that makes probabilities of logits `[..., num_classes]`.
+    activate = staticmethod(tf.nn.softmax)
+    #: Function of logits `[rows, k]` and their logsumexp `[rows, 1]`.
+    probabilities = staticmethod(probabilities)
 
     def is_plain(self, options: LossOptions) -> bool:
         """Whether all of `options` is in what `weighted_targets` makes."""
@@ -78,10 +82,7 @@ class Softmax:
     def streamed(
         self, options: LossOptions = NO_OPTIONS, num_classes: int = 1
     ) -> Callable[..., tf.Tensor]:
-        """The loss over parts, see `tfxclass.rows.loss.streamed_loss`.
-
-        The parts are what `shape_parts` of `options` returned.
-        """
+        """The `rows.loss.streamed_loss` over parts, from `shape_parts`."""
         share = options.label_smoothing / num_classes
         return functools.partial(loss.cross_entropy, uniform=share)
 
@@ -111,16 +112,6 @@ class Softmax:
             losses -= share * tf.reduce_sum(weighted, axis=1)
         return losses
 
-    def activate(self, logits: tf.Tensor) -> tf.Tensor:
-        """Probabilities of all logits, float32 `[..., num_classes]`."""
-        return tf.nn.softmax(logits)
-
-    def probabilities(
-        self, logits: tf.Tensor, logsumexp: tf.Tensor
-    ) -> tf.Tensor:
-        """Probabilities of logits `[rows, k]`, given the sum `[rows, 1]`."""
-        return probabilities(logits, logsumexp)
-
 
 def _minus(logits, log_counts):
     """Logits less `log_counts`, one number for a class or for each logit."""
@@ -136,15 +127,12 @@ class OneVsRest:
 
     Labels are independent: each of a row weighs 1. On a sample, losses of
     classes that are no labels are divided by their expected counts.
-
-    Args:
-        name: `"sigmoid"`, the logistic loss, or `"squared_hinge"`.
-        options: names of the `LossOptions` that it may have.
     """
 
     activation = "sigmoid"
     needs_logsumexp = False
     is_sum = True
+    activate = staticmethod(tf.sigmoid)
 
     def __init__(self, name: str, options: Sequence[str]) -> None:
         self.name, self.options = name, options
@@ -194,10 +182,6 @@ class OneVsRest:
             margin,
         )
 
-    def activate(self, logits: tf.Tensor) -> tf.Tensor:
-        """Each label's own probability, float32 `[..., num_classes]`."""
-        return tf.sigmoid(logits)
-
     def probabilities(
         self, logits: tf.Tensor, logsumexp: tf.Tensor
     ) -> tf.Tensor:
@@ -218,11 +202,10 @@ ALL_OBJECTIVES = tuple(OBJECTIVES)
 class HeadLoss(keras.losses.Loss):
     """The training loss of a head, for `compile`.
 
-    Get it as `head.loss`. It reads no values of `y_pred`, but the forward pass
-    that comes with it: a `tf.function` never computes the [batch, num_classes]
+    Get it as `head.loss`. It reads the forward pass that comes with `y_pred`,
+    and no values: a `tf.function` never computes the [batch, num_classes]
     output. Labels keep their integer dtype (Keras' own losses cast them to
-    float32, where id 16,777,217 becomes 16,777,216). Positions that a Keras
-    mask leaves out have loss 0 and do not count in the mean.
+    float32). Positions that a Keras mask leaves out do not count in the mean.
 
     Args:
         head_name: str, name of the head.
@@ -252,11 +235,8 @@ class HeadLoss(keras.losses.Loss):
     ) -> tf.Tensor:
         """Reduced loss. Keras calls it with labels and outputs.
 
-        Args:
-            y_true: integers `[batch, ...]` like the features without their
-                last dimension, or one dimension more, padded with -1.
-            y_pred: float32 `[batch, ..., num_classes]`, of the head.
-            sample_weight: float, `[batch, ...]`, or None.
+        `y_true` are labels as in a call of the head, `y_pred` its output, and
+        `sample_weight` floats `[batch, ...]` or None.
         """
         if y_true is None and y_pred is None:
             raise ValueError(
@@ -293,10 +273,7 @@ class HeadLoss(keras.losses.Loss):
 
 
 def _warn_of_class_weight(head, labels, weights, rank):
-    """Warns once of row weights that Keras may have made of `class_weight`.
-
-    `rank` is of labels, where a row has one.
-    """
+    """Warns once of row weights that Keras may have made of `class_weight`."""
     shape = tf.TensorShape(getattr(labels, "shape", None))
     has_several = (shape.rank or 0) > rank and shape[-1] != 1
     is_of_rows = tf.TensorShape(weights.shape).rank in (None, 1)
