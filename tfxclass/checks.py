@@ -209,6 +209,15 @@ def as_numbers_of_classes(
     return found
 
 
+def check_one_per_class(name: str, values: Any, num_classes: int) -> None:
+    """Raises ValueError unless there is a number for each class."""
+    if len(values) != num_classes:
+        raise ValueError(
+            f"`{name}` must have a number for each class. Received: "
+            f"{len(values)} numbers with num_classes={num_classes}"
+        )
+
+
 def check_class_order(name: str, values: Any) -> None:
     """Raises ValueError for a pandas object not in the order of class ids."""
     index = getattr(values, "index", None)

@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
+#: Ids and scores of the best classes, `[rows, k]` each.
+Answers = tuple[tf.Tensor, tf.Tensor]
 #: Numbers in memory, as TensorFlow's functions take them.
 Array = np.ndarray | tf.Tensor
 #: Texts by the name of their column, UTF-8.

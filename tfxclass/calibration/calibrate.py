@@ -60,8 +60,6 @@ def calibrate(
     Logits, their order and the training loss do not change. With `thresholds`,
     the head also gets a threshold for each class, which `tfxclass.top_k`,
     exports and `tfxclass.metrics.F1Score` use with `threshold="calibrated"`.
-    Both are saved with the model and exported.
-
     Models of `tfxclass.top_k` keep the previous temperature: make them again.
 
     Args:

@@ -13,7 +13,8 @@ _TINY = 1e-4
 class Pairs(NamedTuple):
     """Pairs of row and class that may be answers, arrays `[n]`.
 
-    `positives`, `[num_classes]`, count all rows with each label.
+    `scores` are no NaN. `positives`, `[num_classes]`, count all rows with each
+    label.
     """
 
     ids: np.ndarray
@@ -32,12 +33,6 @@ def best_thresholds(
     """
     positives = pairs.positives
     num_classes = len(positives)
-    missing = int(np.isnan(pairs.scores).sum())
-    if missing:
-        raise ValueError(
-            "`scores` must be numbers. Received: NaN in "
-            f"{missing} of {len(pairs.scores)} pairs"
-        )
     found = _best(pairs, average, np.arange(num_classes))
     if shrinkage:
         of_all = _best(pairs, average, np.zeros(num_classes, np.int64))

@@ -20,6 +20,7 @@ from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.rows import search
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.loss import cross_entropy
+from tfxclass.types import Answers
 from tfxclass.types import Config
 
 
@@ -34,17 +35,15 @@ class AdaptiveSoftmax(BlockHead):
     cluster reads a projection of the features, whose width falls by `div_value`
     from cluster to cluster.
 
-    Each training step computes the frequent classes for the whole batch. For
-    each cluster, it computes and updates all classes of the cluster, but only
-    for the examples with a label in it. A cluster without a label in the batch
-    costs almost nothing. The loss is exact. Logits (`activation=None`) are
-    log-probabilities.
+    Each training step computes the frequent classes for the whole batch, and
+    all classes of a cluster for the examples with a label in it. A cluster
+    without a label in the batch costs almost nothing. Logits
+    (`activation=None`) are log-probabilities.
 
     Args:
         cutoffs: rising ints in (0, num_classes), the first class of each
-            cluster. Classes below `cutoffs[0]` have no cluster. An empty list
-            gives a full softmax. `tfxclass.layers.split_by_frequency` finds
-            good values.
+            cluster. An empty list gives a full softmax.
+            `tfxclass.layers.split_by_frequency` finds good values.
         div_value: float >= 1. The class vectors of cluster i = 1, 2, ... have
             `dim // div_value**i` numbers, at least 1. Defaults to 4.
         **kwargs: other arguments of `OutputHead`, without `loss`.
@@ -142,9 +141,7 @@ class AdaptiveSoftmax(BlockHead):
         offsets = self._offsets(features, sums)
         return tf.concat([x + y for x, y in zip(logits, offsets)], axis=1)
 
-    def best(
-        self, features: tf.Tensor, k: int, weights: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, features: tf.Tensor, k: int, weights: Any = None) -> Answers:
         found = search.best(self.parts(features, weights), k)
         return self.as_answers(self._log_probabilities(features, found), k)
 

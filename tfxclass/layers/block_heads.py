@@ -33,10 +33,7 @@ class BlockHead(OutputHead):
     def kernel_specs(
         self, sizes: Sequence[int], widths: Sequence[int]
     ) -> list[WeightSpec]:
-        """Specifies matrices `[sizes[i], widths[i]]`.
-
-        If classes were removed, it also specifies the offsets of their logits.
-        """
+        """Matrices `[sizes[i], widths[i]]`, and offsets for removed classes."""
         starts = [0, *itertools.accumulate(sizes)]
         kernels = [
             WeightSpec(
@@ -74,8 +71,7 @@ class DifferentiatedSoftmax(BlockHead):
     features are cut into slices, one for each block of classes. The logits of a
     block are products with its slice alone. Each training step computes four
     matrix products of [batch, width] by [width, size] for each block, and
-    updates all class vectors. The head has `sum(size * width)` weights, and
-    `FullSoftmax` has `num_classes * dim`.
+    updates all `sum(size * width)` weights.
 
     Args:
         blocks: list of `(size, width)`, ints: the number of classes in each
@@ -108,22 +104,18 @@ class DifferentiatedSoftmax(BlockHead):
         super().__init__(num_classes, **kwargs)
         self.blocks = blocks
 
-    @property
-    def widths(self) -> list[int]:
-        """Number of features that each block reads, a list of int."""
-        return [width for _, width in self.blocks]
-
     def weight_specs(self, dim: int) -> list[WeightSpec]:
-        if sum(self.widths) != dim:
+        sizes, widths = map(list, zip(*self.blocks))
+        if sum(widths) != dim:
             raise ValueError(
                 "The widths of `blocks` must sum up to the number of features. "
-                f"Received: widths {self.widths} = {sum(self.widths)} with "
-                f"{dim} features."
+                f"Received: widths {widths} = {sum(widths)} with {dim} "
+                "features."
             )
-        return self.kernel_specs([size for size, _ in self.blocks], self.widths)
+        return self.kernel_specs(sizes, widths)
 
     def part_queries(self, features: tf.Tensor) -> list[tf.Tensor]:
-        return tf.split(features, self.widths, axis=1)
+        return tf.split(features, [width for _, width in self.blocks], axis=1)
 
     def changed_config(self, change: ClassUpdate) -> Config:
         # New classes are rare: they go to the last block.
@@ -171,9 +163,9 @@ class AdaptiveProjectedSoftmax(BlockHead):
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
     Args:
-        group_sizes: list of ints >= 1, number of classes in each group. The
-            paper prints no sizes. `split_by_frequency(counts, 4)` makes groups
-            with about equal numbers of occurrences.
+        group_sizes: list of ints >= 1, number of classes in each group.
+            `split_by_frequency(counts, 4)` makes groups with about equal
+            numbers of occurrences.
         projection_dims: list of ints, width of the class vectors of each group.
         l2: float >= 0. `l2 / 2` times the sum of all squared weights is added
             to the training loss.

@@ -16,10 +16,7 @@ from tfxclass.trees.class_means import new_rows
 
 
 class ClassGrowth:
-    """Tells where the class vectors of new and kept classes come from.
-
-    `tfxclass.add_classes` and its like call it, for a built head.
-    """
+    """Tells where the rows of new and kept classes come from, once built."""
 
     def __init__(self, head: keras.layers.Layer) -> None:
         self._head = head
@@ -75,10 +72,7 @@ class ClassGrowth:
                 _set_rows(weight, values, change.added, means, rows)
 
     def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
-        """Sets the rows of rising `ids` to the mean directions of features.
-
-        Classes without data stay.
-        """
+        """Sets rows of rising `ids` with data to mean feature directions."""
         weights = [x for x in self._head.class_weights() if x.part is not None]
         if not weights:
             raise ValueError(
@@ -162,10 +156,7 @@ class TreeGrowth:
             )
 
     def set_means(self, ids: np.ndarray, means: ClassMeans) -> None:
-        """Sets rows to the mean directions of the classes below children.
-
-        Where a node has one row, to their difference.
-        """
+        """Sets rows to means below a child, or to their difference."""
         tree, values = self._head.tree, self._head.kernel.numpy()
         below = np.zeros((tree.num_nodes, means.of_parts[0].shape[1]))
         has_leaf = tree.leaves[ids] >= 0

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfxclass.checks import as_array
 from tfxclass.checks import check_class_order
 from tfxclass.checks import check_optional_int
+from tfxclass.checks import check_value
 from tfxclass.layers.head_weights import WeightSpec
 from tfxclass.layers.head_weights import constant
 from tfxclass.layers.head_weights import fixed_spec
@@ -55,16 +56,11 @@ class ClassTower:
     refresh_interval: int | None = 1000
 
     def __post_init__(self) -> None:
-        if not isinstance(self.encoder, keras.Model):
-            raise ValueError(
-                "`encoder` must be a keras.Model from class features to "
-                f"vectors [n, dim]. Received: {self.encoder!r}"
-            )
-        if self.features is None:
-            raise ValueError(
-                "`features` must be an array with a row for each class, or a "
-                "tuple or dict of arrays. Received: None"
-            )
+        wanted = "a keras.Model from class features to vectors [n, dim]"
+        is_model = isinstance(self.encoder, keras.Model)
+        check_value("encoder", self.encoder, is_model, wanted)
+        wanted = "an array with a row for each class, or a tuple or dict"
+        check_value("features", None, self.features is not None, wanted)
         for column in keras.tree.flatten(self.features):
             check_class_order("features", column)
         check_optional_int("refresh_interval", self.refresh_interval)
@@ -73,8 +69,7 @@ class ClassTower:
 def columns_of(given: Any, num_rows: int, name: str) -> Any:
     """`given` as a structure of NumPy arrays `[num_rows, ...]`.
 
-    `given` is a structure of arrays, or what `to_config` returned, which
-    becomes zeros. Errors name the argument `name`.
+    What `to_config` returned becomes zeros. Errors name the argument `name`.
     """
     # A file has no tuples.
     given = list(given) if isinstance(given, tuple) else given

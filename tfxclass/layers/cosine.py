@@ -7,10 +7,12 @@ import math
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive
+from tfxclass.checks import check_value
 from tfxclass.core import targets
 from tfxclass.types import Config
 from tfxclass.types import Margin
 
+_NAMES = ("dot", "cosine")
 _MARGINS = {"cosface": targets.cosface, "arcface": targets.arcface}
 
 
@@ -84,12 +86,8 @@ def as_cosine(similarity: str | Cosine | Config) -> Cosine | None:
         return similarity
     if isinstance(similarity, dict):
         return Cosine(**similarity)
-    if similarity not in ("dot", "cosine"):
-        raise ValueError(
-            '`similarity` must be "dot", "cosine" or '
-            "tfxclass.layers.Cosine(scale=..., margin=...). Received: "
-            f"{similarity!r}"
-        )
+    wanted = '"dot", "cosine" or tfxclass.layers.Cosine(scale=..., margin=...)'
+    check_value("similarity", similarity, similarity in _NAMES, wanted)
     return Cosine() if similarity == "cosine" else None
 
 

@@ -14,6 +14,7 @@ from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_options
 from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core import softmax
 from tfxclass.core.forward import Ranking
 from tfxclass.core.forward import Step
@@ -32,6 +33,7 @@ from tfxclass.rows import stock_search
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers.sampler import Sampler
+from tfxclass.types import Answers
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Shape
@@ -92,8 +94,7 @@ class DropMax(SampledSoftmax):
       labels, minus `entropy_weight` times the entropy of rho (NeurIPS 2018).
     * `"random"`: rho is the number `retain_probability`.
     * `"attention"`: z is rho itself, for labels too, and nothing is sampled.
-      The loss has the terms of `"adaptive"`: the paper's deterministic
-      attention.
+      The loss has the terms of `"adaptive"`.
 
     The regularizers are sums over classes, and grow with `num_classes`. In mode
     `"posterior"` the biases start where they are in balance for a class that is
@@ -172,11 +173,8 @@ class DropMax(SampledSoftmax):
         defaults, given = _WEIGHTS[self.mode], options.get(name)
         if given is None:
             return defaults.get(name)
-        if name not in defaults:
-            raise ValueError(
-                f"`{name}` must be None with mode={self.mode!r}, whose loss "
-                f"has no such term. Received: {given}"
-            )
+        wanted = f"None with mode={self.mode!r}, whose loss has no such term"
+        check_value(name, given, name in defaults, wanted)
         check_nonnegative(name, given)
         return given
 
@@ -192,11 +190,10 @@ class DropMax(SampledSoftmax):
                 '`retain_probability` is for mode="random", which needs it. '
                 f"Received: retain_probability={p} with mode={self.mode!r}."
             )
-        if self.mode == "attention" and self.predict_samples is not None:
-            raise ValueError(
-                '`predict_samples` must be None with mode="attention", whose '
-                f"masks are not drawn. Received: {self.predict_samples}"
-            )
+        if self.mode == "attention":
+            given = self.predict_samples
+            wanted = 'None with mode="attention", whose masks are not drawn'
+            check_value("predict_samples", given, given is None, wanted)
 
     def weight_specs(self, dim: int) -> list[WeightSpec]:
         specs = super().weight_specs(dim)
@@ -271,9 +268,7 @@ class DropMax(SampledSoftmax):
         logits = [search.logits_of([part], ids) for part in parts]
         return dropmax.expected_logits(*logits)
 
-    def best(
-        self, features: tf.Tensor, k: int, weights: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, features: tf.Tensor, k: int, weights: Any = None) -> Answers:
         found = self._best(features, k, weights, self.needs_logsumexp)
         return self.as_answers([found], k)
 

@@ -77,10 +77,7 @@ def split_negatives(
 def offset_specs(
     removed: Sequence[int], kernels: Sequence[WeightSpec]
 ) -> list[WeightSpec]:
-    """Constant biases of class vectors that keep removed classes out, if any.
-
-    They have the names that the specs `kernels` have for them.
-    """
+    """Biases, named by `kernels`, that keep removed classes out, if any."""
     found = []
     for kernel in kernels if removed else []:
         is_gone = np.isin(kernel.classes, removed)
@@ -160,15 +157,4 @@ def check_loss(head: keras.layers.Layer, loss: str) -> None:
             f'or their mean. Received: loss="{loss}". Fix: leave it out, '
             "or take FullSoftmax, SampledSoftmax, SelectiveSoftmax, "
             "LSHSoftmax or ShardedSoftmax."
-        )
-
-
-def check_kernel_dtype(head: keras.layers.Layer, kernel_dtype: str) -> None:
-    """Raises ValueError unless the head may store its class vectors so."""
-    check_choice("kernel_dtype", kernel_dtype, ("float32", "bfloat16"))
-    if kernel_dtype not in head.kernel_dtypes:
-        raise ValueError(
-            f"The class rows of {type(head).__name__} are float32. "
-            f'Received: kernel_dtype="{kernel_dtype}". Fix: leave it '
-            "out, or take a head of class rows, e.g. SampledSoftmax."
         )

@@ -24,11 +24,7 @@ class WeightSpec(NamedTuple):
     """A weight of a head.
 
     Attributes:
-        name: str.
-        shape: tuple of ints.
-        initializer: Keras initializer, or its name.
-        dtype: str.
-        trainable: bool.
+        name, shape, initializer, dtype, trainable: as in Keras' `add_weight`.
         is_rows: bool, whether steps gather its rows: they may then lie on the
             host or on a server. A matrix of them has class vectors.
         bias: str, name of the weight with their biases, if there is one.
@@ -87,10 +83,7 @@ def add_weights(
     specs: Sequence[WeightSpec],
     shared: dict[str, keras.Variable],
 ) -> tuple[dict[str, keras.Variable], dict[str, ClassMatrix]]:
-    """Makes the weights of a head; `shared` ones belong to another layer.
-
-    Returns `(variables, matrices)`, both by name.
-    """
+    """Makes weights, by name; `shared` ones belong to another layer."""
     servers = tf.distribute.ParameterServerStrategy
     is_own = any(spec.is_rows and spec.name not in shared for spec in specs)
     # Of a tied head, the rows lie where their owner put them.
@@ -150,10 +143,7 @@ def random_projection(
 
 
 def _add_rows(head, spec, is_apart, kernel):
-    """Makes a weight whose rows are gathered, in shards if the head has some.
-
-    `kernel` is the class matrix on whose device it lies, or None.
-    """
+    """Makes a weight whose rows are gathered, in shards if there are any."""
     on_host = is_apart and not tf.distribute.has_strategy()
 
     def add(shape, initializer, suffix=""):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from tfxclass import trees
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -27,6 +28,7 @@ from tfxclass.ops import library
 from tfxclass.ops import placement
 from tfxclass.rows.best import mask_missing
 from tfxclass.trees import servable_search
+from tfxclass.types import Answers
 from tfxclass.types import Config
 
 
@@ -40,10 +42,9 @@ class HierarchicalSoftmax(OutputHead):
     Each training step computes and updates only the O(log(num_classes)) nodes
     on the paths to its labels.
 
-    Nodes must separate classes that differ, so `trees.clustered` is more
-    accurate than `"huffman"`, and `"huffman"` is faster. With several labels
-    for each example, `"plt"` on a clustered tree of wide nodes (`arity=16,
-    leaf_size=32`) was closest to the full softmax.
+    `trees.clustered` is more accurate than `"huffman"`, which is faster. With
+    several labels for each example, `"plt"` on a clustered tree of wide nodes
+    (`arity=16, leaf_size=32`) was closest to the full softmax.
 
     The best classes are found by best-first search. It visits few nodes if the
     model is confident. Logits (`activation=None`) are log-probabilities.
@@ -100,11 +101,10 @@ class HierarchicalSoftmax(OutputHead):
     ) -> None:
         super().__init__(num_classes, **kwargs)
         check_choice("multi_label", multi_label, ("all", "pick_one", "plt"))
-        if self.loss_options is not None and multi_label == "plt":
-            raise ValueError(
-                '`loss_options` must be None with multi_label="plt", whose '
-                f"loss is a sum over nodes. Received: {self.loss_options.used}"
-            )
+        if multi_label == "plt":
+            wanted = 'None with multi_label="plt", a sum over nodes'
+            is_none = self.loss_options is None
+            check_value("loss_options", self.options.used, is_none, wanted)
         self.tree = _tree(tree, counts, self.num_classes)
         self.max_depth = max(1, int(self.tree.depths().max()))
         self.multi_label = multi_label
@@ -178,9 +178,7 @@ class HierarchicalSoftmax(OutputHead):
     ) -> tf.Tensor:
         return take_columns(self.all_logits(features), ids)
 
-    def best(
-        self, features: tf.Tensor, k: int, weights: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, features: tf.Tensor, k: int, weights: Any = None) -> Answers:
         queries = self.queries(features)
         if weights is None:
             with placement.on(self.rows_device):
@@ -257,13 +255,10 @@ class HierarchicalSoftmax(OutputHead):
             "beam_width": self.beam_width,
         }
 
-    @classmethod
-    def from_config(cls, config: Config) -> "HierarchicalSoftmax":
-        tree = keras.saving.deserialize_keras_object(config["tree"])
-        return super().from_config({**config, "tree": tree})
-
 
 def _tree(tree, counts, num_classes):
+    if isinstance(tree, dict):
+        tree = keras.saving.deserialize_keras_object(tree)
     if (tree == "huffman") != (counts is not None):
         raise ValueError(
             '`counts` must be given with tree="huffman", and with no other. '

@@ -43,6 +43,7 @@ from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.search import Parts
 from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
+from tfxclass.types import Answers
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Initializer
@@ -200,7 +201,7 @@ class OutputHead(keras.layers.Layer):
         #: As `loss_options`, or the defaults.
         self.options = self.loss_options or LossOptions()
         self.options.check_for(self)
-        head_config.check_kernel_dtype(self, kernel_dtype)
+        check_choice("kernel_dtype", kernel_dtype, self.kernel_dtypes)
         self.kernel_dtype = kernel_dtype
         #: Whether a loss has warned of weights of rows with several labels.
         self.has_warned = False
@@ -425,9 +426,7 @@ class OutputHead(keras.layers.Layer):
         return self.objective.activate(self.answer_scale * logits)
 
     @do_not_convert
-    def top_k(
-        self, features: Array, k: int, weights: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def top_k(self, features: Array, k: int, weights: Any = None) -> Answers:
         """The exact best classes of each example, computed in blocks.
 
         Args:
@@ -549,9 +548,7 @@ class OutputHead(keras.layers.Layer):
         """Logits of classes, int64 `[rows, q]`; any number for an id -1."""
         return search.logits_of(self.parts(features, weights), ids)
 
-    def best(
-        self, features: tf.Tensor, k: int, weights: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, features: tf.Tensor, k: int, weights: Any = None) -> Answers:
         """The best classes, `(ids, scores)`, `[rows, k]` (see `top_k`)."""
         parts, exchange = self._read(features, weights)
         if self.answer_scale != 1.0:
@@ -564,9 +561,7 @@ class OutputHead(keras.layers.Layer):
         exchange = self.exchange(features) if weights is None else NO_EXCHANGE
         return self.parts(features, weights), exchange
 
-    def as_answers(
-        self, found: Sequence[Best], k: int
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def as_answers(self, found: Sequence[Best], k: int) -> Answers:
         """`(ids, scores)` of the `Best` of each part."""
         best = merge(found, k)
         if self.activation is None:

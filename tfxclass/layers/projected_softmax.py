@@ -25,18 +25,16 @@ class ProjectedSoftmax(SampledSoftmax):
 
     Use it to train with a smaller class matrix. Features `[batch, dim]` are
     multiplied by a fixed Gaussian matrix `projection`, `[dim, projection_dim]`,
-    with entries N(0, 1 / projection_dim), which keeps inner products on
-    average. The class matrix, its optimizer state and the products with it
-    shrink by `dim / projection_dim`. After training,
+    with entries N(0, 1 / projection_dim). The class matrix, its optimizer state
+    and the products with it shrink by `dim / projection_dim`. After training,
     `tfxclass.recovery.recover` gives the class matrix in full width.
 
     Args:
         projection_dim: int, width of a class vector.
         sampler: as in `SampledSoftmax`. Defaults to None: all classes.
         l2: float >= 0. `l2 / 2 * |kernel|^2` is added to the training loss.
-            With a sampler, it is estimated from the class vectors of the step,
-            each divided by its probability to be in the step. Not for samplers
-            whose counts are not corrected (`correct_fill=False`).
+            With a sampler, which has to correct its counts, the class vectors
+            of the step, each divided by its expected count, estimate it.
         **kwargs: other arguments of `SampledSoftmax`, without `loss`.
 
     Example:

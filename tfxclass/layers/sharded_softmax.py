@@ -62,9 +62,8 @@ class ShardedSoftmax(ClassHead):
             index and an equal part of `num_sampled`. Indexes are saved for the
             same number of replicas, and are built again on another number.
             Defaults to None: uniform samples.
-        num_sampled: as in `SampledSoftmax`, of all shards together. Each shard
-            computes an equal part. Without a `sampler` it defaults to all
-            classes.
+        num_sampled: as in `SampledSoftmax`, of all shards together. Without a
+            `sampler` it defaults to all classes.
         sample_rate: float in (0, 1], fraction of the classes, instead of
             `num_sampled`.
         correct_fill: bool, whether sampled classes stand for the classes that

@@ -32,8 +32,7 @@ class SparseDense(keras.layers.Layer):
         activation: as in `keras.layers.Dense`.
         use_bias: bool, whether a bias is added.
         kernel_initializer: initializer of `kernel`, `[num_features, units]`.
-            The default, Glorot's, is scaled for examples that have all
-            features. For examples of norm 1, as after TF-IDF,
+            For examples of norm 1, as after TF-IDF,
             `RandomNormal(units**-0.5)` gives outputs of norm 1.
         bias_initializer: initializer of `bias`, `[units]`.
         **kwargs: arguments of `keras.layers.Layer`.

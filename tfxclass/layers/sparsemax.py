@@ -15,6 +15,7 @@ from tfxclass.losses.sparsemax import sparsemax
 from tfxclass.losses.sparsemax import sparsemax_loss
 from tfxclass.ops import placement
 from tfxclass.rows import search
+from tfxclass.types import Answers
 
 # Logits that `top_k` asks for at least: most often the whole support is among
 # them, and no further pass over the classes is needed.
@@ -81,9 +82,7 @@ class Sparsemax(ClassHead):
         places = tf.argsort(ids, axis=1)
         return tf.gather(scores, places, axis=1, batch_dims=1)
 
-    def best(
-        self, features: tf.Tensor, k: int, weights: Any = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def best(self, features: tf.Tensor, k: int, weights: Any = None) -> Answers:
         [(queries, rows)] = self.parts(features, weights)
 
         def sorted_logits(count):

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfxclass.checks import check_value
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import layers_before
 from tfxclass.keras_internals import without_autocast
@@ -18,11 +19,8 @@ class Tie:
 
     def __init__(self, given: Any) -> None:
         kinds = (keras.layers.Embedding, keras.Variable, str)
-        if not isinstance(given, kinds):
-            raise ValueError(
-                "`tied_to` must be a keras.layers.Embedding or a "
-                f"keras.Variable. Received: {given!r}"
-            )
+        wanted = "a keras.layers.Embedding or a keras.Variable"
+        check_value("tied_to", given, isinstance(given, kinds), wanted)
         self._given = given
 
     @property

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras.initializers import Constant
 
 from tfxclass.checks import as_distinct_classes
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.forward import is_features_only
@@ -98,11 +99,9 @@ class TwoTowerSoftmax(SampledSoftmax):
                     "its class vectors. Fix: leave it out"
                 )
         super().__init__(num_classes, num_sampled, sampler, **kwargs)
-        if not isinstance(class_tower, ClassTower):
-            raise ValueError(
-                "`class_tower` must be a tfxclass.layers.ClassTower with an "
-                f"encoder and features. Received: {class_tower!r}"
-            )
+        wanted = "a tfxclass.layers.ClassTower with an encoder and features"
+        is_tower = isinstance(class_tower, ClassTower)
+        check_value("class_tower", class_tower, is_tower, wanted)
         self.class_encoder = class_tower.encoder
         self.use_residual = class_tower.use_residual
         self.refresh_interval = class_tower.refresh_interval
@@ -174,8 +173,7 @@ class TwoTowerSoftmax(SampledSoftmax):
                 constructor's argument, with `n` rows.
 
         Raises:
-            ValueError: if the head is not built, or the ids or shapes are not
-                as above.
+            ValueError: if the head is not built, or an argument does not fit.
         """
         if not self.built:
             raise ValueError(

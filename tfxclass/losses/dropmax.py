@@ -325,10 +325,7 @@ def stationary_logits(
 def expected_logits(
     logits: tf.Tensor, retain_logits: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """log(rho exp(o) + epsilon), `[batch, n]`; its softmax is equation 18.
-
-    Without logits of rho, it is the same for all classes and changes nothing.
-    """
+    """log(rho exp(o) + epsilon), whose softmax is equation 18; `[batch, n]`."""
     if retain_logits is None:
         return logits
     return _lifted(logits, tf.math.log_sigmoid(retain_logits))

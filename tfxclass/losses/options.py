@@ -15,6 +15,7 @@ from tfxclass.checks import as_numbers
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_number
+from tfxclass.checks import check_one_per_class
 from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.targets import Targets
@@ -40,14 +41,14 @@ class LossOptions:
     not predictions, evaluations, or penalties of a head (`l2`, DropMax's
     regularizers).
 
-    With a sampler, `class_weight`, `propensities` and `class_counts` are exact.
-    `focal_gamma` uses the probability estimated from the sample, and
-    `label_smoothing` an unbiased estimate of the mean logit.
+    With a sampler, `focal_gamma` uses the probability estimated from the
+    sample, `label_smoothing` an unbiased estimate of the mean logit, and the
+    other options are exact.
 
-    A head refuses options that have no meaning for its loss. Examples are
+    A head refuses options that have no meaning for its loss, such as
     `label_smoothing` for `DropMax`, and `class_counts` for `AdaptiveSoftmax`,
-    trees, NCE, sparsemax and independent labels (`loss="sigmoid"`).
-    `"squared_hinge"` takes `class_weight` and `propensities`.
+    trees, NCE, sparsemax and `loss="sigmoid"`. `"squared_hinge"` takes
+    `class_weight` and `propensities` alone.
 
     Args:
         class_weight: numbers >= 0, `[num_classes]`, or a dict by class, where
@@ -59,15 +60,13 @@ class LossOptions:
             `tfxclass.metrics.propensities`. Each label has weight 1 /
             propensity, as above: labels that are often missing count more.
         focal_gamma: float >= 0. The loss is multiplied by (1 - p)^gamma, where
-            -log p is the loss of the example. With `"sigmoid"` p is the
-            probability of the correct decision, for each class. Not with
-            `label_smoothing`.
+            -log p is the loss of the example, or with `"sigmoid"` of a class.
+            Not with `label_smoothing`.
         label_smoothing: float s in [0, 1). The labels have weight 1 - s, and
             weight s is spread over all classes, as in
             `keras.losses.CategoricalCrossentropy`. With `"sigmoid"` labels have
             the target 1 - s / 2, and other classes s / 2. Not with a sampler
-            whose counts are not corrected (`correct_fill=False`,
-            `correction="none"`).
+            whose counts are not corrected.
         class_counts: numbers >= 0, `[num_classes]`, number of training examples
             of each class. The loss is the cross-entropy of logits plus
             `logit_adjustment` * log(frequency of the class). Predictions then
@@ -168,12 +167,8 @@ class LossOptions:
             )
         for name in ("class_weight", "propensities", "class_counts"):
             value = getattr(self, name)
-            if isinstance(value, np.ndarray) and len(value) != head.num_classes:
-                raise ValueError(
-                    f"`{name}` must have a number for each class. Received: "
-                    f"{len(value)} numbers with num_classes="
-                    f"{head.num_classes}."
-                )
+            if isinstance(value, np.ndarray):
+                check_one_per_class(name, value, head.num_classes)
         if self.label_smoothing and head.removed:
             raise ValueError(
                 "`label_smoothing` gives mass to classes that are no labels, "
@@ -192,10 +187,9 @@ class LossOptions:
     def normalized_targets(
         self, targets: Targets, num_classes: int
     ) -> tuple[Targets, tf.Tensor]:
-        """Applies class weights; returns `(targets, row_weights)`.
+        """Applies class weights: `Targets`, and float32 `[batch, 1]`.
 
-        They are `Targets` whose weights sum to 1 - `label_smoothing`, and
-        float32 `[batch, 1]`, for `finished`.
+        Weights sum to 1 - `label_smoothing`. The others are for `finished`.
         """
         weights = self.label_weights(targets, num_classes)
         of_rows = tf.ones_like(weights[:, :1])

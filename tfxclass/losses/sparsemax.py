@@ -15,8 +15,7 @@ def sparsemax(logits: Array, axis: int = -1) -> tf.Tensor:
     """Projects logits onto the probability simplex (Euclidean distance).
 
     The result, of the shape and type of `logits`, is `max(z - tau, 0)` with the
-    tau that makes it sum to 1. In float32 one pass finds tau: 12 ms of CPU time
-    for 256 rows of 100,000 logits. A sort, as in float64, takes 3.1 s. Rows
+    tau that makes it sum to 1. One pass finds tau, but for float64 a sort. Rows
     with a NaN or an infinite maximum become NaN.
 
     Args:

@@ -1,8 +1,7 @@
 """Metrics that never compute the [batch, num_classes] output.
 
-A Keras metric that reads `y_pred` makes every training step compute all
-classes. These metrics read the forward pass behind `y_pred` instead: in
-training the classes of the step, and in evaluation all classes, in blocks.
+They read the forward pass behind `y_pred`: in training the classes of the
+step, and in evaluation all classes, in blocks.
 """
 
 from tfxclass.metrics.f1 import F1Score

@@ -1,5 +1,7 @@
 """The metric `F1Score`."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 
@@ -20,9 +22,8 @@ class F1Score(HeadMetric):
 
     Use it for independent labels. `average="micro"` counts all pairs of example
     and class together. `"macro"` is the mean of 2 tp / (2 tp + fp + fn) over
-    the classes that were a label or an answer. The answers are among the `k`
-    best classes, so no [batch, num_classes] matrix is needed. All classes are
-    searched in training, too.
+    the classes that were a label or an answer. Answers are among the `k` best
+    of all classes, which are searched in training, too.
 
     Args:
         head: the head, or its name.
@@ -53,10 +54,10 @@ class F1Score(HeadMetric):
         k: int = 100,
         num_classes: int | None = None,
         name: str | None = None,
-        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs: Any,
     ) -> None:
         check_choice("average", average, ("micro", "macro"))
-        super().__init__(head, name or f"{average}_f1", dtype)
+        super().__init__(head, name or f"{average}_f1", **kwargs)
         self.k = check_positive_int("k", k)
         if num_classes is None and isinstance(head, OutputHead):
             num_classes = head.num_classes
@@ -68,9 +69,7 @@ class F1Score(HeadMetric):
             for name in ("labels", "answers", "hits")
         )
 
-    def values_of(
-        self, forward: Forward, targets: Targets
-    ) -> tuple[tf.Tensor, ...]:
+    def values_of(self, forward: Forward, targets: Targets) -> Any:
         """Ids of labels `[rows, p]`, answers and hits `[rows, k]`, or -1."""
         head = forward.head
         least = checked_threshold(self.threshold, head)
@@ -80,10 +79,7 @@ class F1Score(HeadMetric):
         is_hit = (ids >= 0) & tf.reduce_any(same, axis=2)
         return targets.ids, ids, tf.where(is_hit, ids, -1)
 
-    def add_values(
-        self, values: tuple[tf.Tensor, ...], weight: tf.Tensor
-    ) -> None:
-        """Adds the weights of the rows to the classes of each kind."""
+    def add_values(self, values: Any, weight: tf.Tensor) -> None:
         counts = (self.labels, self.answers, self.hits)
         for variable, ids in zip(counts, values):
             of_ids = tf.cast(ids >= 0, tf.float32) * weight[:, tf.newaxis]

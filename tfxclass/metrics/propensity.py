@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import check_number
+from tfxclass.checks import check_one_per_class
 from tfxclass.checks import check_positive
 from tfxclass.core.forward import Forward
 from tfxclass.core.targets import Targets
@@ -105,12 +106,8 @@ class PropensityScoredPrecisionAtK(RankingMetric):
         self.propensities = check_propensities(propensities).astype("float32")
 
     def values_of(self, forward: Forward, targets: Targets) -> tf.Tensor:
-        if len(self.propensities) != forward.head.num_classes:
-            raise ValueError(
-                "`propensities` must have one number for each class of the "
-                f"head. Received: {len(self.propensities)} numbers with "
-                f"num_classes={forward.head.num_classes}."
-            )
+        num_classes = forward.head.num_classes
+        check_one_per_class("propensities", self.propensities, num_classes)
         ranks = self.ranks(forward, targets)
         # The mean weighs rows by the best sum: a ratio of sums comes out.
         return tf.math.divide_no_nan(

@@ -196,10 +196,8 @@ class CumulativeProbability(MetricAtK):
     """CP_K: the sum of the k greatest probabilities.
 
     It tells how few classes share the probability mass. Use it for diagnosis
-    only, since it costs as much as the full softmax.
-
-    It takes the arguments of `TopKAccuracy` and is called
-    `cumulative_probability_<k>`.
+    only, since it costs as much as the full softmax. It takes the arguments of
+    `TopKAccuracy` and is called `cumulative_probability_<k>`.
 
     References:
         Zhang et al., Accelerated Training for Massive Classification via
@@ -221,10 +219,9 @@ class NormalizedCumulativeGradient(CumulativeProbability):
 
     It is the sum of (p - y)^2 of an example over the k classes with the highest
     logits, divided by the sum over all classes (equation 5 of the paper). Here
-    p are the probabilities and y the weights of the labels.
-
-    It takes the arguments of `CumulativeProbability`, whose paper it is from,
-    and is called `normalized_cumulative_gradient_<k>`.
+    p are the probabilities and y the weights of the labels. It takes the
+    arguments of `CumulativeProbability`, whose paper it is from, and is called
+    `normalized_cumulative_gradient_<k>`.
     """
 
     _prefix = "normalized_cumulative_gradient"

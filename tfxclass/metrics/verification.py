@@ -27,7 +27,6 @@ def verification_accuracy(
             pairs of both kinds.
         folds: int from 2 to the number of pairs, number of consecutive parts.
 
-
     Example:
 
     ```python
