@@ -28,9 +28,10 @@ def storage(dtype="bfloat16", **options):
 
 
 def sgd(variable, ids, grads, rate, **options):
-    row_update.sgd_update(
+    row_update.update(
+        "sgd",
         variable.handle,
-        None,
+        [],
         ids,
         grads,
         learning_rate=tf.constant(rate, tf.float64),
@@ -98,7 +99,8 @@ def test_compact_adam_in_numpy(dtype):
     for step in range(20):
         ids = random.permutation(ROWS)[:10]
         grads = random.normal(1.0, size=(10, DIM)).astype(np.float32)
-        row_update.adam_update(
+        row_update.update(
+            "adam",
             w.handle,
             [m.handle, v.handle],
             ids,

@@ -54,9 +54,10 @@ def amsgrad(w, slots, g):
 
 
 def run_sgd(w, slots, ids, grads, rate=LR):
-    row_update.sgd_update(
+    row_update.update(
+        "sgd",
         w,
-        slots[0] if slots else None,
+        slots,
         ids,
         grads,
         learning_rate=rate,
@@ -67,9 +68,10 @@ def run_sgd(w, slots, ids, grads, rate=LR):
 
 
 def run_adagrad(w, slots, ids, grads, rate=LR):
-    row_update.adagrad_update(
+    row_update.update(
+        "adagrad",
         w,
-        slots[0],
+        slots,
         ids,
         grads,
         learning_rate=rate,
@@ -79,7 +81,8 @@ def run_adagrad(w, slots, ids, grads, rate=LR):
 
 
 def run_adam(w, slots, ids, grads, rate=LR):
-    row_update.adam_update(
+    row_update.update(
+        "adam",
         w,
         slots,
         ids,
@@ -289,7 +292,8 @@ def test_one_second_moment_for_each_row():
     variables = [tf.Variable(x) for x in (w, m, v)]
     handles = [x.handle for x in variables]
     storage = row_update.RowStorage(tf.float32, tf.float32, row_moments=True)
-    row_update.adam_update(
+    row_update.update(
+        "adam",
         handles[0],
         handles[1:],
         ids,
@@ -327,7 +331,7 @@ rest = dict(beta_1=0.9, beta_2=0.999, epsilon=1e-7)
 for step in range(5):
     ids = random.integers(0, 5000, 9000)
     grads = random.normal(size=(9000, 37)).astype("f")
-    row_update.adam_update(
+    row_update.update("adam",
         w, [m, v], ids, grads, alpha=0.1, decay=0.01, **rest)
 print(hashlib.sha256(b"".join(x.numpy().tobytes() for x in state)).hexdigest())
 """

@@ -51,101 +51,32 @@ class RowStorage(NamedTuple):
     step: tf.Tensor | int = 0
 
 
-def sgd_update(
-    variable: tf.Tensor,
-    momentum_slot: tf.Tensor | None,
-    ids: tf.Tensor,
-    grads: tf.Tensor,
-    storage: RowStorage | None = None,
-    **numbers: Any,
-) -> Any:
-    """One step of SGD; `momentum_slot` is None where there is no momentum.
-
-    Numbers: `learning_rate`, `decay`, `momentum` and `nesterov`, a bool.
-    Source: `keras.optimizers.SGD.update_step`.
-    """
-    slots = [] if momentum_slot is None else [momentum_slot]
-    return _update("sgd", variable, slots, ids, grads, storage, **numbers)
-
-
-def add_rows(
-    variable: tf.Tensor,
-    ids: tf.Tensor,
-    values: tf.Tensor,
-    storage: RowStorage | None = None,
-    decay: float = 0.0,
-) -> Any:
-    """variable[ids] += values; without the copies of TensorFlow's scatter.
-
-    After a scatter TensorFlow copies the whole matrix in each read of it.
-    """
-    numbers = {"learning_rate": -1.0, "decay": decay, "momentum": 0.0}
-    return _update(
-        "sgd", variable, [], ids, values, storage, nesterov=False, **numbers
-    )
-
-
-def assign_rows(variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor) -> Any:
-    """variable[ids] = values, for distinct ids; otherwise as `add_rows`."""
-    # A decay of 1: the row loses all of itself before the step.
-    return add_rows(variable, ids, values, decay=1.0)
-
-
-def adagrad_update(
-    variable: tf.Tensor,
-    accumulator: tf.Tensor,
-    ids: tf.Tensor,
-    grads: tf.Tensor,
-    storage: RowStorage | None = None,
-    *,
-    offset: float | tf.Tensor,
-    **numbers: Any,
-) -> Any:
-    """One step of Adagrad: w -= rate * g / sqrt(accumulator + offset).
-
-    Numbers: `learning_rate`, `decay`, and `offset` >= 0, which is `epsilon` of
-    Keras. Source: `keras.optimizers.Adagrad.update_step`.
-    """
-    numbers["offset"] = tf.cast(offset, tf.float64)
-    slots = [accumulator]
-    return _update("adagrad", variable, slots, ids, grads, storage, **numbers)
-
-
-def adam_update(
+def update(
+    rule: str,
     variable: tf.Tensor,
     slots: Sequence[tf.Tensor],
     ids: tf.Tensor,
-    grads: tf.Tensor,
-    storage: RowStorage | None = None,
+    grads: Any,
+    storage: Any = None,
     **numbers: Any,
 ) -> Any:
-    """One step of Adam.
+    """One step of a rule, as `update_step` of the optimizer of Keras.
 
-    Slots: momentum, velocity and, for AMSGrad, the largest velocity. Numbers:
-    `alpha`, the learning rate with the bias correction, `decay`, `beta_1`,
-    `beta_2` and `epsilon`. Source: `keras.optimizers.Adam.update_step`; Kingma
-    and Ba, 2014, end of section 2.
+    - `"sgd"`: the slot is the momentum, or there is none. Numbers:
+      `learning_rate`, `momentum` and `nesterov`, a bool.
+    - `"adagrad"`: w -= rate * g / sqrt(accumulator + offset). The slot is the
+      accumulator. Numbers: `learning_rate`, and `offset` >= 0, which is
+      `epsilon` of Keras.
+    - `"adam"`: slots are momentum, velocity and, for AMSGrad, the largest
+      velocity. Numbers: `alpha`, the learning rate with the bias correction
+      (Kingma and Ba, 2014, end of section 2), `beta_1`, `beta_2`, `epsilon`.
     """
-    return _update("adam", variable, slots, ids, grads, storage, **numbers)
-
-
-def sum_duplicate_rows(
-    ids: tf.Tensor, grads: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Distinct ids, rising, int64 [u], and the sums of their rows, [u, ...].
-
-    Gradients are float32 or, on the CPU, float64.
-    """
-    return ops.tfxclass_sum_duplicate_rows(ids=ids, grads=grads)
-
-
-def _update(rule, variable, slots, ids, grads, storage, **numbers):
-    """Calls the op of a rule, for each block of classes where that is asked."""
-    if isinstance(grads, ClassGradient) and grads.block is not None:
+    if getattr(grads, "block", None) is not None:
 
         def update_rows(ids, grads):
-            _update(rule, variable, slots, ids, grads, storage, **numbers)
+            update(rule, variable, slots, ids, grads, storage, **numbers)
 
+        # A step for each block of classes.
         return grads.update(variable, storage.dtype, update_rows)
     if isinstance(grads, ClassGradient):
         op = f"tfxclass_class_{rule}_update"
@@ -169,3 +100,36 @@ def _update(rule, variable, slots, ids, grads, storage, **numbers):
         **given,
         **numbers,
     )
+
+
+def add_rows(
+    variable: tf.Tensor,
+    ids: tf.Tensor,
+    values: tf.Tensor,
+    storage: RowStorage | None = None,
+    decay: float = 0.0,
+) -> Any:
+    """variable[ids] += values; without the copies of TensorFlow's scatter.
+
+    After a scatter TensorFlow copies the whole matrix in each read of it.
+    """
+    numbers = {"learning_rate": -1.0, "decay": decay, "momentum": 0.0}
+    return update(
+        "sgd", variable, [], ids, values, storage, nesterov=False, **numbers
+    )
+
+
+def assign_rows(variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor) -> Any:
+    """variable[ids] = values, for distinct ids; otherwise as `add_rows`."""
+    # A decay of 1: the row loses all of itself before the step.
+    return add_rows(variable, ids, values, decay=1.0)
+
+
+def sum_duplicate_rows(
+    ids: tf.Tensor, grads: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Distinct ids, rising, int64 [u], and the sums of their rows, [u, ...].
+
+    Gradients are float32 or, on the CPU, float64.
+    """
+    return ops.tfxclass_sum_duplicate_rows(ids=ids, grads=grads)

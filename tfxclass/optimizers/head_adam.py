@@ -73,11 +73,12 @@ class ScaledAdagrad:
         if self.has_scale:
             scale = _mean_so_far(step.state["gradient_scale"], scale)
         name = "velocity" if self.takes_dense else "accumulator"
-        return row_update.adagrad_update(
-            accumulator=step.state[name],
+        return row_update.update(
+            "adagrad",
+            slots=[step.state[name]],
             learning_rate=step.wide_rate * (self.rate * self._trained_factor()),
             # At least so much that a gradient of 0 moves nothing.
-            offset=tf.maximum(self.offset * scale, 1e-30),
+            offset=tf.cast(tf.maximum(self.offset * scale, 1e-30), tf.float64),
             **step._replace(ids=ids, grads=grads).options,
         )
 

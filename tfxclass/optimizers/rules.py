@@ -47,7 +47,7 @@ class RowStep(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments that all functions of `row_update` take."""
+        """Arguments of `row_update.update` for all rules."""
         return {
             "variable": self.variable.handle,
             "ids": self.ids,
@@ -112,8 +112,10 @@ class SGD:
         return {"momentum": first_moment(variable, storage)}
 
     def update(self, step: RowStep) -> Any:
-        return row_update.sgd_update(
-            momentum_slot=step.state.get("momentum"),
+        momentum = step.state.get("momentum")
+        return row_update.update(
+            "sgd",
+            slots=[] if momentum is None else [momentum],
             learning_rate=step.wide_rate,
             momentum=self.momentum,
             nesterov=self.nesterov,
@@ -134,8 +136,9 @@ class Adagrad:
         return {"accumulator": second_moment(variable, storage, first)}
 
     def update(self, step: RowStep) -> Any:
-        return row_update.adagrad_update(
-            accumulator=step.state["accumulator"],
+        return row_update.update(
+            "adagrad",
+            slots=[step.state["accumulator"]],
             learning_rate=step.wide_rate,
             offset=self.epsilon,
             **step.options,
@@ -162,7 +165,8 @@ class Adam:
 
     def update(self, step: RowStep) -> Any:
         names = ("momentum", "velocity", "velocity_hat")
-        return row_update.adam_update(
+        return row_update.update(
+            "adam",
             slots=[step.state[name] for name in names[: 2 + self.amsgrad]],
             alpha=tf.cast(self._corrected_rate(step), tf.float64),
             beta_1=self.beta_1,

@@ -24,7 +24,7 @@ def sum_duplicate_rows(
 def lazy_sgd_update(
     learning_rate: Any, momentum: Any, nesterov: bool, **given: Any
 ) -> tf.Operation:
-    """See `tfxclass.ops.row_update.sgd_update`."""
+    """See `tfxclass.ops.row_update.update`."""
 
     def rule(number, decay, grads, w, *velocity):
         step = grads * number(learning_rate)
@@ -41,7 +41,7 @@ def lazy_sgd_update(
 def lazy_adagrad_update(
     learning_rate: Any, offset: Any, **given: Any
 ) -> tf.Operation:
-    """See `tfxclass.ops.row_update.adagrad_update`."""
+    """See `tfxclass.ops.row_update.update`."""
 
     def rule(number, decay, grads, w, total):
         total += grads * grads
@@ -54,7 +54,7 @@ def lazy_adagrad_update(
 def lazy_adam_update(
     alpha: Any, beta_1: Any, beta_2: Any, epsilon: Any, **given: Any
 ) -> tf.Operation:
-    """See `tfxclass.ops.row_update.adam_update`."""
+    """See `tfxclass.ops.row_update.update`."""
 
     def rule(number, decay, grads, w, m, v, *largest):
         m += (grads - m) * number(1 - beta_1)
