@@ -76,7 +76,7 @@ def make_model(num_classes):
 
 def frequencies(kernel, features, draws):
     """How often each class is found for `features` `[dim]`, `[num_classes]`."""
-    tables = LSHIndex(NUM_HASHES, NUM_TABLES)
+    tables = LSHIndex(num_hashes=NUM_HASHES, num_tables=NUM_TABLES)
     counts = np.zeros(kernel.shape[0])
     for seed in range(draws):
         tables.build(kernel, seed=seed)

@@ -81,7 +81,6 @@ NUMBERS = {
     ),
     "margin": lambda x: layers.Cosine(margin=x),
     "max_share": lambda x: text.Field("title", max_share=x),
-    "min_count": lambda x: samplers.FrequencySampler(3, [1], min_count=x),
     "min_recall": lambda x: export.InvertedLists(min_recall=x),
     "neighbor_fraction": lambda x: samplers.AutoSampler(3, neighbor_fraction=x),
     "num_rows": lambda x: metrics.propensities([1, 2], x),

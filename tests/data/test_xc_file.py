@@ -107,19 +107,6 @@ class TestRows:
         assert batches[1][1].numpy().tolist() == [[-1]]
         assert batches[2][0]["feature_values"].numpy().tolist() == [[0.0]]
 
-    def test_label_cap(self, small):
-        dataset = small.batches(2, max_labels=1)
-        assert dataset.element_spec[1].shape == [None, 1]
-        labels = [y.numpy().tolist() for _, y in dataset]
-        assert labels == [[[0], [-1]], [[3]]]
-        wide = next(iter(small.batches(2, max_labels=3)))[1]
-        assert wide.numpy().tolist() == [[0, 2, -1], [-1, -1, -1]]
-
-    def test_drop_remainder(self, small):
-        dataset = small.batches(2, drop_remainder=True)
-        assert dataset.element_spec[1].shape[0] == 2
-        assert len(read(dataset)) == 2
-
     def test_epochs_follow_one_another(self, small):
         assert len(read(small.batches(2, num_epochs=3))) == 9
         assert small.batches(2, num_epochs=3).cardinality() == 5
@@ -349,7 +336,6 @@ class TestErrors:
         "no batch_size": ({"batch_size": None}, "`batch_size` must be a pos"),
         "shuffle": ({"shuffle_buffer_size": -1}, "`shuffle_buffer_size` must"),
         "num_epochs": ({"num_epochs": 0}, "`num_epochs` must be a positive"),
-        "max_labels": ({"max_labels": 0}, "`max_labels` must be a positive"),
     }
 
     @pytest.mark.parametrize("name", ARGUMENTS)

@@ -517,10 +517,10 @@ def test_full_output_is_pruned_from_a_training_step(kind):
         sampler=make_sampler(600, seed=7),
         kernel_initializer="zeros",
     )
+    model = keras.Sequential([keras.Input([2]), head])
     if kind == "selective":
         # No forest of two million rows here.
         head.sampler.index.advance = lambda *args, **kwargs: None
-    model = keras.Sequential([keras.Input([2]), head])
     model.compile(optimizer=tfxclass.optimizers.LazySGD(0.1), loss=head.loss)
     x = np.ones((batch, 2), np.float32)
     y = np.arange(batch)

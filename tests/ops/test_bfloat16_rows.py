@@ -13,8 +13,8 @@ from tfxclass import optimizers
 from tfxclass import samplers
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops import row_update
-from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.index import ClusterIndex
+from tfxclass.ops.index import HashingForest
 from tfxclass.ops.index import PCAHash
 from tfxclass.ops.lsh import LSHIndex
 
@@ -342,9 +342,10 @@ def test_an_index_reads_them_as_the_floats_that_they_are(sketch):
         forest = HashingForest()
         forest.build(kernel, 5, 10, 3, sketch=sketch)
         ids, scores = forest.query(kernel, queries, 7, normalize=True)
-        clusters = ClusterIndex()
+        clusters = ClusterIndex(normalize=False)
         clusters.build(kernel, 12, 3)
-        tables, codes = LSHIndex(4, 6), PCAHash()
+        tables = LSHIndex(num_hashes=4, num_tables=6)
+        codes = PCAHash(normalize=False)
         tables.build(kernel, 3)
         codes.build(kernel, 5, 0)
         indexes = (forest, tables, clusters, codes)

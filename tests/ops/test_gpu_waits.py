@@ -64,7 +64,7 @@ def test_a_forest_is_copied_once():
 
 def test_lsh_candidates_wait_twice():
     kernel = tf.Variable(clustered(200, 5))
-    tables = LSHIndex(3, 4)
+    tables = LSHIndex(num_hashes=3, num_tables=4)
     tables.build(kernel, seed=1)
     query(tables, np.ones((3, 5), np.float32))
     assert waits_of(lambda: query(tables, np.ones((3, 5), np.float32))) == 2

@@ -12,7 +12,7 @@ from tests.support import gpu
 from tests.support import reference
 from tests.support.helpers import parse_forest
 from tests.support.processes import run_code
-from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.ops.index import HashingForest
 from tfxclass.ops.index import _destroy
 
 
@@ -167,7 +167,7 @@ import hashlib
 import numpy as np
 import tensorflow as tf
 tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
-from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.ops.index import HashingForest
 rows = np.random.default_rng(0).normal(size=(3000, 24)).astype(np.float32)
 kernel = tf.Variable(rows)
 forest = HashingForest()

@@ -9,15 +9,15 @@ import pytest
 import tensorflow as tf
 
 from tests.support.processes import run_code
-from tfxclass.ops.hashing_forest import HashingForest
 from tfxclass.ops.index import ClusterIndex
+from tfxclass.ops.index import HashingForest
 from tfxclass.ops.index import PCAHash
 from tfxclass.ops.index import query_threads
 from tfxclass.ops.lsh import LSHIndex
 
 INDEXES = {
     "forest": HashingForest,
-    "lsh": lambda: LSHIndex(9, 50),
+    "lsh": lambda: LSHIndex(num_hashes=9, num_tables=50),
     "cluster": ClusterIndex,
     "pca_hash": PCAHash,
 }
@@ -25,8 +25,8 @@ INDEXES = {
 OPTIONS = {
     "forest": {"num_trees": 50, "leaf_size": 100, "seed": 1},
     "lsh": {"seed": 1},
-    "cluster": {"num_groups": 2190, "seed": 1},
-    "pca_hash": {"num_groups": 10, "seed": 1},
+    "cluster": {"num_groups": 2190, "seed": 1, "normalize": False},
+    "pca_hash": {"num_groups": 10, "seed": 1, "normalize": False},
 }
 each_index = pytest.mark.parametrize("name", INDEXES)
 
@@ -125,7 +125,7 @@ import tensorflow as tf
 ctypes.CDLL(None).mallopt(-3, 1 << 16)  # malloc gives back what is freed
 tf.config.threading.set_intra_op_parallelism_threads(16)
 from tests.planning.test_memory import status
-from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.ops.index import HashingForest
 from tfxclass.ops.lsh import LSHIndex
 
 random = np.random.default_rng(0)
@@ -139,7 +139,7 @@ def forest(kernel):
     return index
 
 def lsh(kernel):
-    index = LSHIndex(16, 2)
+    index = LSHIndex(num_hashes=16, num_tables=2)
     index.build(kernel, seed=0)
     found = queries[:, None], np.ones([4000, 1], bool), [0]
     for _ in range(8):

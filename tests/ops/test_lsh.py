@@ -160,7 +160,7 @@ rows = np.random.default_rng(0).normal(size=(3000, 24)).astype(np.float32)
 kernel = tf.Variable(rows)
 digest = hashlib.sha256()
 for hash in ("simhash", "sparse_simhash", "dwta"):
-    tables = LSHIndex(4, 7, hash, bucket_size=40)
+    tables = LSHIndex(num_hashes=4, num_tables=7, hash=hash, bucket_size=40)
     tables.build(kernel, 5)
     queries = rows[:200, None]
     valid = np.ones((200, 1), bool)
@@ -282,7 +282,7 @@ def test_a_union_that_does_not_fit_is_cut_by_votes(room, seed):
 
 
 def test_of_equal_votes_a_uniform_sample_is_kept():
-    tables = LSHIndex(2, 5)
+    tables = LSHIndex(num_hashes=2, num_tables=5)
     rows = np.ones((40, 3), np.float32)
     tables.build(variable(rows), seed=0)
     kept = np.zeros(40)
@@ -298,7 +298,7 @@ def test_a_full_bucket_keeps_a_uniform_sample():
     kernel = variable(np.ones((40, 3)))
     kept = np.zeros(40)
     for seed in range(60):
-        tables = LSHIndex(2, 5, bucket_size=10)
+        tables = LSHIndex(num_hashes=2, num_tables=5, bucket_size=10)
         tables.build(kernel, seed=seed)
         found = []
         for table in range(5):
@@ -397,7 +397,7 @@ def test_votes_find_the_groups_of_the_queries():
     rows = reference.normalized(rows).astype(np.float32)
     labels = random.choice(count, 256, replace=False)
     queries = rows[labels] + 0.9 * dim**-0.5 * normal(256, dim, seed=1)
-    tables = LSHIndex(9, 50, bucket_size=128)
+    tables = LSHIndex(num_hashes=9, num_tables=50, bucket_size=128)
     tables.build(variable(rows), seed=0)
     found = query(tables, queries.astype(np.float32), 768, labels)
     assert len(found.probed) == 50 and int(found.pool) > 0.9 * count
@@ -413,7 +413,7 @@ def test_the_distribution_follows_the_weights():
     near, away = 7, 8
     rows[near], rows[away] = -features[0], features[0]
     kernel = variable(rows)
-    tables = LSHIndex(8, 20)
+    tables = LSHIndex(num_hashes=8, num_tables=20)
     tables.build(kernel, seed=1)
     before = set(query(tables, features)[0].numpy())
     kernel.scatter_nd_update([[near], [away]], [features[0], -features[0]])
@@ -435,7 +435,7 @@ def test_recall_of_the_greatest_products():
     rows = rows + 0.5 * random.normal(size=rows.shape)
     queries = (rows[:50] + 0.3 * random.normal(size=(50, 32))).astype("float32")
     rows = rows.astype(np.float32)
-    tables = LSHIndex(9, 50)
+    tables = LSHIndex(num_hashes=9, num_tables=50)
     tables.build(variable(rows), seed=2)
     probed = tf.range(50, dtype=tf.int64)
     mask = tables.members(
@@ -479,7 +479,7 @@ def test_restored_tables_go_on_bit_for_bit(hash, incremental):
 
 
 def state_of_tables():
-    tables = LSHIndex(2, 2)
+    tables = LSHIndex(num_hashes=2, num_tables=2)
     tables.build(variable(normal(30, 4)), seed=0)
     return tables.state()
 
@@ -557,7 +557,10 @@ BAD_INPUT = {
 @pytest.mark.parametrize("name", BAD_INPUT)
 def test_bad_input_is_refused(name):
     call, message = BAD_INPUT[name]
-    kernel, tables = variable(normal(30, 4)), LSHIndex(2, 2)
+    kernel, tables = (
+        variable(normal(30, 4)),
+        LSHIndex(num_hashes=2, num_tables=2),
+    )
     tables.build(kernel, seed=0)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         call(tables, kernel)
@@ -566,7 +569,7 @@ def test_bad_input_is_refused(name):
 @each_family
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_rows_that_are_all_equal_share_all_buckets(hash, value):
-    tables = LSHIndex(3, 4, hash)
+    tables = LSHIndex(num_hashes=3, num_tables=4, hash=hash)
     rows = np.full((20, 5), value, np.float32)
     tables.build(variable(rows), seed=0)
     found = query(tables, rows[:1])[0].numpy()
@@ -577,7 +580,7 @@ def test_rows_that_are_all_equal_share_all_buckets(hash, value):
 
 
 def test_no_queries_find_nothing():
-    tables = LSHIndex(2, 2)
+    tables = LSHIndex(num_hashes=2, num_tables=2)
     tables.build(variable(normal(30, 4)), seed=0)
     assert query(tables, np.zeros((0, 4), np.float32))[0].shape == (0,)
     nothing = tables.query(

@@ -197,7 +197,8 @@ def test_the_same_with_any_number_of_threads():
 
 
 def advance(index, kernel, step, interval=3):
-    index.advance(kernel, step, interval, num_groups=30, seed=9)
+    options = {"num_groups": 30, "seed": 9, "normalize": False}
+    index.advance(kernel, step, interval, **options)
     return group_of(index, kernel.shape[0]).tolist()
 
 
@@ -236,12 +237,12 @@ def test_state_round_trip_in_the_middle(saved_at):
 
 def test_an_index_of_other_rows_is_built_anew():
     """Restored for another kernel: nothing is read past its end."""
-    index = ClusterIndex()
+    index = ClusterIndex(num_groups=5, seed=9, normalize=False)
     index.set_state(built(ClusterIndex, clustered(5000, 40), 50)[0].state())
     index.mark(np.arange(5000))
     kernel = variable(clustered(30, 3))
-    index.advance(kernel, 0, 1, num_groups=5, seed=9)
-    index.advance(kernel, 1, 1, num_groups=5, seed=9)
+    index.advance(kernel, 0, 1)
+    index.advance(kernel, 1, 1)
     assert len(group_of(index, 30)) == 30
 
 

@@ -268,8 +268,17 @@ def test_moments_that_there_are_not(slot_dtype, options, message):
     )
     variable = tf.Variable(np.ones(W, slot_dtype))
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        row_update.add_rows(
-            variable.handle, IDS, tf.ones([2, 2], slot_dtype), storage
+        row_update.update(
+            "sgd",
+            variable.handle,
+            [],
+            IDS,
+            tf.ones([2, 2], slot_dtype),
+            storage,
+            learning_rate=1.0,
+            decay=0.0,
+            momentum=0.0,
+            nesterov=False,
         )
 
 

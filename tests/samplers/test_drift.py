@@ -105,7 +105,7 @@ def test_rows_that_rest_are_never_indexed_again(kind, never_old, monkeypatch):
         next_step(clustered(16, DIM, seed=number))
         before = before or head.sampler.index.state()["ready"].tobytes()
     assert head.sampler.index.state()["ready"].tobytes() == before
-    assert int(head.sampler.drift.begun) < 0
+    assert int(head.sampler.schedule.begun) < 0
 
 
 @each_kind
@@ -125,10 +125,10 @@ def test_rows_that_moved_are_indexed_again(kind, never_old, monkeypatch):
     for _ in range(80):
         next_step(queries)
         recalls.append(measured(head))
-    begun = int(head.sampler.drift.begun)
+    begun = int(head.sampler.schedule.begun)
     assert begun > 0
     assert min(recalls) < 0.9 * fresh and recalls[-1] > 0.8 * fresh
-    refresh = head.sampler.drift.refresh(tf.constant(begun, tf.int64), 1e6)
+    refresh = head.sampler.schedule.refresh(tf.constant(begun, tf.int64), 1e6)
     assert refresh["drifted"] and refresh["interval"] == schedule.NEVER
 
 
@@ -140,7 +140,7 @@ def test_an_old_index_is_built_again(monkeypatch):
     begun, next_step = [], graph_step(head)
     for _ in range(20):
         next_step(clustered(16, DIM, seed=5))
-        begun.append(int(head.sampler.drift.begun))
+        begun.append(int(head.sampler.schedule.begun))
     # A refresh takes a step; it is begun one after the probe.
     assert sorted(set(begun)) == [-(2**40), 4, 10]
 
@@ -152,7 +152,9 @@ def test_refreshes_take_a_quarter_or_a_twentieth_of_the_steps(share, most):
     sampler = samplers.HashingForestSampler(6700, query_fraction=share)
     sampler.build((670_091, 128))
     step_time = step_nanoseconds(256, 6700, 128).numpy()
-    lag = int(sampler.drift.refresh(tf.constant(0, tf.int64), step_time)["lag"])
+    lag = int(
+        sampler.schedule.refresh(tf.constant(0, tf.int64), step_time)["lag"]
+    )
     cost = sampler.source.build_nanoseconds()
     taken = cost / (lag * step_time)
     assert 0.8 * most < taken <= most and 500 < lag < 5000
@@ -165,7 +167,9 @@ def test_on_a_gpu_the_lag_covers_the_build_of_the_host():
     sampler.device = "/GPU:0"
     sampler.build((1_000_000, 128))
     step_time = step_nanoseconds(4096, 10_000, 128)
-    lag = int(sampler.drift.refresh(tf.constant(0, tf.int64), step_time)["lag"])
+    lag = int(
+        sampler.schedule.refresh(tf.constant(0, tf.int64), step_time)["lag"]
+    )
     assert lag * 4.07e-3 > 9
 
 
@@ -198,7 +202,7 @@ def test_resumed_at_any_step_goes_on_bit_for_bit(kind, tmp_path, monkeypatch):
         for name in states[0]:
             np.testing.assert_array_equal(states[0][name], states[1][name])
         assert measured(heads[0]) == measured(heads[1])
-        assert int(heads[0].sampler.drift.begun) > 0
+        assert int(heads[0].sampler.schedule.begun) > 0
 
 
 @pytest.mark.parametrize("kind", ["forest", "lsh", "auto"])

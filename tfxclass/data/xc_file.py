@@ -71,8 +71,6 @@ class XCFile:
         shuffle_buffer_size: int | None = None,
         seed: int | None = None,
         num_epochs: int | None = 1,
-        max_labels: int | None = None,
-        drop_remainder: bool = False,
     ) -> tf.data.Dataset:
         """Batches for `fit`, `evaluate` and `predict`.
 
@@ -82,17 +80,13 @@ class XCFile:
                 is chosen at random. None keeps the order of the file.
             seed: int, seed of the shuffle.
             num_epochs: int, number of passes. None is without end.
-            max_labels: int, number of labels that an example keeps, the first
-                ones. None keeps all.
-            drop_remainder: bool, whether a last batch that is not full is left
-                out.
 
         Returns:
             A `tf.data.Dataset` of `(features, labels)`. `features` is a dict of
             `"feature_ids"`, int64, and `"feature_values"`, float32, both
             `[batch, n]` for the longest example of the batch. Padding is
             feature 0 with value 0. `labels` is int64 `[batch, p]`, padded with
-            -1. p is `max_labels`, or the largest number of labels in the batch.
+            -1 to the largest number of labels in the batch.
 
             Iterating it raises `InvalidArgumentError` for a malformed line, a
             number of lines that the header does not have, or a damaged file.
@@ -103,15 +97,14 @@ class XCFile:
         check_positive_int("batch_size", batch_size)
         check_optional_int("shuffle_buffer_size", shuffle_buffer_size)
         check_optional_int("num_epochs", num_epochs)
-        check_optional_int("max_labels", max_labels)
         count = tf.data.experimental.assert_cardinality(self.num_rows)
         lines = self._blocks().unbatch().apply(count)
         if shuffle_buffer_size is not None:
             # Unparsed, so that a row in the buffer is as small as in the file.
             lines = lines.shuffle(shuffle_buffer_size, seed=seed)
-        batches = lines.repeat(num_epochs).batch(batch_size, drop_remainder)
+        batches = lines.repeat(num_epochs).batch(batch_size)
         return batches.map(
-            lambda *lines: _padded(self._parse(*lines), max_labels),
+            lambda *lines: _padded(self._parse(*lines)),
             num_parallel_calls=tf.data.AUTOTUNE,
         ).prefetch(tf.data.AUTOTUNE)
 
@@ -192,18 +185,18 @@ def _parse_header(path, line):
     return map(int, fields)
 
 
-def _padded(rows, max_labels):
+def _padded(rows):
     features = {
         "feature_ids": _matrix(rows.features, rows.feature_splits, 0),
         "feature_values": _matrix(rows.values, rows.feature_splits, 0),
     }
-    return features, _matrix(rows.labels, rows.label_splits, -1, max_labels)
+    return features, _matrix(rows.labels, rows.label_splits, -1)
 
 
-def _matrix(values, splits, padding, width=None):
+def _matrix(values, splits, padding):
     rows = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
     # At least one column: not everything downstream takes [batch, 0].
-    columns = width or tf.maximum(rows.bounding_shape(axis=1), 1)
+    columns = tf.maximum(rows.bounding_shape(axis=1), 1)
     shape = tf.stack([tf.constant(-1, tf.int64), columns])
     matrix = rows.to_tensor(padding, shape=shape)
-    return tf.ensure_shape(matrix, [rows.shape[0], width])
+    return tf.ensure_shape(matrix, [rows.shape[0], None])

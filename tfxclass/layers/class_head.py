@@ -18,7 +18,6 @@ from tfxclass.layers.tied_rows import Tie
 from tfxclass.losses.objectives import ALL_OBJECTIVES
 from tfxclass.ops import norms
 from tfxclass.rows.class_matrix import ClassRows
-from tfxclass.samplers import by_name
 from tfxclass.types import Config
 from tfxclass.types import Initializer
 from tfxclass.types import Margin
@@ -198,7 +197,7 @@ class ClassHead(OutputHead):
             of_new = np.median(self.thresholds)
             config["thresholds"] = change.resize(self.thresholds, of_new)
         if "sampler" in config and self.sampler is not None:
-            config["sampler"] = by_name.changed(self.sampler, change)
+            config["sampler"] = self.sampler.changed(change)
         return config
 
     @property

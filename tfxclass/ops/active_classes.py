@@ -11,7 +11,7 @@ tf.no_gradient("Tfxclass>ActiveClasses")
 
 
 class ActiveClasses(NamedTuple):
-    """The result of `active_classes`.
+    """The result of `active_classes`, in which the labels are the targets.
 
     Attributes:
         ids: int64 `[num_sampled]`, distinct: targets, candidates, fill.
@@ -51,31 +51,28 @@ def active_classes(
     cumulative: tf.Tensor | None = None,
     sample_overflow: bool = True,
 ) -> ActiveClasses:
-    """Chooses exactly `num_sampled` distinct classes.
+    """Chooses `num_sampled` distinct classes, or all labels if these are more.
 
     All labels are in; then the candidates, the best-scored occurrence of each
     counting; then a random fill of the classes that are left.
+    `InvalidArgumentError` for ids or a share out of range, and shapes that do
+    not agree.
 
     Args:
         labels, candidates: int64 of any shape, -1 is padding.
         num_sampled: int or int64 scalar tensor, at most `num_classes`.
         seed: int64 `[2]`. Same seed, same result.
         scores: float32, shape of `candidates`: logits.
-        candidate_share: float or float32 scalar tensor in [0, 1]: the part of
-            the places that the labels leave which candidates may take. Below 1
-            one is left to the fill: without any, sums are no estimates.
+        candidate_share: in [0, 1]: the part of the places that the labels leave
+            which candidates may take. Below 1 one is left to the fill: without
+            any, sums are no estimates.
         fill: `"uniform"`, `"log_uniform"` (class 0 the most frequent) or
             `"frequency"`. The last two draw by their law until enough are
             distinct; where no more classes have weight, the rest is uniform.
         cumulative: float64 `[num_classes]`, running sums of the weights of
             `"frequency"`.
-        sample_overflow: when the candidates do not fit, whether they are
-            sampled without replacement with probability proportional to
-            `exp(score)`; otherwise the best-scored are kept.
-
-    Raises:
-        InvalidArgumentError: more distinct labels than `num_sampled`, ids or
-            a share out of range, or shapes that do not agree.
+        sample_overflow: whether candidates that do not fit are sampled without
+            replacement by `exp(score)`; otherwise the best-scored are kept.
     """
     num_sampled = tf.cast(num_sampled, tf.int64)
     if candidates is None:

@@ -34,16 +34,14 @@ def path_loss(
 ) -> tf.Tensor:
     """The loss along the paths from the root to the labels, float32 `[batch]`.
 
-    `-sum of weight * log p(label)`; if independent the sum of the binary
+    It is `-sum of weight * log p(label)`; if independent the sum of the binary
     losses of all children of the nodes that have a label below them, whatever
     the weights. Costs O(depth) products a label, and so does the gradient, in
     which `kernel` has `tf.IndexedSlices` of the rows touched.
 
-    Args:
-        labels: int64 `[batch, p]`, -1 for padding.
-        weights: float32 `[batch, p]`.
-        max_depth: int, most edges from the root to a class,
-            `Tree.depths().max()`; only the GPU has to know.
+    `labels` are int64 `[batch, p]`, padded with -1, and `weights` float32 of
+    this shape. `max_depth` is the most edges from the root to a class,
+    `Tree.depths().max()`; only the GPU has to know.
     """
     return library.ops.tfxclass_tree_path_loss(
         queries,

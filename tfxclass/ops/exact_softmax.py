@@ -34,9 +34,8 @@ tf.no_gradient("Tfxclass>ExactSoftmaxGrad")
 def multiplies_bfloat16() -> bool:
     """Whether the ops multiply bfloat16 numbers where they are asked to.
 
-    They do on processors with AMX, unless Linux refuses this process its use.
-    AVX-512's bfloat16 products are slower than its float32 ones. The first
-    call asks Linux, see `HasAmx` in custom_ops/core/amx_products.h.
+    They do on processors with AMX, unless Linux refuses this process its use
+    (`HasAmx` in custom_ops/core/amx_products.h).
     """
     if library.build()["ops"] != "compiled":
         return False
@@ -58,10 +57,10 @@ def multiplies_bfloat16() -> bool:
 class ClassGradient(NamedTuple):
     """The inputs from which the gradient of a kernel is computed.
 
-    The gradient of a logit is factor * (softmax - uniform), at the targets
-    target_grads - factor * uniform: float32 `[batch]`, and `[batch, p]` at the
-    targets. `uniform` is a float, `logsumexp` float32 `[batch]`. `block` is how
-    many classes `rows/exact_blocks.py` takes at a time, None for the op.
+    The gradient of a logit is factor * (softmax - uniform), and at the targets
+    target_grads - factor * uniform. `factor` and `logsumexp` are float32
+    `[batch]`, and `target_grads` `[batch, p]`. `block` is how many classes
+    `rows/exact_blocks.py` takes at a time, None for the op.
     """
 
     queries: Any

@@ -1,4 +1,4 @@
-"""The indexes of class vectors: their base, with its state, and groups."""
+"""The indexes of class vectors: their base, a forest, and groups."""
 
 import os
 import uuid
@@ -16,7 +16,7 @@ from tfxclass.ops.placement import handle_of
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
-for _name in ("ClusterMembers", "PcaHashMembers"):
+for _name in ("ForestQuery", "ClusterMembers", "PcaHashMembers"):
     tf.no_gradient("Tfxclass>" + _name)
 
 # The state of an index that was never used, in the order of the op.
@@ -41,7 +41,8 @@ def query_threads() -> int:
 class RefreshingIndex:
     """An index of the rows of a class matrix that follows their training.
 
-    A subclass says what sizes and options `build` and `advance` take.
+    `options` of a subclass are arguments of `build` and `advance`, unless these
+    are given others.
     """
 
     #: The names of its ops begin with it.
@@ -49,11 +50,10 @@ class RefreshingIndex:
     #: What `state` holds.
     state_names = tuple(_UNUSED)
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         #: Where it lies, if elsewhere than its user; set before the first use.
         self.device: str | None = None
-        #: Attributes of `build` and `advance`, unless they are given others.
-        self.options: dict[str, Any] = {}
+        self.options = options
         self._handle = None
 
     @property
@@ -75,8 +75,7 @@ class RefreshingIndex:
         """Builds from the rows as they are, now.
 
         The kernel is a float32 variable `[num_classes, dim]`, or on a CPU
-        bfloat16 of a forest or hash tables; `inputs` and `sizes` are inputs and
-        attributes of the op. Same `seed` and rows, same index.
+        bfloat16 of a forest or hash tables. Same `seed` and rows, same index.
         `InvalidArgumentError` for rows that are not finite.
         """
         given = {**self.options, **sizes}
@@ -93,7 +92,7 @@ class RefreshingIndex:
         one's place exactly `lag` steps later, at most `interval`.
 
         `step`, `interval` and `lag` are int64 scalars, and `drifted` is a bool.
-        `RowGroups` take no `lag` and `drifted`; `sizes` are as in `build`.
+        `RowGroups` take no `lag` and `drifted`.
         """
         given = {**self.options, **sizes, "step": step, "interval": interval}
         return self.op("advance")(self.handle, handle_of(kernel), **given)
@@ -123,27 +122,72 @@ class RefreshingIndex:
         self.op("restore")(self.handle, ready, pending, *values[2:])
 
 
+class HashingForest(RefreshingIndex):
+    """A forest of random partitions of the rows of a class matrix.
+
+    Each tree splits the rows (by direction) with the max-margin hyperplane of
+    two random rows, recursively, into cells of at most `leaf_size` rows. The
+    rows' directions are rounded to 8 bits a number.
+
+    Its options are `num_trees`, `leaf_size` and `seed`, ints. With `sketch`, an
+    int > 0, trees split random projections of the rows on so many vectors; not
+    on GPUs. On a CPU i of n new trees take the old ones' places i lag / n steps
+    after the begin.
+
+    Source: Zhang et al., Accelerated Training for Massive Classification via
+    Dynamic Class Selection, AAAI 2018.
+    """
+
+    prefix = "forest"
+
+    def query(
+        self,
+        kernel: Variable,
+        queries: tf.Tensor,
+        num_neighbors: Scalar,
+        bucket: int = 0,
+        num_candidates: Scalar = 0,
+        normalize: bool = False,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The classes with the greatest scores that the forest finds.
+
+        Each tree gives the rows of the last node with at least `num_neighbors`
+        of them, or at least `bucket` if that is not 0. At most `num_candidates`
+        are scored, those that most trees agree on; 0 scores all. Scores are
+        products of `queries` `[batch, dim]` with the rows as they are now, over
+        their norms if `normalize`.
+
+        Returns `(ids, scores)`, int64 and float32 `[batch, num_neighbors]`,
+        best first. Ids are -1 past what was found, everywhere before the first
+        forest is ready.
+        """
+        return self.op("query")(
+            self.handle,
+            handle_of(kernel),
+            queries,
+            num_neighbors,
+            bucket,
+            num_candidates,
+            normalize=normalize,
+        )
+
+
 class RowGroups(RefreshingIndex):
     """Each row of a class matrix is in one group; a subclass says which.
 
-    `build` and `advance` take `num_groups` (bits of `PCAHash`) and `seed`,
-    ints, and `normalize`, whether logits are cosines. A refresh is begun where
-    none is under way, and takes its place `interval` steps later.
+    Its options are `num_groups` (bits of `PCAHash`) and `seed`, ints, and
+    `normalize`, whether logits are cosines. A refresh is begun where none is
+    under way, and takes its place `interval` steps later.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.options = {"normalize": False}
 
     def members(
         self, targets: tf.Tensor, limit: Scalar, seed: tf.Tensor
     ) -> tf.Tensor:
         """Classes in the groups that hold `targets`, these included.
 
-        `targets` are int64 of any shape, -1 is padding. If there are more
-        classes than `limit`, an int64 scalar, `limit` of them are drawn
-        uniformly without replacement. Returns distinct int64 `[n]`, none
-        before the first groups are ready.
+        `targets` are int64 of any shape, -1 is padding. At most `limit` classes
+        are drawn uniformly without replacement. Returns distinct int64 `[n]`,
+        none before the first groups are ready.
         """
         return self.op("members")(self.handle, targets, limit, seed)
 

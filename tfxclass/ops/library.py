@@ -105,10 +105,9 @@ def cuda_version() -> str | None:
 
 
 def best(info: dict[str, Any], features: Set[str]) -> tuple[str, str | None]:
-    """`(path, march)` of the library for a processor, of those that were built.
+    """`(path, march)` of the best library for a processor with `features`.
 
-    `info` is of build_info.json; `features` are what the processor has, by
-    Linux' names. The march is None of the only, or the least library.
+    `info` is of build_info.json. The march of the least library is None.
     """
     needs = info.get("features", {})
     runs = [

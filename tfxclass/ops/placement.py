@@ -22,10 +22,8 @@ from tfxclass.types import Variable
 
 
 def on(device: str | None) -> contextlib.AbstractContextManager[Any]:
-    """A context in which ops are placed on `device`; None changes nothing.
-
-    `tf.device(None)` would undo what is around it.
-    """
+    """A context in which ops are placed on `device`; None changes nothing."""
+    # `tf.device(None)` would undo what is around it.
     return contextlib.nullcontext() if device is None else tf.device(device)
 
 
@@ -128,7 +126,7 @@ def check_made_within(
 ) -> None:
     """Raises ValueError if variables were made outside of a strategy's scope.
 
-    TensorFlow's own error names no fix. The default strategy means no scope.
+    The default strategy means no scope.
     """
     extended = strategy.extended
     others = [

@@ -103,20 +103,14 @@ def update(
 
 
 def add_rows(
-    variable: tf.Tensor,
-    ids: tf.Tensor,
-    values: tf.Tensor,
-    storage: RowStorage | None = None,
-    decay: float = 0.0,
+    variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor, decay: float = 0.0
 ) -> Any:
     """variable[ids] += values; without the copies of TensorFlow's scatter.
 
     After a scatter TensorFlow copies the whole matrix in each read of it.
     """
     numbers = {"learning_rate": -1.0, "decay": decay, "momentum": 0.0}
-    return update(
-        "sgd", variable, [], ids, values, storage, nesterov=False, **numbers
-    )
+    return update("sgd", variable, [], ids, values, nesterov=False, **numbers)
 
 
 def assign_rows(variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor) -> Any:
@@ -128,8 +122,5 @@ def assign_rows(variable: tf.Tensor, ids: tf.Tensor, values: tf.Tensor) -> Any:
 def sum_duplicate_rows(
     ids: tf.Tensor, grads: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Distinct ids, rising, int64 [u], and the sums of their rows, [u, ...].
-
-    Gradients are float32 or, on the CPU, float64.
-    """
+    """Distinct ids, rising, and the sums of their rows, float32 or float64."""
     return ops.tfxclass_sum_duplicate_rows(ids=ids, grads=grads)

@@ -48,27 +48,25 @@ def recover(
       A warning says where it may overshoot.
     - `"lift"` is V R^T alone, and needs no data.
 
-    Memory: three class matrices in full width, plus the model. Each batch costs
-    one product with `[dim, num_classes]`, two products in the projected width,
-    and one with `[dim, dim]`.
+    Memory: three class matrices in full width, plus the model.
 
     Args:
         model: a Sequential or functional model that ends in a
             `ProjectedSoftmax` or an `AdaptiveProjectedSoftmax`. It is not
             changed, and its encoder is shared.
-        dataset: the training data, in any order. Not for the lift. As for
-            `fit`: arrays `(inputs, labels)` or `(inputs, labels,
-            sample_weight)`, or batches of them, a `tf.data.Dataset` or a
-            `keras.utils.PyDataset`. Arrays are computed 256 rows at a time,
-            1,024 with `num_sampled`.
+        dataset: the training data, in any order, as for `fit`: arrays `(inputs,
+            labels)` or `(inputs, labels, sample_weight)`, or a
+            `tf.data.Dataset` or `keras.utils.PyDataset` of such batches. Arrays
+            are computed 256 rows at a time, 1,024 with `num_sampled`. The lift
+            needs none.
         l2: float > 0, weight of `|W|^2 / 2` in the mean loss, for the dual.
             Defaults to the head's own.
         method: `"step"` (default), `"dual"` or `"lift"`.
         num_sampled: int, for millions of classes: probabilities are estimated
-            from the labels of a batch and so many classes, sampled uniformly
-            for each batch. Batches of a dataset should be large. The pass costs
-            as much as a sampled training epoch. The search of the step still
-            needs all classes, for 1,024 examples or more.
+            from the labels of a batch, which should be large, and so many
+            classes, sampled uniformly. The pass costs as much as a sampled
+            training epoch. The search of the step still needs all classes, for
+            1,024 examples or more.
         verbose: 1 shows a progress bar and the chosen step with its loss on
             held-out examples. 0 shows nothing.
 
@@ -76,10 +74,9 @@ def recover(
         A built, uncompiled `keras.Model` that ends in a `FullSoftmax`.
 
     Raises:
-        ValueError: if the head is of another kind or has cosine logits (no
-            head in full width has its answers), or `l2` of the dual is not
-            positive. Also if the dataset has no labels or examples, or numbers
-            are not finite.
+        ValueError: if the head is of another kind or has cosine logits, `l2` of
+            the dual is not positive, or the dataset has no labels, no examples
+            or numbers that are not finite.
 
     Example:
 

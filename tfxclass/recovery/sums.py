@@ -142,9 +142,8 @@ class RecoverySums:
         The best class matrix for `mean loss + l2 / 2 |W|^2` has a gradient of
         zero: `l2 W = (Y - P)^T X / n`, with n the sum of the weights. (The
         paper prints the factor both as 1 / (n l2) and as 1 / l2.) It is a
-        gradient step of 1 / l2 from the lifted matrix. Above 2 / (L + l2) one
-        recovers the optimum only if the rank of the features is low relative to
-        the projected width (Theorem 1). Otherwise it may overshoot.
+        gradient step of 1 / l2 from the lifted matrix. Steps above 2 / (L + l2)
+        may overshoot, unless the features have a low rank (Theorem 1).
         """
         self.check_rows()
         # L is half of the greatest eigenvalue of S: the covariance of one
@@ -235,8 +234,7 @@ def labels_and_sample(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distinct classes, labels first, and the log of their expected counts.
 
-    Sampled classes that are no label stand for all others, so the sum of
-    exponentials of each row is estimated without bias.
+    Sampled classes that are no label stand for all others.
     """
     labels = np.unique(labels[labels >= 0])
     count = min(num_sampled, num_classes)

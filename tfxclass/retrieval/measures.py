@@ -1,10 +1,8 @@
 """Measures of rankings, of Keras' metrics and of finished answers.
 
-Each takes the ranks of a row's labels, the number of labels, and k:
-
-- `ranks`: integers `[rows, p]` from 0; k or more past the k best classes, and
-  for padding;
-- `count`: floats `[rows]`, whose type the result has.
+They take `ranks` of labels, integers `[rows, p]` from 0, which are k or more
+past the k best classes and for padding; the `count` of labels, floats `[rows]`,
+whose type the result has; and k.
 """
 
 from collections.abc import Sequence

@@ -96,9 +96,9 @@ def pad(
         sequences: item ids of each sequence, in the order of time.
         length: int, number of items in a row. The latest items of a longer
             sequence are kept.
-        value: int, the padding. Use 0 for inputs if no item has the id 0, and
-            -1 for labels and for the ids of `top_k(exclude=True)`. The latter
-            need the length of the longest sequence.
+        value: int, the padding: 0 for inputs, if no item has the id 0, and -1
+            for labels and for `top_k(exclude=True)`, which needs the length of
+            the longest sequence.
         latest: `"last"`: padding comes first, as causal transformers need it.
             `"first"`: the latest item is in column 0, so a column tells how
             long ago an item was.

@@ -18,8 +18,8 @@ Sequences = Sequence[Sequence[int]]
 class Questions(NamedTuple):
     """Questions of a validation or test set.
 
-    `histories` are lists of item ids, in the order of time, and `labels`, int64
-    `[questions]`, the items that came next.
+    `labels`, int64 `[questions]`, are the items that came after `histories`,
+    lists of item ids in the order of time.
     """
 
     histories: list[Sequence[int]]
@@ -78,8 +78,7 @@ def split_sessions(
         sessions: item ids of each session, in the order of time.
         times: numbers or datetime64 `[sessions]`, when each session began.
             `pandas.to_datetime(times, utc=True).to_numpy("datetime64[ns]")`
-            reads strings and other dates. By default sessions are in the order
-            of time.
+            reads other dates. By default sessions are in the order of time.
         validation, test: floats in [0, 1), fractions of the sessions.
 
     Raises:
@@ -107,13 +106,9 @@ def split_sessions(
     first = round(len(sessions) * (1 - test - validation))
     train = sessions[:first]
     known = {item for session in train for item in session}
-
-    def questions(part):
-        pairs = zip(*next_items(part))
-        return _questions([pair for pair in pairs if pair[1] in known])
-
     validated, tested = sessions[first:first_test], sessions[first_test:]
-    return Split(train, questions(validated), questions(tested))
+    found = [zip(*next_items(part)) for part in (validated, tested)]
+    return Split(train, *[_questions(pairs, known) for pairs in found])
 
 
 def split_at(
@@ -131,9 +126,8 @@ def split_at(
     Args:
         sequences: item ids of each user, in the order of time.
         times: the time of each of these items, as in `split_sessions`.
-        validation_time: number or datetime64, as the times are. Earlier items
-            are for training.
-        test_time: number or datetime64, not before `validation_time`.
+        validation_time: like the times. Earlier items are for training.
+        test_time: like the times, not before `validation_time`.
 
     Raises:
         ValueError: if times are not in order, or do not fit the items.
@@ -166,7 +160,8 @@ def split_at(
             "`validation_time` must not be after `test_time`. Received: "
             f"validation_time={validation_time}, test_time={test_time}"
         )
-    ends = []
+    train: list[Any] = []
+    questions: list[list[Any]] = [[], []]
     rows = np.split(found, np.cumsum([len(s) for s in sequences])[:-1])
     for items, moments in zip(sequences, rows):
         if np.any(moments[1:] < moments[:-1]):
@@ -174,22 +169,19 @@ def split_at(
                 "`times` of a user must not fall: items are in the order of "
                 f"time. Received: {moments[:10].tolist()}"
             )
-        ends.append([*np.searchsorted(moments, limits), len(items)])
-    train = [s[: end[0]] for s, end in zip(sequences, ends) if end[0]]
+        ends = [*np.searchsorted(moments, limits), len(items)]
+        if ends[0]:
+            train.append(items[: ends[0]])
+        for pairs, at, following in zip(questions, ends, ends[1:]):
+            if 0 < at < following:
+                pairs.append((items[:at], items[at]))
     known = {item for items in train for item in items}
-
-    def questions(part):
-        found = []
-        for items, end in zip(sequences, ends):
-            at, following = end[part : part + 2]
-            if 0 < at < following and items[at] in known:
-                found.append((items[:at], items[at]))
-        return _questions(found)
-
-    return Split(train, questions(0), questions(1))
+    return Split(train, *[_questions(pairs, known) for pairs in questions])
 
 
-def _questions(pairs):
+def _questions(pairs, known=None):
+    """`Questions` of pairs whose label is among the `known` ones, if given."""
+    pairs = [pair for pair in pairs if known is None or pair[1] in known]
     labels = np.array([label for _, label in pairs], np.int64)
     return Questions([history for history, _ in pairs], labels)
 

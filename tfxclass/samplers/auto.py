@@ -19,6 +19,7 @@ from tfxclass.samplers.sampler import NUM_PROBES
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import count_labels
 from tfxclass.samplers.sampler import probe_interval
+from tfxclass.samplers.schedule import Drift
 from tfxclass.types import Scalar
 from tfxclass.types import Variable
 
@@ -43,19 +44,17 @@ class AutoSampler(IndexedSampler):
     The noise is the mean of v (1 - p_y), computed exactly for 16 examples from
     time to time. Here v = N / (m k_eff) is the relative variance of the uniform
     estimate from m negatives of N classes, and 1 - p_y the model's uncertainty
-    about the labels. The effective number of classes that share the probability
-    mass of other classes than the labels is k_eff = (sum p)^2 / sum p^2.
-    Similar classes get `neighbor_fraction` of the sample while the noise
-    exceeds half the relative cost of a step with them (`choice` 1), and none
-    below half of this threshold (`choice` 0). Costs come from a model, so a run
-    can be repeated.
+    about the labels. k_eff = (sum p)^2 / sum p^2 is the effective number of
+    other classes that share the rest of the probability mass. Similar classes
+    get `neighbor_fraction` of the sample while the noise exceeds half the
+    relative cost of a step with them (`choice` 1), and none below half of this
+    threshold (`choice` 0). Costs come from a model, so a run can be repeated.
 
     Similar classes come from a `NeighborCache`, which has no index to build. On
     GPUs, in shards and on parameter servers a hashing forest is used instead.
-    `tfxclass.callbacks.SamplerLog` shows `"k_eff"` (geometric mean), `"v"`
-    (mean), `"noise"`, `"choice"` and `"recall"`: the fraction of an example's
-    eight best other classes that are cached. With a forest it is as in
-    `HashingForestSampler`.
+    `tfxclass.callbacks.SamplerLog` shows `"k_eff"` (geometric mean), `"v"`,
+    `"noise"`, `"choice"` and `"recall"`: the fraction of an example's eight
+    best other classes that are cached, or as in `HashingForestSampler`.
 
     Args:
         num_sampled, seed: as in `Sampler`.
@@ -85,13 +84,11 @@ class AutoSampler(IndexedSampler):
         # A query takes a third of the time that it takes in the forest of a
         # `HashingForestSampler`.
         self.source = Forest(20, 50, 64, None, self.seed)
-        self.index = self.source.index
 
     def build(self, kernel_shape: tuple[int, ...]) -> None:
         super().build(kernel_shape)
         if self.neighbor_cache is None:
-            nanoseconds = self.source.build_nanoseconds()
-            self.schedule = self.make_schedule("auto", nanoseconds)
+            self.schedule = Drift(self, self.source.build_nanoseconds())
         for name in (*_GAUGES, "choice"):
             self.gauge(name)
         if self.neighbor_cache is not None:

@@ -27,18 +27,15 @@ class BatchSampler(Sampler):
     Use it to train a retrieval model with two towers. Frequent classes are in
     many batches, and would be pushed down. Therefore the loss subtracts the log
     of the fraction of batches that contain the class (log-Q correction). It is
-    estimated during training, from a moving average of the steps between two
-    batches with the class, so no counts are needed.
-
-    The labels of an example, and hard negatives that come with it
-    (`num_negatives`), are in its sample with probability 1, so nothing is
-    subtracted from their logits. The expected gradient is close to the gradient
-    of the full softmax (Khrylchenko et al., 2025).
+    estimated from a moving average of the steps between two batches with the
+    class, so no counts are needed. The labels of an example, and hard negatives
+    that come with it (`num_negatives`), are in its sample with probability 1,
+    so nothing is subtracted from their logits. The expected gradient is close
+    to the gradient of the full softmax (Khrylchenko et al., 2025).
 
     Args:
-        num_sampled, seed: as in `Sampler`.
-            Places that labels and memory do not fill are left out of the loss.
-            By default it is what the labels of each batch and the memory need.
+        num_sampled, seed: as in `Sampler`. Places that labels and memory do not
+            fill are left out of the loss. By default there are none.
         memory: int >= 0, number of labels of earlier batches that are
             negatives, too, with their current class vectors. Defaults to 0.
         rate: float in (0, 1], rate of the moving average. Defaults to 0.05.

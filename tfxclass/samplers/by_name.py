@@ -2,7 +2,6 @@
 
 import keras
 
-from tfxclass.core.class_update import ClassUpdate
 from tfxclass.samplers.auto import AutoSampler
 from tfxclass.samplers.batch import BatchSampler
 from tfxclass.samplers.forest import HashingForestSampler
@@ -68,11 +67,6 @@ def get(
     if num_classes is not None:
         sampler.resolve_size(num_classes)
     return sampler
-
-
-def changed(sampler: Sampler, change: ClassUpdate) -> Sampler:
-    """A sampler like this one, for a head after `change`; its index is new."""
-    return type(sampler).from_config(sampler.changed_config(change))
 
 
 def check_kind(

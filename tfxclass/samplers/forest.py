@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfxclass.checks import check_fraction
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
-from tfxclass.ops.hashing_forest import HashingForest
+from tfxclass.ops.index import HashingForest
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
@@ -39,10 +39,7 @@ _ALLOCATION_ROWS = 32
 
 
 class Forest:
-    """A source: the classes nearest to each row of a batch.
-
-    `HashingForestSampler` describes the arguments.
-    """
+    """The source of a `HashingForestSampler`, which has its arguments."""
 
     def __init__(
         self,
@@ -58,8 +55,7 @@ class Forest:
             "num_candidates", num_candidates
         )
         self.num_neighbors = check_optional_int("num_neighbors", num_neighbors)
-        self.index = HashingForest()
-        self.index.options = {"leaf_size": self.leaf_size, "seed": seed or 0}
+        self.index = HashingForest(leaf_size=self.leaf_size, seed=seed or 0)
 
     def _levels(self):
         """Depth of a tree, float."""
@@ -80,11 +76,11 @@ class Forest:
     def trees_and_sketch(
         self, num_classes: int, dim: int, is_cached: bool
     ) -> tuple[int, int]:
-        """`(num_trees, sketch)`, ints: chosen where they are not given.
+        """`(num_trees, sketch)`, ints.
 
         In a forest that would take more than 2 GB, with its cache, trees split
-        `sketch` projections of the class vectors, and there are fewer trees if
-        their number was not given. `sketch` is 0 without projections.
+        `sketch` projections of the class vectors (0 for none), and there are
+        fewer trees if their number was not given.
         """
         num_trees = self.num_trees or _NUM_TREES
         sizes = num_classes, dim, is_cached
@@ -195,19 +191,15 @@ class HashingForestSampler(IndexedSampler):
     If there are more similar classes than places, the classes with the highest
     probability for an example stay. With `query_fraction=1` they are sampled by
     exp of their greatest logit in the batch, so examples with long features get
-    more classes. The rest is uniform. With `correct_fill`, it stands for all
-    classes that were not found, which makes the sum of exponentials an unbiased
-    estimate. Without it, and with `neighbor_fraction=1`, the softmax is
-    restricted to the sample.
+    more classes. The rest of the sample is uniform.
 
     The first step builds a forest. A new forest is built in the background from
     a snapshot of the class vectors. Its trees replace the old ones one by one
     over `rebuild_interval` steps (on a GPU, all at the end). With `"auto"` a
     rebuild begins when the forest finds significantly less than nine tenths of
-    what it found when it was new. This is measured by the ten greatest logits
-    of a few examples from time to time. Rebuilds then take about 5 % of the
-    training time, or 25 % if the forest is searched for all examples. A step
-    waits for a forest that is not built yet, most likely on a GPU.
+    what it found when it was new, among the ten greatest logits of a few
+    examples. Rebuilds then take about 5 % of the training time, or 25 % if the
+    forest is searched for all examples.
 
     Args:
         num_sampled, seed: as in `Sampler`.
@@ -227,7 +219,9 @@ class HashingForestSampler(IndexedSampler):
         neighbor_fraction: float in (0, 1], fraction of the non-label places
             that is reserved for similar classes. Defaults to 0.5.
         correct_fill: bool, whether the uniform samples stand for all classes
-            that were not found.
+            that were not found, which makes the sum of exponentials an unbiased
+            estimate. Without it, and with `neighbor_fraction=1`, the softmax is
+            restricted to the sample. Defaults to True.
         allocation: `AdaptiveAllocation` or None. Defaults to None.
 
     Example:
@@ -266,7 +260,6 @@ class HashingForestSampler(IndexedSampler):
         self.source = forest = Forest(
             num_trees, leaf_size, num_candidates, num_neighbors, self.seed
         )
-        self.index = forest.index
         self.num_trees, self.leaf_size = forest.num_trees, forest.leaf_size
         self.num_candidates = forest.num_candidates
         self.num_neighbors = forest.num_neighbors

@@ -40,7 +40,8 @@ class IndexedSampler(Sampler):
     `Drift` or `AdaptiveAllocation`) says so, and saves it with the model. Its
     `source` (`Forest` or `Groups`) has the options of the index, and finds
     similar classes with it. A subclass makes them in its constructor or in
-    `build`. It has `source` and `correct_fill`, or its own `sample`.
+    `build`. It has `source` and `correct_fill`, or `index` and its own
+    `sample`.
 
     With `may_cache` a step searches the index for a fraction of the rows, and
     takes the neighbors of the others from a `NeighborCache`. The cache lies on
@@ -86,11 +87,6 @@ class IndexedSampler(Sampler):
         """Whether too many candidates are sampled. A cache ranks them."""
         return self.neighbor_cache is None
 
-    @property
-    def drift(self) -> Drift | None:
-        """The schedule, if it measures the recall."""
-        return self.schedule if isinstance(self.schedule, Drift) else None
-
     def build_for(
         self, head_name: str, rows: ClassRows, num_negatives: int = 0
     ) -> None:
@@ -118,6 +114,7 @@ class IndexedSampler(Sampler):
             # Its ops run on a CPU and read class vectors: it lies with them.
             with placement.on(self.device):
                 self.neighbor_cache = NeighborCache(self, fraction)
+        self.index = self.index or self.source.index
         self.index.device = self.device
         if self.source is not None:
             self.source.prepare(self)
@@ -180,17 +177,17 @@ class IndexedSampler(Sampler):
     ) -> None:
         """Keeps the index fresh; called once in a step, before the search.
 
-        `finds` is for `Drift.watch`; by default it is the method of the source.
+        `finds`, for `Drift.watch`, is by default the method of the source.
         """
         step = tf.convert_to_tensor(self.step)
         step_time = self.step_time(queries)
         refresh = self.schedule.refresh(step, step_time)
         self.announce_first_build(kernel)
         self.index.advance(kernel, step, **refresh)
-        if self.drift is not None:
+        if isinstance(self.schedule, Drift):
             finds = finds or functools.partial(self.source.finds, kernel)
             lag = refresh["lag"]
-            self.drift.watch(step, step_time, lag, queries, kernel, finds)
+            self.schedule.watch(step, step_time, lag, queries, kernel, finds)
 
     def num_active(
         self, queries: tf.Tensor, target_ids: tf.Tensor, kernel: Variable
@@ -255,8 +252,7 @@ def sample_with_candidates(
     `found` are `(ids, scores)` of the candidates, -1 is padding. They get at
     most `share` of what labels leave. If there are too many,
     `sampler.sample_overflow` says whether they are sampled by the softmax of
-    their scores, or cut by score. With `correct_fill` each uniform class stands
-    for many, which makes the sum of exponentials an unbiased estimate.
+    their scores, or cut by score.
     """
     ids, scores = found
     chosen = sampler.choose(
@@ -288,10 +284,8 @@ def free_slots(target_ids: tf.Tensor, num_sampled: Scalar) -> tf.Tensor:
 
 
 def candidate_count(count: Scalar, fraction: Scalar) -> tf.Tensor:
-    """That fraction of a number of classes, int64 scalar.
-
-    Below 1 it leaves one for the fill: without any the sum is no estimate.
-    """
+    """That fraction of a number of classes, int64 scalar."""
+    # Below 1 it leaves one for the fill: without any the sum is no estimate.
     count = tf.cast(count, tf.int64)
     part = tf.math.ceil(fraction * tf.cast(count, tf.float32))
     left = tf.cast(fraction < 1, tf.int64)
@@ -305,10 +299,7 @@ def neighbors_a_row(
     num_neighbors: int | None,
     num_classes: int,
 ) -> tf.Tensor:
-    """How many neighbors to search for each row, int64 scalar.
-
-    It is `num_neighbors`, or what fills the budget of the batch.
-    """
+    """`num_neighbors` to search for each row, or what fills the budget."""
     if num_neighbors is not None:
         return tf.constant(min(num_neighbors, num_classes), tf.int64)
     batch = tf.maximum(tf.shape(queries, tf.int64)[0], 1)

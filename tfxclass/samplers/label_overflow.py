@@ -8,10 +8,9 @@ import tensorflow as tf
 class LabelOverflow:
     """Counts the steps whose labels alone were more than `num_sampled`.
 
-    Such a step computes all labels of its batch and no other classes, as
-    Partial FC does. The first one prints a warning on stderr. `gauges` has the
-    number of such steps, and the most distinct labels of one of them. They are
-    no weights, so files of a model do not have them.
+    The first one prints a warning on stderr. `gauges` has the number of such
+    steps, and the most distinct labels of one of them. They are no weights, so
+    files of a model do not have them.
     """
 
     def __init__(self) -> None:

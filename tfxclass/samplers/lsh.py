@@ -30,24 +30,19 @@ class LSHSampler(IndexedSampler):
     vectors (`"label"`). With `bucket_size=None`, a class whose functions
     collide with probability p is found with probability 1 - (1 - p^K)^L, for K
     functions and L tables. It is found less often with `"dwta"` (see
-    `tfxclass.ops.lsh.LSHIndex`), and in cut buckets, which are the default.
+    `LSHTables`), and in cut buckets, which are the default.
 
     Each table that returns a class is a vote for it. Votes are Binomial(L,
     p^K), so similar classes have more of them. If too many classes are found,
     the votes of a single query decide, and ties are sampled uniformly. With
     `correction="fill"`, votes select up to eight times as many classes as fit,
-    at most 4,096. The ones with the highest probability for the batch stay.
-    The rest of the sample is uniform.
-
-    The first step builds the tables. They are rebuilt in the background. A
-    rebuild hashes the class vectors that were sampled since the last one. It
-    hashes all of them when hash functions are replaced, or when over an eighth
-    was sampled.
+    at most 4,096, and those with the highest probability for the batch stay.
+    The rest of the sample is uniform. The first step builds the tables, which
+    are rebuilt in the background.
 
     Args:
         num_sampled: as in `Sampler`.
-        tables: `LSHTables`, the options of the hash tables. None is
-            `LSHTables()`.
+        tables: `LSHTables`, or None for its defaults.
         scheme: `"embedding"` or `"label"`. Defaults to `"embedding"`.
         negatives: `"batch"`: the softmax of an example is over the classes of
             the whole batch. `"sample"`: it is over its own labels and buckets
@@ -251,10 +246,10 @@ class LSHSampler(IndexedSampler):
 
 
 def _own_classes(chosen, members):
-    """What each row sees of the chosen classes, bool `[batch, num_sampled]`.
+    """Which chosen classes a row sees, bool `[batch, num_sampled]`.
 
-    It sees its labels and the `members` of its own buckets that are no fill. A
-    row whose buckets gave nothing sees what the batch has.
+    They are its labels and the `members` of its own buckets that are no fill,
+    or all classes if its buckets gave nothing.
     """
     columns = tf.range(tf.size(chosen.ids, tf.int64))
     is_fill = columns >= chosen.num_targets + chosen.num_candidates
@@ -270,11 +265,8 @@ def _own_classes(chosen, members):
 def _log_masses(queries, target_ids, candidates, rows):
     """Log of the probability that a batch gives each candidate, float32 `[n]`.
 
-    It is the sum of the rows' softmax over their labels and the candidates.
-    The gradient of a class is as large as this sum. A row that is sure of its
-    labels gives little, however near the class, and one without labels nothing.
-
-    `candidates` are int64 `[n]`, none of them a label, and `rows` `ClassRows`.
+    It is the sum of the rows' softmax over their labels and the candidates,
+    which are no labels. The gradient of a class is as large as this sum.
     """
     candidates, _ = rows.gather(candidates)
     targets, _ = rows.gather(tf.maximum(target_ids, 0))

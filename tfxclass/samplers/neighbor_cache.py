@@ -69,8 +69,8 @@ class NeighborCache:
 
     A sampler may search an index as well, for a `fraction` in [0, 1) of the
     rows: those whose labels were searched for longest ago. Under a strategy
-    each worker reads and writes the copy of its first replica. The sampler
-    gets the weights while it is built, and is not used afterwards.
+    each worker reads and writes the copy of its first replica. The `sampler`
+    gets the weights, and is not kept.
 
     References:
         Dong et al., Efficient K-Nearest Neighbor Graph Construction for
@@ -122,12 +122,12 @@ class NeighborCache:
         """Compares each row with what is known of it, and caches the best.
 
         `count` neighbors are wanted for a row, and eight returned at least.
-        `search` gets some rows, int64 `[a]`, and the number of neighbors that
-        each needs. It returns what an index finds, int64 `[a, k]`.
+        `search` gets some rows, int64 `[a]`, and this number. It returns what
+        an index finds, int64 `[a, k]`.
 
         Returns `(ids, shares)` `[n, count]`: classes that are no targets of the
-        row, best first, then -1; and their probabilities by a softmax over the
-        row's targets and all classes that it was compared with.
+        row, best first, then -1; and their probabilities among the row's
+        targets and all classes that it was compared with.
         """
         labels = label_of(target_ids[:, self._first_label :], step)
         count = tf.maximum(tf.minimum(count, self._num_classes), self._width)

@@ -9,13 +9,11 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import check_nonnegative
-from tfxclass.checks import check_positive
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops import library
 from tfxclass.ops.fallback.refused import BY_FREQUENCY
 from tfxclass.samplers.sampler import Sample
 from tfxclass.samplers.sampler import Sampler
-from tfxclass.types import Config
 from tfxclass.types import Variable
 
 
@@ -72,21 +70,13 @@ class UniformSampler(_RandomSampler):
 class LogUniformSampler(_RandomSampler):
     """The labels of the batch, and classes sampled log-uniformly.
 
-    Use it for classes numbered by falling frequency, such as words, if counts
-    are not known. The probability is P(c) = log((c + 2) / (c + 1)) /
-    log(num_classes + 1), sampled until `num_sampled` classes are distinct. The
-    estimate of the sum of exponentials is unbiased, as with `FrequencySampler`.
+    Use it as `UniformSampler`, for classes numbered by falling frequency, such
+    as words, if counts are not known. The probability is P(c) = log((c + 2) /
+    (c + 1)) / log(num_classes + 1), sampled until `num_sampled` classes are
+    distinct. The estimate is unbiased, as with `FrequencySampler`.
 
     Args:
         num_sampled, seed: as in `Sampler`.
-
-    Example:
-
-    ```python
-    head = tfxclass.layers.SampledSoftmax(
-        50_000, sampler=tfxclass.samplers.LogUniformSampler(1024)
-    )
-    ```
     """
 
     _fill = "log_uniform"
@@ -113,10 +103,10 @@ class FrequencySampler(_RandomSampler):
 
     Args:
         num_sampled, seed: as in `Sampler`.
-        counts: numbers >= 0, `[num_classes]`, frequencies of the classes.
+        counts: numbers >= 0, `[num_classes]`, frequencies of the classes. Every
+            class needs a positive probability, so the lowest positive count
+            replaces zeros.
         power: float >= 0. 0.75 is word2vec's, and 0 is uniform. Defaults to 1.
-        min_count: float > 0, replaces lower counts, such as zero: every class
-            needs a positive probability. Defaults to the lowest positive count.
 
     Example:
 
@@ -139,14 +129,11 @@ class FrequencySampler(_RandomSampler):
         num_sampled: int | None,
         counts: ArrayLike,
         power: float = 1.0,
-        min_count: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
         check_nonnegative("power", power)
-        if min_count is not None:
-            check_positive("min_count", min_count)
         # An array: Keras writes a list element by element.
         self.counts = as_numbers_of_classes("counts", counts)
         if not np.any(self.counts):
@@ -155,15 +142,13 @@ class FrequencySampler(_RandomSampler):
                 f"{len(self.counts)} counts without one above zero."
             )
         self.power = power
-        self.min_count = min_count
         weights = self._effective_counts()
         sums = np.cumsum((weights / weights.max()) ** power)
         with tf.init_scope():
             self._cumulative = tf.constant(sums, tf.float64)
 
     def _effective_counts(self):
-        least = self.min_count or self.counts[self.counts > 0].min()
-        return np.maximum(self.counts, least)
+        return np.maximum(self.counts, self.counts[self.counts > 0].min())
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return 16 * num_classes  # counts and their running sums
@@ -183,6 +168,6 @@ class FrequencySampler(_RandomSampler):
         counts = np.pad(counts, (0, short), constant_values=counts.min())
         return FrequencySampler(counts=counts, power=self.power, **options)
 
-    def changed_config(self, change: ClassUpdate) -> Config:
+    def changed(self, change: ClassUpdate) -> Sampler:
         counts = change.resize_counts(self.counts)
-        return {**self.get_config(), "counts": counts}
+        return type(self).from_config({**self.get_config(), "counts": counts})

@@ -24,14 +24,13 @@ def sample_for_replicas(
 ) -> Sample:
     """`sampler.sample` and `update`, once a step for several replicas.
 
-    It is called in a replica. The replicas' parts of the batch are brought
-    together, and sampled once a worker. So a step on several devices or workers
-    is that on one, and an index is refreshed alike in all workers.
+    The replicas' parts of the batch are brought together, and sampled once a
+    worker. So a step on several devices or workers is that on one, and an index
+    is refreshed alike in all workers.
 
-    Between the averages of `LocalSGD` each replica samples by itself, for its
-    part of the batch and by its own rows. A sampler that keeps an index has one
-    in each worker, of the rows of its first replica. It samples for a worker's
-    replicas at once, and no features cross to other workers.
+    Between the averages of `LocalSGD` each replica samples for its part of the
+    batch, by its own rows. A sampler with an index has one in each worker, of
+    the rows of its first replica, and samples for the replicas of a worker.
     """
     context = tf.distribute.get_replica_context()
     is_apart = matrix.differs_between_replicas
@@ -143,10 +142,9 @@ class ShardSamplers:
         local_ids: tf.Tensor,
         number: Scalar,
     ) -> Sample:
-        """A `Sample` for the shard `number`, of its rows.
+        """A `Sample` of the shard `number`, for queries of all replicas.
 
-        `batch` is of `tfxclass.shards`. `queries` and targets are of all
-        replicas. The targets are rows of the shard, -1 for others.
+        `batch` is of `tfxclass.shards`. Targets are rows of the shard, or -1.
         """
         if batch.shard is None:
             return self._sample(number, queries, local_ids)

@@ -28,10 +28,9 @@ class Groups:
     """
 
     def __init__(
-        self, index: RowGroups, num_groups: int, seed: int | None
+        self, kind: type[RowGroups], num_groups: int, seed: int | None
     ) -> None:
-        self.index = index
-        index.options |= {"num_groups": num_groups, "seed": seed or 0}
+        self.index = kind(num_groups=num_groups, seed=seed or 0)
 
     def prepare(self, sampler: IndexedSampler) -> None:
         """Takes whether logits are cosines."""
@@ -109,13 +108,10 @@ class KMeansSampler(IndexedSampler):
     ) -> None:
         super().__init__(num_sampled, **kwargs)
         self.num_groups = check_positive_int("num_groups", num_groups)
-        self.rebuild_interval = check_positive_int(
-            "rebuild_interval", rebuild_interval
-        )
+        self.schedule = _GroupSchedule(rebuild_interval)
+        self.rebuild_interval = self.schedule.interval
         self.correct_fill = self.estimates_sums = correct_fill
-        self.schedule = _GroupSchedule(self.rebuild_interval)
-        self.source = Groups(ClusterIndex(), self.num_groups, self.seed)
-        self.index = self.source.index
+        self.source = Groups(ClusterIndex, self.num_groups, self.seed)
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -128,11 +124,10 @@ class PCAHashSampler(IndexedSampler):
     batch's labels, sampled uniformly if there are too many.
 
     Args:
-        num_sampled, seed: as in `Sampler`.
         num_bits: int in [1, 30], at most the width of the class vectors.
             Defaults to 10.
-        rebuild_interval: int, in steps. Defaults to 500.
-        neighbor_fraction, correct_fill: as in `HashingForestSampler`.
+        num_sampled, seed, rebuild_interval, neighbor_fraction, correct_fill: as
+            in `KMeansSampler`.
 
     References:
         See `HashingForestSampler`.
@@ -151,10 +146,7 @@ class PCAHashSampler(IndexedSampler):
         super().__init__(num_sampled, **kwargs)
         self.num_bits = check_positive_int("num_bits", num_bits)
         check_value("num_bits", num_bits, num_bits <= 30, "at most 30")
-        self.rebuild_interval = check_positive_int(
-            "rebuild_interval", rebuild_interval
-        )
+        self.schedule = _GroupSchedule(rebuild_interval)
+        self.rebuild_interval = self.schedule.interval
         self.correct_fill = self.estimates_sums = correct_fill
-        self.schedule = _GroupSchedule(self.rebuild_interval)
-        self.source = Groups(PCAHash(), self.num_bits, self.seed)
-        self.index = self.source.index
+        self.source = Groups(PCAHash, self.num_bits, self.seed)

@@ -80,8 +80,7 @@ class Sample(NamedTuple):
 class Sampler(keras.layers.Layer):
     """Base class: chooses the classes that a training step computes.
 
-    A head builds its sampler, so a sampler belongs to one head. The state of a
-    sampler is saved with the model.
+    A head builds its sampler and saves its state, so it belongs to one head.
 
     Args:
         num_sampled: int, number of classes in a training step, labels included.
@@ -179,16 +178,15 @@ class Sampler(keras.layers.Layer):
         """Raises ValueError unless it can sample from so many classes."""
 
     def for_rows(self, first: int, num_rows: int, **options: Any) -> "Sampler":
-        """A copy for a shard: for `num_rows` classes from `first` on.
+        """A copy for `num_rows` rows of a shard, from class `first` on.
 
-        Rows after the last class are padding. `options` are `num_sampled` and
-        `seed` of the copy.
+        The last rows may be padding. `options` are `num_sampled` and `seed`.
         """
         return type(self).from_config({**self.get_config(), **options})
 
-    def changed_config(self, change: ClassUpdate) -> Config:
-        """The configuration of this sampler for a head after `change`."""
-        return self.get_config()
+    def changed(self, change: ClassUpdate) -> "Sampler":
+        """A sampler like this one, for a head after `change`, without index."""
+        return type(self).from_config(self.get_config())
 
     @property
     def persistent_weights(self) -> list[keras.Variable]:
@@ -318,10 +316,8 @@ class Sampler(keras.layers.Layer):
 
 
 def finite(queries: tf.Tensor) -> tf.Tensor:
-    """`queries` `[batch, dim]`, zeros in rows with NaN or infinity.
-
-    One odd row must not end a training: nothing is near zeros.
-    """
+    """`queries` `[batch, dim]`, zeros in rows with NaN or infinity."""
+    # One odd row must not end a training: nothing is near zeros.
     is_finite = tf.reduce_all(tf.math.is_finite(queries), 1, keepdims=True)
     queries = tf.where(is_finite, queries, 0.0)
     return tf.clip_by_value(queries, -_MAX_QUERY, _MAX_QUERY)
@@ -335,10 +331,8 @@ def clip(size: Scalar, least: int, most: int) -> Scalar:
 
 
 def count_labels(target_ids: tf.Tensor) -> Scalar:
-    """The labels of a batch `[batch, p]`, an int if the shape alone tells it.
-
-    Padding of one label a row counts, too.
-    """
+    """The labels of a batch `[batch, p]`, an int if the shape tells it."""
+    # Padding of one label a row counts, too.
     if target_ids.shape[1] != 1:
         return tf.math.count_nonzero(target_ids >= 0)
     known = target_ids.shape[0]

@@ -41,7 +41,7 @@ _WEIGHT = 0.2
 _SINGLE, _RUNNING = 3.0, 2.0
 
 
-#: When an index is refreshed: inputs of `RefreshingIndex.advance` by name.
+#: Inputs of `RefreshingIndex.advance`, by name.
 Refresh = dict[str, Any]
 
 
@@ -52,17 +52,17 @@ class FixedSchedule:
     interval r, interval * e^(decay r), is linear in the step.
     """
 
-    def __init__(self, interval: int, decay: float = 0.0) -> None:
-        self._interval, self._decay = interval, decay
+    def __init__(self, rebuild_interval: int, decay: float = 0.0) -> None:
+        self.interval = check_positive_int("rebuild_interval", rebuild_interval)
+        self._decay = decay
 
     def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
         """The `Refresh` at `step`, int64 scalar."""
         del step_time
-        lag = tf.constant(self._interval, tf.int64)
-        if not self._decay:
-            return {"interval": lag, "lag": lag, "drifted": False}
-        grown = tf.cast(step, tf.float64) * math.expm1(self._decay)
-        interval = self._interval + tf.cast(grown, tf.int64)
+        lag = interval = tf.constant(self.interval, tf.int64)
+        if self._decay:
+            grown = tf.cast(step, tf.float64) * math.expm1(self._decay)
+            interval += tf.cast(grown, tf.int64)
         return {"interval": interval, "lag": lag, "drifted": False}
 
 
@@ -97,20 +97,18 @@ class AdaptiveAllocation(Options):
     Use it to reproduce HF-A of the paper. All values change at the start of a
     phase. M is the smallest number for which the M greatest probabilities of an
     example have, on average, at least a given sum. The sample becomes the
-    labels of the batch and M other classes, and at most `num_sampled` classes.
-    The given sum, trees and interval grow linearly over `ramp_steps`.
+    labels of the batch and M other classes, at most `num_sampled`. The given
+    sum, trees and interval grow linearly over `ramp_steps`.
 
     Args:
         phase_steps: int, number of steps in a phase.
         cumulative_probability: `(first, last)` thresholds in (0, 1].
-        ramp_steps: int, number of steps over which all values grow, usually the
-            whole training.
+        ramp_steps: int, usually the steps of the whole training.
         num_trees: `(first, last)` ints.
         rebuild_interval: `(first, last)` ints, in steps.
-        include_labels: bool, whether M counts the labels of the batch, as "the
-            number of active classes for each iteration" of the paper may. A
-            batch with more labels than M then has no other classes. Defaults to
-            False.
+        include_labels: bool, whether M counts the labels of the batch, as the
+            paper may mean it. A batch with more labels than M then has no other
+            classes. Defaults to False.
 
     References:
         See `HashingForestSampler`, "HF-A".
@@ -138,26 +136,22 @@ class AdaptiveAllocation(Options):
                 "`cumulative_probability` must be two rising thresholds in "
                 f"(0, 1]. Received: {self.cumulative_probability}"
             )
-        for name, value in (
-            ("phase_steps", self.phase_steps),
-            ("ramp_steps", self.ramp_steps),
-            ("num_trees", min(self.num_trees)),
-            ("rebuild_interval", min(self.rebuild_interval)),
+        for name in (
+            "phase_steps",
+            "ramp_steps",
+            "num_trees",
+            "rebuild_interval",
         ):
-            check_positive_int(name, value)
+            values = np.ravel(getattr(self, name)).tolist()
+            check_positive_int(name, min(values))
 
     def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
         """The `Refresh` of a forest at `step`, int64 scalar."""
         del step_time
         done = self._done(step - step % self.phase_steps)
         interval = _between(self.rebuild_interval, done)
-        num_trees = _between(self.num_trees, done)
-        return {
-            "interval": interval,
-            "lag": interval,
-            "drifted": False,
-            "num_trees": num_trees,
-        }
+        refresh = {"interval": interval, "lag": interval, "drifted": False}
+        return {**refresh, "num_trees": _between(self.num_trees, done)}
 
     def threshold(self, step: Scalar) -> tf.Tensor:
         """The required cumulative probability at `step`, float32 scalar."""
@@ -173,8 +167,7 @@ class AdaptiveAllocation(Options):
     ) -> tf.Tensor:
         """The number of classes to compute from `step` on, int64 scalar.
 
-        `probabilities` are float32 `[rows, most]`, the greatest ones of some
-        examples, falling.
+        `probabilities` `[rows, most]` are the greatest ones of some examples.
         """
         reached = tf.reduce_mean(tf.cumsum(probabilities, axis=1), axis=0)
         short = tf.cast(reached < self.threshold(step), tf.int64)
@@ -195,11 +188,9 @@ class Drift:
     exactly. Where the index finds fewer than nine tenths of what it found when
     it was new, by more than chance (`RecallWatch`), it is refreshed. It is also
     refreshed where it is twice as old as the model was when it was begun: the
-    recall of an index of hardly trained rows is no measure.
-
-    It is made of a sampler that is being built, which gets the weights and is
-    not used afterwards. A refresh takes `refresh_nanoseconds`, roughly, and is
-    done over so many steps that it is a small share of their time.
+    recall of an index of hardly trained rows is no measure. A refresh takes
+    `refresh_nanoseconds`, roughly, over so many steps that it is a small share
+    of their time. The `sampler` gets the weights, and is not kept.
     """
 
     def __init__(self, sampler: Any, refresh_nanoseconds: float) -> None:
@@ -238,8 +229,8 @@ class Drift:
     ) -> None:
         """Measures the recall where that is due, after the index advanced.
 
-        `lag` is of a refresh. `found` says which classes the index finds, bool
-        `[n, k]`, of queries `[n, dim]` and ids `[n, k]`, where -1 is padding.
+        `found` says which ids, `[n, k]` with -1 for padding, the index finds
+        for queries `[n, dim]`; bool `[n, k]`.
         """
         # Products, read at 20 bytes a nanosecond, and a pass for the best.
         cost = 0.2 * self._dim + 1.2 * NUM_PROBES
@@ -311,10 +302,10 @@ class RecallWatch(NamedTuple):
         )
 
     def fell(self, recall: tf.Tensor) -> tf.Tensor:
-        """Whether the recall is below 0.9 times the one of the new index.
+        """Whether the recall fell below 0.9 times the one of the new index.
 
-        The last probe, `recall`, tells a sudden fall, and the running mean a
-        slow one. Each must be lower by more than noise.
+        It fell by more than noise. The last probe, `recall`, tells a sudden
+        fall, and the mean a slow one.
         """
         of_fresh = 1 / tf.maximum(self.probes, 1.0)
         floor = _FLOOR * self.fresh
@@ -329,9 +320,9 @@ def recall_of(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """`(recall, variance)` of a probe, float32 scalars.
 
-    `hits` are the classes that the index found for each query, of `wanted`,
-    both integers. The variance is measured between the queries, whose hits come
-    together, and is never below the one of independent hits, which is over 0.
+    The index found `hits` classes for each query, of `wanted`. The variance is
+    measured between the queries, whose hits come together, and is never below
+    the one of independent hits, which is over 0.
     """
     hits, wanted = (tf.cast(x, tf.float32) for x in (hits, wanted))
     total = tf.maximum(tf.reduce_sum(wanted), 1.0)

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers
 from tfxclass.checks import check_positive_int
+from tfxclass.trees.class_means import directions
 
 
 def class_vectors(
@@ -73,5 +74,4 @@ def _projected(ids, values, axes):
     # Padding adds 0 times the axis of feature 0.
     for place in range(ids.shape[1]):
         rows += values[:, place, np.newaxis] * axes[ids[:, place]]
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(norms, np.finfo(np.float32).tiny)
+    return directions(rows)

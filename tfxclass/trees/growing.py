@@ -76,22 +76,11 @@ def with_classes(
 
 def without_classes(tree: Tree, removed: np.ndarray) -> ChangedTree:
     """A tree without the leaves of some classes, distinct and not all."""
-    is_leaf = tree.num_children == 0
-    is_leaf[tree.leaves[removed]] = False
-    kept, parents, edges = contracted(tree.parents, is_leaf)
-    by_edge = np.argsort(edges)
-    kept, parents, edges = kept[by_edge], parents[by_edge], edges[by_edge]
-    place_of = np.full(tree.num_nodes, -1)
-    place_of[kept] = np.arange(len(kept))
     leaves = tree.leaves.copy()
     leaves[removed] = -1
-    leaves[leaves >= 0] = place_of[leaves[leaves >= 0]]
-    smaller, order = from_parents(
-        np.where(parents < 0, -1, place_of[parents]), leaves
-    )
-    is_inner = tree.num_children[kept[order]] > 0
-    inner = np.where(is_inner, kept[order], -1)
-    return ChangedTree(smaller, tree, edges[order], inner)
+    smaller, nodes, edges = contracted(tree.parents, leaves, by_edge=True)
+    inner = np.where(tree.num_children[nodes] > 0, nodes, -1)
+    return ChangedTree(smaller, tree, edges, inner)
 
 
 def rows_of(changed: ChangedTree, independent: bool) -> Rows:
@@ -165,9 +154,8 @@ def rows_to_new(
     """The rows without `plus`: they lead to new leaves and to the old one.
 
     In a node with a row for each child a new one is made as for a new class
-    among the classes (`new_rows`), but half as strong, and added to the mean of
-    the node's rows. Where two children have one row, it is what tells the one
-    from the other, with a bias of 0.
+    (`new_rows`), but half as strong, and added to the mean of the node's rows.
+    Where two children share a row, it tells them apart, with a bias of 0.
 
     `means` are of the `added` classes, and `was` has the old rows, float32
     `[rows, dim]`, or `[rows, dim + 1]` with biases.

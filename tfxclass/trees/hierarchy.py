@@ -9,7 +9,6 @@ from tfxclass.checks import check_choice
 from tfxclass.trees.tree import Tree
 from tfxclass.trees.tree import as_ints
 from tfxclass.trees.tree import contracted
-from tfxclass.trees.tree import from_parents
 from tfxclass.trees.tree import levels_of
 
 
@@ -67,12 +66,7 @@ def hierarchy(
     # A leaf for each class below its node.
     parent_of = np.concatenate([parent_of, nodes])
     leaves = np.arange(top + 1, len(parent_of))
-    is_leaf = np.arange(len(parent_of)) > top
-    kept, parent_of, _ = contracted(parent_of, is_leaf)
-    # The last place is for -1, the parent of a root.
-    number = np.full(top + len(leaves) + 2, -1)
-    number[kept] = np.arange(len(kept))
-    return from_parents(number[parent_of], number[leaves])[0]
+    return contracted(parent_of, leaves)[0]
 
 
 def _single(parents, several_parents):

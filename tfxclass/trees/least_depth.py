@@ -31,14 +31,14 @@ def balanced(num_classes: int, arity: int = 2) -> Tree:
     arity = check_positive_int("arity", arity)
     if arity < 2:
         raise ValueError(f"`arity` must be at least 2. Received: {arity}")
-    starts, sizes = np.array([0]), np.array([num_classes])
-    degrees, classes = [], []
-    while len(sizes):
-        is_leaf = sizes == 1
-        degrees.append(np.where(is_leaf, 0, np.minimum(sizes, arity)))
-        classes.append(starts[is_leaf])
-        starts, sizes = _split_ranges(starts[~is_leaf], sizes[~is_leaf], arity)
-    return Tree(np.concatenate(degrees), np.concatenate(classes))
+
+    def split(order, sizes):
+        """Each group in up to `arity` parts, as equal as can be."""
+        larger = np.arange(arity) < sizes[:, None] % arity
+        parts = sizes[:, None] // arity + larger
+        return order, parts[parts > 0], np.nonzero(parts)[0]
+
+    return _tree(num_classes, split)
 
 
 def clustered(
@@ -84,50 +84,46 @@ def clustered(
     rows = _checked(vectors)
     seeds = itertools.count(seed + 1)
 
-    def halve(order, sizes, splits):
-        """Two sizes a group, the second 0 where it is not split."""
-        # Each group's left half, `(size + 1) // 2` of the rows, comes first.
-        order = library.ops.tfxclass_halve_groups(
-            rows, order, sizes, splits, num_iterations, next(seeds)
-        ).numpy()
-        left = np.where(splits, (sizes + 1) // 2, sizes)
-        return order, np.stack([left, sizes - left], axis=1).ravel()
+    def split(order, sizes):
+        """Each group in `arity` parts, small ones in single classes."""
+        owners, is_small = np.arange(len(sizes)), sizes <= leaf_size
+        for _ in range(arity.bit_length() - 1):
+            splits = (sizes > 1) & ~is_small[owners]
+            order = library.ops.tfxclass_halve_groups(
+                rows, order, sizes, splits, num_iterations, next(seeds)
+            ).numpy()
+            # Each group's left half, `(size + 1) // 2` of the rows, is first.
+            left = np.where(splits, (sizes + 1) // 2, sizes)
+            sizes = np.stack([left, sizes - left], axis=1).ravel()
+            owners = np.repeat(owners, 2)[sizes > 0]
+            sizes = sizes[sizes > 0]
+        is_small = is_small[owners]
+        copies = np.where(is_small, sizes, 1)
+        sizes = np.repeat(np.where(is_small, 1, sizes), copies)
+        return order, sizes, np.repeat(owners, copies)
 
     with progress.log_if_slow(f"Clustering {len(rows):,} classes"):
-        return _tree(len(rows), halve, arity, leaf_size)
+        return _tree(len(rows), split)
 
 
-def _tree(num_classes, halve, arity, leaf_size):
+def _tree(num_classes, split):
+    """A tree of groups that `split` divides, level by level.
+
+    `split` gets the classes of all groups and the sizes of these, and returns
+    `(order, sizes, owners)` of the parts; owners are groups.
+    """
     order, sizes = np.arange(num_classes), np.array([num_classes])
     degrees, classes = [], []
     while len(sizes):
         is_leaf = sizes == 1
         of_leaf = np.repeat(is_leaf, sizes)
         classes.append(order[of_leaf])
-        order, sizes = order[~of_leaf], sizes[~is_leaf]
+        order, sizes, owners = split(order[~of_leaf], sizes[~is_leaf])
         degree = np.zeros(len(is_leaf), np.int64)
-        is_small = sizes <= leaf_size
-        order, sizes, owners = _split(halve, order, sizes, is_small, arity)
-        degree[~is_leaf] = np.bincount(owners, minlength=len(is_small))
+        inner = np.flatnonzero(~is_leaf)
+        degree[inner] = np.bincount(owners, minlength=len(inner))
         degrees.append(degree)
     return Tree(np.concatenate(degrees), np.concatenate(classes))
-
-
-def _split(halve, order, sizes, is_small, arity):
-    """Each group in `arity` parts, small ones in single classes.
-
-    Returns `(order, sizes, owners)` of the parts; owners are groups.
-    """
-    owners = np.arange(len(sizes))
-    for _ in range(arity.bit_length() - 1):
-        splits = (sizes > 1) & ~is_small[owners]
-        order, sizes = halve(order, sizes, splits)
-        owners = np.repeat(owners, 2)[sizes > 0]
-        sizes = sizes[sizes > 0]
-    is_small = is_small[owners]
-    copies = np.where(is_small, sizes, 1)
-    sizes = np.repeat(np.where(is_small, 1, sizes), copies)
-    return order, sizes, np.repeat(owners, copies)
 
 
 def _checked(vectors):
@@ -142,11 +138,3 @@ def _checked(vectors):
     # In a long row of zeros and tiny numbers squares are lost, and norms.
     greatest = np.abs(vectors).max(axis=1, keepdims=True)
     return vectors / np.maximum(greatest, np.finfo(np.float32).tiny)
-
-
-def _split_ranges(starts, sizes, arity):
-    """Each range in up to `arity` parts, as equal as can be."""
-    part = np.arange(arity)
-    parts = sizes[:, None] // arity + (part < sizes[:, None] % arity)
-    starts = starts[:, None] + np.cumsum(parts, axis=1) - parts
-    return starts[parts > 0], parts[parts > 0]

@@ -21,11 +21,10 @@ def top_k(
     """The likeliest classes among those that a beam of nodes leads to.
 
     Arguments and results are as in `ops.class_tree.top_k`. Level by level,
-    the `beam_width` likeliest inner nodes go on. A class on a path that falls
-    out of the beam is missed; with `num_classes` of them, none is. What is
-    found is ranked and scored exactly. The search ends where no node is
-    likelier than the k-th class found. Memory O(batch x beam_width x widest
-    node x dim).
+    the `beam_width` likeliest inner nodes go on, until no node is likelier than
+    the k-th class found. A class on a path that falls out of the beam is
+    missed; what is found is ranked and scored exactly. Memory O(batch x
+    beam_width x widest node x dim).
     """
     batch = tf.shape(queries)[0]
 

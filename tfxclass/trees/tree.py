@@ -120,17 +120,15 @@ class Tree:
     def num_rows(self, independent: bool = False) -> int:
         """Number of weight vectors: one for each child of a node.
 
-        It is one for a node with two children unless `independent`, as for a
-        probabilistic label tree.
+        Two children share one unless `independent` (probabilistic label tree).
         """
         return int(self._rows_of_nodes(independent).sum())
 
     def nodes(self, independent: bool = False) -> np.ndarray:
-        """The tree in the form that compiled ops read; int64 `[num_nodes, 5]`.
+        """The tree as compiled ops read it; int64 `[num_nodes, 5]`.
 
         The columns are the parent, the first child, the number of children, the
-        first weight vector (see `num_rows`), and the class of a leaf, or -1.
-        Classes are numbered as in `live`.
+        first weight vector, and the class of a leaf, by its place in `live`.
         """
         nodes = np.zeros((self.num_nodes, 5), np.int64)
         is_inner = self.num_children > 0
@@ -216,26 +214,35 @@ def levels_of(parents: np.ndarray) -> list[np.ndarray]:
 
 
 def contracted(
-    parents: np.ndarray, is_leaf: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A tree of its leaves and the nodes in which paths to them part.
+    parents: np.ndarray, leaves: np.ndarray, by_edge: bool = False
+) -> tuple[Tree, np.ndarray, np.ndarray]:
+    """A `Tree` of leaves and of the nodes in which paths to them part.
 
-    Returns `(kept, parents, edges)` of the nodes that are left, in their order:
-    their numbers, the numbers of their parents, and the children of these by
-    which they were reached.
+    Arguments are as in `from_parents`; nodes without leaves below are left out.
+    Returns `(tree, nodes, edges)`: for each node of the tree its given number,
+    and the child of its parent by which it was reached. The children of a node
+    are in the order of their numbers, or `by_edge` in the order of these.
     """
-    is_used, degrees = is_leaf.copy(), np.zeros(len(parents), np.int64)
+    degrees = np.zeros(len(parents), np.int64)
+    is_used = np.isin(np.arange(len(parents)), leaves)
     for level in levels_of(parents)[:0:-1]:
         level = level[is_used[level]]
         np.add.at(degrees, parents[level], 1)
         is_used[parents[level]] = True
     is_passed = degrees == 1
-    kept = np.flatnonzero(is_used & ~is_passed)
-    above, edges = parents[kept], kept.copy()
+    nodes = np.flatnonzero(is_used & ~is_passed)
+    above, edges = parents[nodes], nodes.copy()
     while np.any(passed := (above >= 0) & is_passed[above]):
         edges[passed] = above[passed]
         above[passed] = parents[above[passed]]
-    return kept, above, edges
+    if by_edge:
+        order = np.argsort(edges)
+        nodes, above, edges = nodes[order], above[order], edges[order]
+    # The last place is for -1: no parent, or no leaf.
+    number = np.full(len(parents) + 1, -1)
+    number[nodes] = np.arange(len(nodes))
+    tree, order = from_parents(number[above], number[leaves])
+    return tree, nodes[order], edges[order]
 
 
 def as_ints(name: str, values: ArrayLike) -> np.ndarray:
