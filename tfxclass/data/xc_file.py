@@ -25,15 +25,12 @@ class XCFile:
     Use it to train on large sparse data sets. The first line is `rows features
     labels`. Each other line is one example, `l1,l2,... f:v f:v ...`: its class
     ids, and its features with their values. All ids start at 0. An example
-    without labels starts with a space.
-
-    The file is streamed, so memory holds only the shuffle buffer and a few
-    batches. A malformed line raises an error that names the file, the line (the
-    header is line 1) and what is wrong.
+    without labels starts with a space. The file is streamed, so memory holds
+    only the shuffle buffer and a few batches. An error of a malformed line
+    names the file, the line (the header is line 1) and what is wrong.
 
     Args:
-        path: str, the file, UTF-8 or ASCII. `.gz`, `.xz` and `.bz2` files are
-            decompressed.
+        path: str, the file, in UTF-8; `.gz`, `.xz` and `.bz2` are unpacked.
 
     Attributes:
         num_rows: int, number of examples, from the header.
@@ -90,9 +87,6 @@ class XCFile:
 
             Iterating it raises `InvalidArgumentError` for a malformed line, a
             number of lines that the header does not have, or a damaged file.
-
-        Raises:
-            ValueError: if an argument is out of range.
         """
         check_positive_int("batch_size", batch_size)
         check_optional_int("shuffle_buffer_size", shuffle_buffer_size)
@@ -111,9 +105,8 @@ class XCFile:
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
         """How often each feature and each class occurs, in one pass.
 
-        Returns:
-            `(feature_counts, label_counts)`, int64 `[num_features]` and
-            `[num_classes]`. A repetition within an example counts again.
+        They are `(feature_counts, label_counts)`, int64 `[num_features]` and
+        `[num_classes]`. A repetition within an example counts again.
         """
         feature_counts = np.zeros(self.num_features, np.int64)
         label_counts = np.zeros(self.num_classes, np.int64)

@@ -23,9 +23,8 @@ class ActiveClasses(NamedTuple):
             -1 for padding.
         num_targets, num_candidates: int64 scalars, how many are among `ids`.
         target_log_expected_count: float32, shape of the labels: log of the
-            probability that the fill gives that class, were it no label and
-            the other classes the same; 0 for a label that occurs more than
-            once and for padding.
+            probability that the fill gives that class, were it no label; 0 for
+            padding and for a label that occurs more than once.
         fill_rate: float32 scalar, the fraction of the sample reserved for
             candidates that they fill; 0 where none of it is.
     """
@@ -54,9 +53,8 @@ def active_classes(
     """Chooses `num_sampled` distinct classes, or all labels if these are more.
 
     All labels are in; then the candidates, the best-scored occurrence of each
-    counting; then a random fill of the classes that are left.
-    `InvalidArgumentError` for ids or a share out of range, and shapes that do
-    not agree.
+    counting; then a random fill. `InvalidArgumentError` for ids or a share out
+    of range, and shapes that do not agree.
 
     Args:
         labels, candidates: int64 of any shape, -1 is padding.

@@ -98,9 +98,8 @@ def sums(
     """One pass over all classes; `deltas` raise the targets' logits.
 
     Returns `(top, total, rows)`: float32 and float64 `[batch]`, the log-sum-exp
-    is top + log(total); float32 `[batch, dim]`, the sum of exp(logit - top)
-    times the (normalised) row over all classes but the targets, `[0, dim]`
-    unless `wants_rows`.
+    is top + log(total); if `wants_rows`, float32 `[batch, dim]`, the sum of
+    exp(logit - top) times the (normalised) row of all classes but the targets.
     """
     return ops.tfxclass_exact_softmax(
         queries=queries,

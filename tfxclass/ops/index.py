@@ -41,8 +41,7 @@ def query_threads() -> int:
 class RefreshingIndex:
     """An index of the rows of a class matrix that follows their training.
 
-    `options` of a subclass are arguments of `build` and `advance`, unless these
-    are given others.
+    `options` are arguments of `build` and `advance`, if these get no others.
     """
 
     #: The names of its ops begin with it.
@@ -130,9 +129,8 @@ class HashingForest(RefreshingIndex):
     rows' directions are rounded to 8 bits a number.
 
     Its options are `num_trees`, `leaf_size` and `seed`, ints. With `sketch`, an
-    int > 0, trees split random projections of the rows on so many vectors; not
-    on GPUs. On a CPU i of n new trees take the old ones' places i lag / n steps
-    after the begin.
+    int > 0, trees split so many random projections of the rows; not on GPUs. On
+    a CPU i of n new trees replace old ones i lag / n steps after the begin.
 
     Source: Zhang et al., Accelerated Training for Massive Classification via
     Dynamic Class Selection, AAAI 2018.
@@ -158,8 +156,7 @@ class HashingForest(RefreshingIndex):
         their norms if `normalize`.
 
         Returns `(ids, scores)`, int64 and float32 `[batch, num_neighbors]`,
-        best first. Ids are -1 past what was found, everywhere before the first
-        forest is ready.
+        best first. Ids are -1 past what was found, and without a forest.
         """
         return self.op("query")(
             self.handle,

@@ -57,16 +57,14 @@ def recover(
         dataset: the training data, in any order, as for `fit`: arrays `(inputs,
             labels)` or `(inputs, labels, sample_weight)`, or a
             `tf.data.Dataset` or `keras.utils.PyDataset` of such batches. Arrays
-            are computed 256 rows at a time, 1,024 with `num_sampled`. The lift
-            needs none.
+            come in batches of 256, 1,024 with `num_sampled`. None for the lift.
         l2: float > 0, weight of `|W|^2 / 2` in the mean loss, for the dual.
             Defaults to the head's own.
         method: `"step"` (default), `"dual"` or `"lift"`.
         num_sampled: int, for millions of classes: probabilities are estimated
             from the labels of a batch, which should be large, and so many
             classes, sampled uniformly. The pass costs as much as a sampled
-            training epoch. The search of the step still needs all classes, for
-            1,024 examples or more.
+            training epoch. The search of the step still needs all classes.
         verbose: 1 shows a progress bar and the chosen step with its loss on
             held-out examples. 0 shows nothing.
 

@@ -76,10 +76,7 @@ def rows_held_out(num_classes: int) -> int:
 
 
 def recovered_by_step(sums: RecoverySums) -> tuple[np.ndarray, Report]:
-    """The class matrix, float32 `[num_classes, dim]`, and the `Report`.
-
-    Without labeled held-out rows, it is the lifted matrix.
-    """
+    """The class matrix, float32 `[num_classes, dim]`, and the `Report`."""
     sums.return_surplus()
     sums.check_rows()
     inverses = _inverses(sums)

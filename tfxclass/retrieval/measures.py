@@ -119,13 +119,11 @@ def evaluate(
 ) -> dict[str, float]:
     """Ranking metrics of answers, as recommender papers report them.
 
-    Use it on the answers of `tfxclass.top_k`, or of
-    `tfxclass.top_k(exclude=True)`, which leaves out the items that a user has
-    already seen.
+    Use it on the answers of `tfxclass.top_k`, whose option `exclude=True`
+    leaves out the items that a user has already seen.
 
     Args:
-        ids: integers `[questions, n]`, the distinct answers, best first, -1
-            where there are fewer.
+        ids: integers `[questions, n]`, distinct answers, best first, then -1.
         labels: integers `[questions]`, the right item, or `[questions, p]`
             padded with -1 if there are several. A repeated label counts once. A
             question without a label counts as missed.

@@ -50,8 +50,7 @@ def number_items(
     """Numbers items by their names, from 1 on: 0 is padding.
 
     Args:
-        sequences: names of each sequence's items: all strings, or all integers
-            such as article numbers.
+        sequences: names of items, all strings, or all integers.
         padding: name of the id 0, which no item has.
 
     Returns:
@@ -94,14 +93,12 @@ def pad(
 
     Args:
         sequences: item ids of each sequence, in the order of time.
-        length: int, number of items in a row. The latest items of a longer
-            sequence are kept.
+        length: int, items in a row. A longer sequence keeps its latest items.
         value: int, the padding: 0 for inputs, if no item has the id 0, and -1
             for labels and for `top_k(exclude=True)`, which needs the length of
             the longest sequence.
         latest: `"last"`: padding comes first, as causal transformers need it.
-            `"first"`: the latest item is in column 0, so a column tells how
-            long ago an item was.
+            `"first"`: column i has the item of i steps before the latest.
 
     Returns:
         int64 `[sequences, length]`.

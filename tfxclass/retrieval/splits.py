@@ -71,8 +71,7 @@ def split_sessions(
 ) -> Split:
     """A `Split` by sessions: the latest are for test, some for validation.
 
-    Every beginning of a session is a question, if a training session has the
-    item that comes next.
+    Each beginning of a session is a question, if training has the next item.
 
     Args:
         sessions: item ids of each session, in the order of time.
@@ -119,9 +118,8 @@ def split_at(
 ) -> Split:
     """A `Split` at points in time, as in production.
 
-    The question for a user is the first item at or after the point in time. All
-    earlier items are the history. Users without items before and after have no
-    question.
+    The question for a user is the first item at or after the point in time, if
+    there are earlier items: the history.
 
     Args:
         sequences: item ids of each user, in the order of time.

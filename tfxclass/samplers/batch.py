@@ -43,8 +43,7 @@ class BatchSampler(Sampler):
             estimate. Each takes 8 bytes. Defaults to 2^20.
         correct_labels: bool, whether the log of the fraction is also subtracted
             from the logits of an example's own labels, as Yi et al. (2019) do.
-            Rare labels are then pulled up too little once the model knows them.
-            Defaults to False.
+            Rare labels are then pulled up too little. Defaults to False.
         correct_negatives: bool, whether the log of the fraction is subtracted
             from the logits of negatives. Without it, frequent classes are
             pushed down. That can be wanted where scores of another model, which

@@ -38,12 +38,9 @@ def get(
 
     Args:
         sampler: a `Sampler`, its serialized form, or one of `NAMES`.
-        num_sampled: int, number of classes in a training step. For a `Sampler`
-            it must equal the sampler's own. None is 1 % of the classes and at
-            least twice the labels of each batch.
+        num_sampled: as in `Sampler`, or the sampler's own.
         seed: int, for a sampler given by name.
-        num_classes: int, upper limit of `num_sampled` for a sampler given by
-            name.
+        num_classes: int, upper limit of `num_sampled`.
 
     Raises:
         ValueError: if `sampler` is none of these, or `num_sampled` is not a

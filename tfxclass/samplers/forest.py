@@ -208,9 +208,8 @@ class HashingForestSampler(IndexedSampler):
         leaf_size: int, largest number of classes in a leaf. Defaults to 100.
         num_neighbors: int, number of classes to look for, for each example. By
             default as many as fill the places for similar classes.
-        num_candidates: int, largest number of classes that a query scores,
-            those that most trees agree on. None scores all, as in the paper.
-            Defaults to 64.
+        num_candidates: int, largest number of classes that a query scores, by
+            votes of trees. None scores all, as in the paper. Defaults to 64.
         query_fraction: float in (0, 1], fraction of the examples that the
             forest is searched for. 1 is all, as in the paper. Defaults to 1/16
             with `correct_fill`, and else 1. It is always 1 in shards, on

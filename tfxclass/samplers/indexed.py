@@ -45,9 +45,8 @@ class IndexedSampler(Sampler):
 
     With `may_cache` a step searches the index for a fraction of the rows, and
     takes the neighbors of the others from a `NeighborCache`. The cache lies on
-    a CPU, and each process has its own. So it is not used where class vectors
-    lie on parameter servers, nor in shards, where most labels of a batch belong
-    to other shards.
+    a CPU, and each process has its own. So it is not used with parameter
+    servers, nor in shards, where most labels belong to other shards.
 
     Similar classes get at most `neighbor_fraction` of the non-label places.
     """

@@ -35,8 +35,8 @@ class LSHTables(Options):
         num_hashes: int, K, functions in a table. By default a query visits
             about twice as many ids as a step computes classes.
         num_tables: int, L, at most 65,535 (12,287 on a GPU). Defaults to 16 to
-            50, so that hashing costs about as much as the products of a step,
-            or fewer, but at least 8, for tables of 1 GB, refresh included.
+            50, so that hashing costs as much as the products of a step, or to
+            as many as fit into 1 GB with their refresh, at least 8.
         hash_family: `"simhash"`, `"sparse_simhash"` (each function reads a
             third of the coordinates) or `"dwta"` (winner take all, where zeros
             count as absent, for sparse features). With `"dwta"`, dim //
@@ -44,11 +44,9 @@ class LSHTables(Options):
             independent: classes are found less often, by up to 0.1 in 128
             dimensions (`python benchmarks/lsh.py --probability`). Defaults to
             `"simhash"`.
-        bin_size: int, number of coordinates that a function of `"dwta"`
-            compares. Defaults to 8.
+        bin_size: int, coordinates of a function of `"dwta"`. Defaults to 8.
         bucket_size: int, largest number of classes in a bucket, a random sample
-            of all in it. None keeps all, so the cost of a step is not limited.
-            Defaults to 128.
+            of all in it. None keeps all, at any cost. Defaults to 128.
         measure: `"cosine"`, or `"inner_product"`, where class vectors get an
             additional coordinate that makes their norms equal. Defaults to
             `"cosine"`.

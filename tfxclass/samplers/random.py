@@ -96,16 +96,14 @@ class FrequencySampler(_RandomSampler):
 
     Use it for classes with very different frequencies, if counts are known.
     P(c) is proportional to `counts[c] ** power`, and sampling continues until
-    `num_sampled` classes are distinct. A class is then in the sample with
-    probability 1 - exp(-P(c) t), where t is the time at which the first
-    left-out class would have come. With this probability the estimate of the
-    sum of exponentials is unbiased (bottom-k sampling).
+    `num_sampled` classes are distinct. With the probability 1 - exp(-P(c) t) of
+    a class, where t is the time at which the first left-out class would have
+    come, the estimate of the sum of exponentials is unbiased.
 
     Args:
         num_sampled, seed: as in `Sampler`.
-        counts: numbers >= 0, `[num_classes]`, frequencies of the classes. Every
-            class needs a positive probability, so the lowest positive count
-            replaces zeros.
+        counts: numbers >= 0, `[num_classes]`, frequencies of the classes. The
+            lowest positive count replaces zeros.
         power: float >= 0. 0.75 is word2vec's, and 0 is uniform. Defaults to 1.
 
     Example:

@@ -87,8 +87,7 @@ class KMeansSampler(IndexedSampler):
 
     Args:
         num_sampled, seed: as in `Sampler`.
-        num_groups: int, number of clusters, at most the number of classes.
-            Defaults to 1024.
+        num_groups: int, clusters, at most as many as classes. Defaults to 1024.
         rebuild_interval: int, in steps. Defaults to 500.
         neighbor_fraction, correct_fill: as in `HashingForestSampler`.
 

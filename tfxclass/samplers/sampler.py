@@ -38,11 +38,10 @@ class Sample(NamedTuple):
             if the batch has more distinct labels.
         log_expected_count: float32 `[num_sampled]`, or `[batch, num_sampled]`,
             which the loss subtracts from the logits.
-        positions: int64, in the shape of the targets' ids: columns of the
-            targets, -1 for padding.
-        target_log_expected_count: float32, in the shape of the targets' ids:
-            log of the expected count of each target if it were not a target.
-            Noise-contrastive estimation subtracts it. None counts as 0.
+        positions: int64, shape of the target ids: their columns, or -1.
+        target_log_expected_count: float32, in the shape of `positions`: log of
+            the expected count of each target if it were not a target, for
+            noise-contrastive estimation. None counts as 0.
         mask: bool `[batch, num_sampled]`, which classes count for an example,
             with its targets. None means all.
     """
@@ -230,8 +229,7 @@ class Sampler(keras.layers.Layer):
         """Chooses the classes for a batch.
 
         Args:
-            queries: float32 `[batch, dim]`; logits are `queries . class
-                vectors`.
+            queries: float32 `[batch, dim]`, multiplied with class vectors.
             target_ids: int64 `[batch, p]`, padded with -1. The first
                 `num_negatives` columns are hard negatives, the others labels.
             kernel: the class matrix, a Keras variable.

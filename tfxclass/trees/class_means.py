@@ -64,8 +64,8 @@ def new_rows(
     partly where features hardly are.
 
     `others` are class rows `[rows, dim]`, and `part` says which of the queries
-    the rows are multiplied with. The result is float32 `[n, dim]`. If
-    `is_cosine`, rows are normalized in logits, and these as long as `others`.
+    they are multiplied with. Returns float32 `[n, dim]`. If `is_cosine`, rows
+    are normalized in logits, and these as long as `others`.
     """
     old = np.asarray(sampled(others), np.float32)
     norm = median_norm(old)

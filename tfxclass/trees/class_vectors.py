@@ -23,8 +23,7 @@ def class_vectors(
 
     Use them for `tfxclass.trees.clustered` if the features are sparse. The
     vector of a class is the sum of its normalized examples. The projection
-    keeps cosines up to about `1 / sqrt(dim)`. It takes one pass over the data
-    (7 s of CPU time for 38,000 examples with up to 200 features).
+    keeps cosines up to about `1 / sqrt(dim)`. It takes one pass over the data.
 
     Args:
         batches: iterable of `({"feature_ids", "feature_values"}, labels)`, as

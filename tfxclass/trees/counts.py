@@ -13,12 +13,10 @@ from tfxclass.trees.tree import from_parents
 def huffman(counts: ArrayLike) -> Tree:
     """The binary tree with the least mean depth over all occurrences.
 
-    Use it for the fastest training step. It takes two seconds for 2 million
-    classes.
+    Use it for the fastest training step. 2 million classes take two seconds.
 
     Args:
-        counts: numbers >= 0, `[num_classes]`, how often each class occurs, in
-            any order.
+        counts: numbers >= 0, `[num_classes]`, how often each class occurs.
 
     Returns:
         A `Tree`.

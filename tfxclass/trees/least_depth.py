@@ -10,6 +10,9 @@ from tfxclass.checks import check_positive_int
 from tfxclass.ops import library
 from tfxclass.trees.tree import Tree
 
+# Rounds of 2-means, at most.
+_NUM_ROUNDS = 10
+
 
 def balanced(num_classes: int, arity: int = 2) -> Tree:
     """A tree of least depth, with classes in their order from left to right.
@@ -45,13 +48,12 @@ def clustered(
     vectors: ArrayLike,
     arity: int = 2,
     leaf_size: int = 1,
-    num_iterations: int = 10,
     seed: int = 0,
 ) -> Tree:
     """A tree of least depth that keeps classes with similar vectors together.
 
-    Groups are halved, level by level, by spherical 2-means with parts of equal
-    size. It takes 2 s for 147,306 classes and 64 dimensions.
+    Groups are halved, level by level, by at most 10 rounds of spherical 2-means
+    with parts of equal size. It takes 2 s for 147,306 classes, 64 dimensions.
 
     Args:
         vectors: floats `[num_classes, dim]`: the mean features of each class's
@@ -59,7 +61,6 @@ def clustered(
         arity: int, a power of 2, number of children of a node. Defaults to 2.
         leaf_size: int. A node of at most this many classes has all of them as
             its children (Parabel uses 100).
-        num_iterations: int, largest number of rounds of 2-means.
         seed: int, seed of the clustering.
 
     Returns:
@@ -78,7 +79,6 @@ def clustered(
     """
     arity = check_positive_int("arity", arity)
     check_positive_int("leaf_size", leaf_size)
-    check_positive_int("num_iterations", num_iterations)
     if arity < 2 or arity & (arity - 1):
         raise ValueError(f"`arity` must be a power of 2. Received: {arity}")
     rows = _checked(vectors)
@@ -90,7 +90,7 @@ def clustered(
         for _ in range(arity.bit_length() - 1):
             splits = (sizes > 1) & ~is_small[owners]
             order = library.ops.tfxclass_halve_groups(
-                rows, order, sizes, splits, num_iterations, next(seeds)
+                rows, order, sizes, splits, _NUM_ROUNDS, next(seeds)
             ).numpy()
             # Each group's left half, `(size + 1) // 2` of the rows, is first.
             left = np.where(splits, (sizes + 1) // 2, sizes)

@@ -22,7 +22,7 @@ class Tree:
 
     Make one with `huffman`, `balanced`, `clustered` or `hierarchy`. Nodes are
     numbered level by level from the root, node 0, and the children of a node
-    follow each other. So their numbers of children determine the shape.
+    follow each other.
 
     Args:
         num_children: ints `[num_nodes]`: 0 for a leaf, else 2 or more.

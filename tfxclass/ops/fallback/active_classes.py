@@ -1,8 +1,4 @@
-"""Fallback of the union of the active classes, filled uniformly.
-
-A step costs O(num_classes): each class gets a random number, and those with the
-greatest fill the sample.
-"""
+"""Fallback of the union of the active classes; a step costs O(num_classes)."""
 
 import numpy as np
 import tensorflow as tf
@@ -110,10 +106,7 @@ def _among(ids, num_classes):
 
 
 def _kept(targets, candidates, scores, room, num_classes, seed):
-    """The candidates that are in, the best score of each counting.
-
-    Without a seed the best-scored are kept where not all fit.
-    """
+    """The candidates that are in; without a seed, the best-scored that fit."""
     candidates = tf.reshape(candidates, [-1])
     is_target = tf.gather(
         _among(targets, num_classes), tf.maximum(candidates, 0)
@@ -138,10 +131,7 @@ def _kept(targets, candidates, scores, room, num_classes, seed):
 
 
 def _filled(chosen, num_sampled, num_classes, seed):
-    """Classes that fill the sample, int64 `[n]`, and two log chances, float32.
-
-    They are of a class to be among these, and of one more class in its place.
-    """
+    """Classes of the fill, the log chance of one, and of one more class."""
     count = tf.size(chosen, tf.int64)
     wanted = num_sampled - count
     # The greatest numbers win, and none of the chosen has one.

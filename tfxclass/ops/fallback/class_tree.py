@@ -1,7 +1,4 @@
-"""Log-probabilities of all leaves of a tree, with stock TensorFlow ops.
-
-Exported graphs take this function (`tfxclass.ops.library.inference_ops`).
-"""
+"""Log-probabilities of all leaves of a tree, for exported graphs, too."""
 
 import tensorflow as tf
 

@@ -91,10 +91,7 @@ def empty_like(like: tf.Tensor) -> tf.Tensor:
 def sparsemax_threshold(
     logits: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Greatest logit, threshold less that, and sum of squares of each row.
-
-    Source: Martins and Astudillo, 2016.
-    """
+    """Greatest logit, threshold less that, and sum of squares of each row."""
     logits = tf.stop_gradient(logits)
     top = tf.reduce_max(logits, axis=1)
     z = tf.cast(logits, tf.float64) - tf.cast(top, tf.float64)[:, tf.newaxis]
@@ -109,10 +106,7 @@ def sparsemax_threshold(
 
 
 def _simplex_threshold(z):
-    """The tau of each row whose max(z - tau, 0) sum to 1; the greatest z is 0.
-
-    Classes below it are left out until none is (Michelot, 1986).
-    """
+    """The tau of each row whose max(z - tau, 0) sum to 1 (Michelot, 1986)."""
     z = tf.where(tf.math.is_nan(z), tf.constant(float("-inf"), z.dtype), z)
 
     def step(tau, before, _):
