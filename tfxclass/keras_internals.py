@@ -7,7 +7,6 @@ Each has one function or method here, under a name of ours, and a test, which
 import contextlib
 import functools
 import inspect
-import tempfile
 import warnings
 import weakref
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.saving import saving_lib
 from tensorflow.python.eager import record
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.framework import ops
@@ -102,15 +102,12 @@ def flat_layers(model: keras.Layer) -> list[keras.layers.Layer]:
     return list(model._flatten_layers())
 
 
-def arguments_of(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
-    """The symbolic tensors that a symbolic tensor was computed from."""
+def made_by(
+    tensor: keras.KerasTensor,
+) -> tuple[keras.Operation, list[keras.KerasTensor]]:
+    """The layer or operation that made a symbolic tensor, and its arguments."""
     operation, node_index, _ = tensor._keras_history
-    return operation._inbound_nodes[node_index].input_tensors
-
-
-def maker_of(tensor: keras.KerasTensor) -> keras.Operation:
-    """The layer or operation that a symbolic tensor was computed by."""
-    return tensor._keras_history[0]
+    return operation, operation._inbound_nodes[node_index].input_tensors
 
 
 def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
@@ -120,14 +117,14 @@ def tensors_before(tensor: keras.KerasTensor) -> list[keras.KerasTensor]:
         reached = pending.pop()
         if id(reached) not in found:
             found[id(reached)] = reached
-            pending += arguments_of(reached)
+            pending += made_by(reached)[1]
     return list(found.values())
 
 
 def layers_before(tensor: keras.KerasTensor) -> list[keras.layers.Layer]:
     """The layers that a symbolic tensor was computed by; a list."""
-    made_by = map(maker_of, tensors_before(tensor))
-    return [x for x in made_by if isinstance(x, keras.layers.Layer)]
+    makers = [made_by(x)[0] for x in tensors_before(tensor)]
+    return [x for x in makers if isinstance(x, keras.layers.Layer)]
 
 
 def names_of_functions(config: Config) -> Config:
@@ -163,9 +160,8 @@ def with_constants(function: Any) -> Any:
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     """`tf.custom_gradient` whose gradient goes when its graph goes.
 
-    TensorFlow keeps each gradient function in a list of the process, and with
-    it the graph and a class matrix. Here the list has a weak reference, and the
-    operation itself has the function.
+    TensorFlow's list of gradient functions would keep the graph and a class
+    matrix. It gets a weak reference, and the operation has the function.
     """
     decorated = tf.custom_gradient(function)
 
@@ -235,24 +231,16 @@ def save_nowhere(model: keras.Model) -> None:
     """Reads what `save_weights` reads, in its order, and keeps no file.
 
     The first worker's file has values of all workers, who read them together.
-    Where Keras has other private names, a file is written and deleted.
     """
-    try:
-        from keras.src.saving.saving_lib import NpzIOStore
-        from keras.src.saving.saving_lib import _save_state
-    except ImportError:
-        with tempfile.TemporaryDirectory() as folder:
-            model.save_weights(f"{folder}/model.weights.h5")
-        return
 
-    class Nowhere(NpzIOStore):
+    class Nowhere(saving_lib.NpzIOStore):
         def make(self, path, metadata=None):
             return self
 
         def __setitem__(self, name, value):
             pass
 
-    _save_state(model, Nowhere("", mode="w"), None, "", set())
+    saving_lib._save_state(model, Nowhere("", mode="w"), None, "", set())
 
 
 # `fit`, `compile` and traced steps.

@@ -13,7 +13,6 @@ from tfxclass.calibration.reliability import reliability_of
 from tfxclass.export import searches
 from tfxclass.export.inverted_lists import InvertedLists
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.graph import inputs_as_given
 from tfxclass.types import Array
 
 __all__ = ["RecallCurve", "plot_recall", "plot_reliability"]
@@ -113,8 +112,7 @@ def plot_recall(
         ValueError: if the head is of another kind.
     """
     ax = _axes(ax)
-    inputs, features, head = encoder_of(model)
-    encoder = keras.Model(inputs_as_given(model, inputs), features)
+    encoder, head = encoder_of(model)
     lists, queries, best = (search or InvertedLists()).prepared(
         head, k, encoder(x, training=False)
     )

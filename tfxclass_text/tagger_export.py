@@ -59,7 +59,7 @@ def export(
 ) -> str:
     """See `Tagger.export`."""
     k = min(check_positive_int("k", k), len(tagger.tags))
-    names = labels_lib.read(list(map(str, tagger.tags)), len(tagger.tags))
+    names = labels_lib.checked_names("labels", map(str, tagger.tags))
     least = None if threshold is None else tagger.least(threshold)
     folder = version_folder.check_versions("folder", folder)
     with version_folder.scratch_folder(folder) as made:

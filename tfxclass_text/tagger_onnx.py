@@ -38,7 +38,7 @@ def export(tagger: Any, path: Path, k: int, verify: bool) -> str:
             "ONNX has no ops for texts, which the encoder reads. "
             "Use `Tagger.export`, or fit without an encoder."
         )
-    names = labels_lib.read(list(map(str, tagger.tags)), len(tagger.tags))
+    names = labels_lib.checked_names("labels", map(str, tagger.tags))
 
     def answer(ids, values):
         scores, best = tf.math.top_k(probabilities(layers, ids, values), k)

@@ -17,7 +17,7 @@ from tfxclass import layers
 from tfxclass.calibration.label_thresholds import Pairs
 from tfxclass.calibration.label_thresholds import best_thresholds
 from tfxclass.calibration.reliability import in_bins
-from tfxclass.export.searches import ExactSearch
+from tfxclass.export.searches import ModelSearch
 
 CLASSES, ROWS = 6, 1500
 
@@ -90,7 +90,7 @@ def test_temperature_is_in_all_answers(loss, similarity, tmp_path):
     np.testing.assert_allclose(scores, -np.sort(-p)[:, :3], rtol=1e-5)
     ours = (
         head.top_k(x, 3, weights=head.export_weights())[1],
-        ExactSearch(head).scores(x),
+        ModelSearch(head, head.export_weights()).scores(x),
     )
     np.testing.assert_allclose(ours[0], scores, rtol=1e-5)
     np.testing.assert_allclose(ours[1], p, rtol=1e-5)

@@ -291,8 +291,8 @@ def test_wrong_answers_of_16_bits_are_refused(policy, key):
     """Off by more than rounding: 1.5 times, or another class."""
     model = make_low_model(policy)
     x = np.random.default_rng(1).normal(size=(9, 5)).astype("float32")
-    inputs, features, head = encoder_of(model)
-    encoder = keras.Model(inputs, features)
+    encoder, head = encoder_of(model)
+    encoder = keras.Model(encoder.inputs, encoder.output)
     names = [str(i) for i in range(NUM_CLASSES)]
     reference = compare.Reference(
         encoder, searches.ModelSearch(head), [x], names

@@ -12,7 +12,7 @@ import tfxclass
 from tests.support.cases import quick
 from tfxclass.export import searches
 from tfxclass.ops import bfloat16_rows
-from tfxclass.rows import int8_rows
+from tfxclass.rows import export_rows
 from tfxclass.rows import stock_search
 from tfxclass.rows.class_matrix import ClassRows
 
@@ -44,7 +44,7 @@ def random_rows(n=1_000, dim=DIM, seed=0):
 def test_rows_are_rounded_to_a_254th_of_their_greatest_number(dtype):
     rows = tf.cast(random_rows() * 10.0 ** np.arange(-32, 32), dtype)
     rows = tf.concat([rows, tf.zeros([1, DIM], dtype)], axis=0)
-    found = int8_rows.quantize(rows, block=300)
+    found = export_rows.quantize(rows, block=300)
     assert found.codes.dtype == tf.int8 and found.shape == rows.shape
     rows = bfloat16_rows.widen(rows).numpy().astype(float)
     most = np.abs(rows).max(axis=1, keepdims=True)
@@ -55,7 +55,7 @@ def test_rows_are_rounded_to_a_254th_of_their_greatest_number(dtype):
 
 @pytest.mark.parametrize("start, size", [(0, 1_000), (128, 700), (960, 640)])
 def test_products_of_blocks(start, size):
-    rows, queries = int8_rows.quantize(random_rows()), random_rows(3, seed=1)
+    rows, queries = export_rows.quantize(random_rows()), random_rows(3, seed=1)
     found = rows.read().products(queries, tf.constant(start, tf.int64), size)
     wide = rows.floats(tf.range(1_000)).numpy()
     expected = queries @ wide[start : start + size].T
@@ -63,11 +63,11 @@ def test_products_of_blocks(start, size):
 
 
 def test_search_in_blocks_is_that_of_the_rounded_rows(monkeypatch):
-    monkeypatch.setattr(int8_rows, "_PARTS", 2)
-    monkeypatch.setattr(int8_rows, "_PART_FLOATS", 64 * DIM)
+    monkeypatch.setattr(export_rows, "_PARTS", 2)
+    monkeypatch.setattr(export_rows, "_PART_FLOATS", 64 * DIM)
     kernel, queries = random_rows(), random_rows(3, seed=1)
     bias = tf.Variable(random_rows(1_000, 1, 2)[:, 0])
-    rows = stock_search.stored(ClassRows(kernel, bias), int8_rows.quantize)
+    rows = stock_search.stored(ClassRows(kernel, bias), export_rows.quantize)
     assert rows.kernel.block == 128
     wide = ClassRows(rows.kernel.floats(tf.range(1_000)), bias)
     for k in (5, 129):

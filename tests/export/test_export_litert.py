@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests.support.cases import quick
-from tfxclass.rows import column_rows
+from tfxclass.rows import export_rows
 from tfxclass.rows import stock_search
 
 NUM_CLASSES = 300
@@ -61,7 +61,7 @@ def test_answers_equal_the_models(name, tmp_path):
 
 def test_blocks_of_classes(tmp_path, monkeypatch):
     monkeypatch.setattr(stock_search, "ONE_BLOCK_CLASSES", 100)
-    monkeypatch.setattr(column_rows, "_WIDTH", 96)
+    monkeypatch.setattr(export_rows, "_WIDTH", 96)
     model = make_model("dot")
     folder = tfxclass.export.saved_model(model, tmp_path, top_k=7, verify=False)
     assert_answers(folder, model, 6)

@@ -77,10 +77,7 @@ def test_embeddings_several_inputs_and_labels(tmp_path):
         [ids, x], tfxclass.layers.FullSoftmax(NUM_CLASSES)(features)
     )
     names = [f"name {i}" for i in range(NUM_CLASSES)]
-    model.save(tmp_path / "m.keras")
-    path = tfxclass.export.onnx(
-        tmp_path / "m.keras", tmp_path / "a" / "m", labels=names
-    )
+    path = tfxclass.export.onnx(model, tmp_path / "a" / "m", labels=names)
     inputs = {
         "words": np.arange(8).reshape(2, 4),
         "x": np.ones((2, 3), "float32"),

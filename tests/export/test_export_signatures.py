@@ -118,7 +118,7 @@ def test_types_that_json_has_not(tmp_path):
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_from_a_keras_file(similarity, tmp_path):
+def test_a_model_of_a_keras_file(similarity, tmp_path):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
         head = tfxclass.layers.SampledSoftmax(
@@ -126,10 +126,11 @@ def test_from_a_keras_file(similarity, tmp_path):
         )
         layers = [keras.Input((5,), name="x"), keras.layers.Dense(DIM), head]
         model = keras.Sequential(layers)
-    model.save(tmp_path / "model.keras")
+    path = tmp_path / "model.keras"
+    model.save(path)
     folders = [
         tfxclass.export.saved_model(source, tmp_path / "m", top_k=3)
-        for source in (model, tmp_path / "model.keras")
+        for source in (model, keras.saving.load_model(path))
     ]
     x = np.ones((2, 5), "float32")
     one, two = (ask(folder, "serving_default", x=x) for folder in folders)

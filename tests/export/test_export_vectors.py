@@ -70,10 +70,8 @@ def test_inner_products_are_the_logits(name, tmp_path, monkeypatch):
 
 def test_names_go_with_the_rows(tmp_path):
     names = [f"name {i}" for i in range(NUM_CLASSES)]
-    model = make_model("cosine")
-    model.save(tmp_path / "m.keras")
     folder = tfxclass.export.vectors(
-        tmp_path / "m.keras", tmp_path / "a" / "v", labels=names
+        make_model("cosine"), tmp_path / "a" / "v", labels=names
     )
     with open(os.path.join(folder, "labels.txt")) as f:
         found = f.read().splitlines()
@@ -86,7 +84,7 @@ def test_names_go_with_the_rows(tmp_path):
     [
         ({"path": "there"}, ["`path` must not exist yet", "there"]),
         ({"labels": ["a"]}, ["1 names with num_classes=150"]),
-        ({"labels": ["a\n"] * NUM_CLASSES}, ["names of one line"]),
+        ({"labels": ["a\n"] * NUM_CLASSES}, ["one line each"]),
     ],
 )
 def test_bad_arguments(arguments, parts, tmp_path):

@@ -18,6 +18,8 @@ from tfxclass.ops.library import ops
 from tfxclass.rows import class_gradients
 from tfxclass.rows import exact_blocks
 from tfxclass.rows import loss as rows_loss
+from tfxclass.rows.blocks import Blocks
+from tfxclass.rows.class_matrix import ClassRows
 
 layers, optimizers = tfxclass.layers, tfxclass.optimizers
 CLASSES, DIM, BATCH = 777, 20, 70
@@ -53,9 +55,28 @@ def block(request):
     return request.param
 
 
-@pytest.fixture
-def softmax(block):
-    return exact_softmax if block is None else exact_blocks
+def sums(queries, kernel, bias, ids, deltas, epsilon, block, narrow=False):
+    """What `sums` returns, by the op or in blocks."""
+    if block is not None:
+        rows = ClassRows(kernel, bias, epsilon > 0)
+        blocks = Blocks(tf.constant(queries), rows, size=block)
+        return exact_blocks.sums(blocks, ids, deltas, True, narrow)
+    return exact_softmax.sums(
+        queries,
+        kernel,
+        bias,
+        ids,
+        deltas,
+        epsilon=epsilon,
+        wants_rows=True,
+        bfloat16_products=narrow,
+    )
+
+
+def gradient_of(*inputs, block, **options):
+    kind = exact_softmax.ClassGradient
+    kind = kind if block is None else exact_blocks.BlockGradient
+    return kind(*inputs, block=block, **options)
 
 
 def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
@@ -84,39 +105,22 @@ def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
 @pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_sums_are_those_of_numpy(size, normalize, dtype, softmax, block):
+def test_sums_are_those_of_numpy(size, normalize, dtype, block):
     queries, kernel, bias, ids, deltas, rows = drawn(0, *size, normalize, dtype)
     epsilon = 1e-6 if normalize else 0.0
-    found = softmax.sums(
-        tf.constant(queries),
-        kernel,
-        bias,
-        ids,
-        deltas,
-        epsilon=epsilon,
-        wants_rows=True,
-        block=block,
-    )
+    found = sums(queries, kernel, bias, ids, deltas, epsilon, block)
     assert_sums(found, queries, rows, bias, ids, deltas)
 
 
-def test_sums_where_all_logits_are_infinite(softmax, block):
+def test_sums_where_all_logits_are_infinite(block):
     """Masked classes, in all blocks or in the first ones; and a NaN."""
     queries = tf.constant([[1.0, 0.0], [0.0, 1.0]])
     kernel = tf.ones([150, 2])
     deltas, ids = tf.zeros([2, 1]), tf.fill([2, 1], tf.constant(-1, tf.int64))
 
     def found(bias):
-        return softmax.sums(
-            queries,
-            kernel,
-            bias.astype(np.float32),
-            ids,
-            deltas,
-            epsilon=0.0,
-            wants_rows=True,
-            block=block,
-        )
+        bias = bias.astype(np.float32)
+        return sums(queries, kernel, bias, ids, deltas, 0.0, block)
 
     bias = np.full(150, -np.inf)
     top, total, rows = found(bias)
@@ -134,14 +138,14 @@ def test_sums_where_all_logits_are_infinite(softmax, block):
 
 @pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_gradients_are_those_of_numpy(size, normalize, softmax, block):
+def test_gradients_are_those_of_numpy(size, normalize, block):
     queries, kernel, bias, ids, values, rows = drawn(1, *size, normalize)
     random = np.random.default_rng(2)
     factor = random.normal(size=size[0]).astype(np.float32)
     logits = queries.astype(np.float64) @ rows.T + bias
     logsumexp = np.log(np.exp(logits).sum(axis=1))
     uniform = 0.25
-    gradient = exact_softmax.ClassGradient(
+    gradient = gradient_of(
         queries,
         bias,
         ids,
@@ -152,7 +156,7 @@ def test_gradients_are_those_of_numpy(size, normalize, softmax, block):
         1e-6 if normalize else 0.0,
         block=block,
     )
-    of_kernel, of_bias = softmax.dense_gradients(kernel, gradient)
+    of_kernel, of_bias = gradient.dense(kernel)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
     batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
     expected[batch, targets] = values[ids >= 0]
@@ -192,7 +196,7 @@ def test_what_pads_a_batch_gives_no_nan(batch, narrow):
         np.ones(batch, np.float32),
         bfloat16_products=narrow,
     )
-    of_kernel, of_bias = exact_softmax.dense_gradients(kernel, gradient)
+    of_kernel, of_bias = gradient.dense(kernel)
     expected = np.array([0, 0, 0, batch])
     np.testing.assert_allclose(of_bias, expected, rtol=1e-5)
     np.testing.assert_allclose(
@@ -244,24 +248,14 @@ def test_bfloat16_products_of_blocks(size, normalize):
     )
     queries = rounded(queries / np.sqrt(size[2])).astype(np.float32)
     epsilon = 1e-6 if normalize else 0.0
-    found = exact_blocks.sums(
-        tf.constant(queries),
-        kernel,
-        bias,
-        ids,
-        values,
-        epsilon=epsilon,
-        wants_rows=True,
-        bfloat16_products=True,
-        block=64,
-    )
+    found = sums(queries, kernel, bias, ids, values, epsilon, 64, narrow=True)
     # A weight, its row where that is normalized, and a block's sum are rounded;
     # TensorFlow rounds sums to two units of the last place on a CPU.
     assert_sums(found, queries, rows, bias, ids, values, 2**-6)
     logits = queries.astype(np.float64) @ rows.T + bias
     logsumexp = np.log(np.exp(logits).sum(axis=1))
     factor = np.random.default_rng(4).normal(size=size[0]).astype(np.float32)
-    gradient = exact_softmax.ClassGradient(
+    gradient = gradient_of(
         tf.constant(queries),
         bias,
         ids,
@@ -272,7 +266,7 @@ def test_bfloat16_products_of_blocks(size, normalize):
         bfloat16_products=True,
         block=64,
     )
-    of_kernel, of_bias = exact_blocks.dense_gradients(kernel, gradient)
+    of_kernel, of_bias = gradient.dense(kernel)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
     expected[np.nonzero(ids >= 0)[0], ids[ids >= 0]] = values[ids >= 0]
     bound = 2**-8 * np.abs(expected).sum(axis=0)
@@ -328,7 +322,7 @@ def test_gradients_of_bfloat16_products(size, dtype):
         factor,
         bfloat16_products=True,
     )
-    of_kernel, _ = exact_softmax.dense_gradients(kernel, gradient)
+    of_kernel, _ = gradient.dense(kernel)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
     expected[np.nonzero(ids >= 0)[0], ids[ids >= 0]] = values[ids >= 0]
     bound = 2**-8 * (np.abs(expected).T @ np.abs(queries))
@@ -661,18 +655,19 @@ class Computed:
 
     def __init__(self, monkeypatch):
         self.products, self.gradients = [], []
-        matmul, dense_gradients = tf.matmul, exact_blocks.dense_gradients
+        kind = exact_blocks.BlockGradient
+        matmul, dense = tf.matmul, kind.dense
 
         def seen_matmul(a, b, **options):
             return self._seen(matmul(a, b, **options), self.products)
 
-        def seen_gradients(kernel, gradient):
-            of_kernel, of_bias = dense_gradients(kernel, gradient)
+        def seen_gradients(gradient, kernel):
+            of_kernel, of_bias = dense(gradient, kernel)
             return self._seen(of_kernel, self.gradients), of_bias
 
         go_the_way_of_gpus(monkeypatch)
         monkeypatch.setattr(tf, "matmul", seen_matmul)
-        monkeypatch.setattr(exact_blocks, "dense_gradients", seen_gradients)
+        monkeypatch.setattr(kind, "dense", seen_gradients)
 
     def _seen(self, tensor, shapes):
         def see(array):

@@ -60,7 +60,7 @@ def test_class_vectors_of_a_head():
     assert matrix.seed == 7 and matrix.is_half and not matrix.normalize
     assert class_matrix.of(head.bias) is None
     assert not [name for name in vars(head.kernel) if "tfxclass" in name]
-    kernel, bias = matrix.gather(tf.constant([8, 0], tf.int64))
+    kernel, bias = matrix.rows.gather(tf.constant([8, 0], tf.int64))
     np.testing.assert_array_equal(kernel, matrix.values().numpy()[[8, 0]])
     np.testing.assert_array_equal(bias, [0.0, 0.0])
 

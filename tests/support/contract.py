@@ -15,8 +15,8 @@ from tests.support import reference
 from tests.support.growth_contract import GrowthContract
 from tfxclass import metrics
 from tfxclass.export import searches
-from tfxclass.export.searches import ExactSearch
-from tfxclass.rows import int8_rows
+from tfxclass.export.searches import ModelSearch
+from tfxclass.rows import export_rows
 from tfxclass.rows import stock_search
 
 CLASSES, DIM, BATCH = 60, 8, 16
@@ -328,14 +328,16 @@ class HeadContract(GrowthContract):
                 searches.check_quantize("int8", 0.9, head)
             return
         x, _ = data()
-        weights = stock_search.stored(head.export_weights(), int8_rows.quantize)
+        store = export_rows.quantize
+        weights = stock_search.stored(head.export_weights(), store)
         ids, scores = head.top_k(x, 7, weights=weights)
         output = head.all_scores(tf.constant(x, tf.float32), weights).numpy()
         _, best = reference.top_k(output, 7)
         np.testing.assert_allclose(scores, best, **TOLERANCE)
         found = np.take_along_axis(output, ids.numpy(), axis=1)
         np.testing.assert_allclose(found, best, **TOLERANCE)
-        exact = ExactSearch(head).scores(x).numpy()
+        search = ModelSearch(head, head.export_weights())
+        exact = search.scores(x).numpy()
         # A row's numbers move by a 254th of the greatest; what sparsemax
         # leaves is a difference of logits.
         atol = 0.02 if head.activation == "sparsemax" else 1e-3

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfxclass
-from tfxclass.export.searches import ExactSearch
+from tfxclass.export.searches import ModelSearch
 
 CLASSES, DIM, BATCH, NEW = 60, 8, 16, 3
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
@@ -106,9 +106,8 @@ class GrowthContract:
                 np.testing.assert_array_equal(np.sort(row), kept)
             by_class = np.take_along_axis(output, ids.numpy(), axis=1)
             np.testing.assert_allclose(scores, by_class, **TOLERANCE)
-        np.testing.assert_allclose(
-            ExactSearch(head).scores(features), output, **TOLERANCE
-        )
+        search = ModelSearch(head, head.export_weights())
+        np.testing.assert_allclose(search.scores(features), output, **TOLERANCE)
         with pytest.raises(ValueError, match="`k` must be at most"):
             head.top_k(features, len(kept) + 1)
         # Their labels are padding.

@@ -17,7 +17,6 @@ from tfxclass.checks import check_positive_int
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.data.batches import without_autotune
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.graph import inputs_as_given
 from tfxclass.optimizers import HeadAdam
 from tfxclass.optimizers import MultiOptimizer
 from tfxclass.types import Config
@@ -184,11 +183,10 @@ def advise(
             "scope. Received: a "
             f"{type(tf.distribute.get_strategy()).__name__}."
         )
-    inputs, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     train, held_out = _split(data, batch_size)
     config = _shared_config(head)
     own_optimizer, notes = _copied_optimizer(model)
-    encoder = keras.Model(inputs_as_given(model, inputs), features)
     copy = keras.models.clone_model(encoder)
     trials: list[Trial] = []
     missed: list[str] = []

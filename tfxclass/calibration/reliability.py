@@ -14,7 +14,6 @@ from tfxclass.core.forward import flatten
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import check_plain_logits
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.class_head import ClassHead
 from tfxclass.types import Array
 
@@ -52,14 +51,13 @@ def held_out(
     model: keras.Model, data: tf.data.Dataset | tuple[Array, Array]
 ) -> HeldOut:
     """The rows of `data`, whose features are kept; or ValueError."""
-    inputs, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     check_plain_logits("Calibration", head)
     if head.activation is None:
         raise ValueError(
             "Calibration needs probabilities. Received: the head "
             f"{head.name!r} with activation=None"
         )
-    encoder = keras.Model(inputs_as_given(model, inputs), features)
     found = []
     batches = Batches("data", data, _BATCH)
     name = "Computing held-out batches"

@@ -9,20 +9,13 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfxclass.core import targets as targets_lib
 from tfxclass.core.targets import Targets
-from tfxclass.core.targets import places_of
-from tfxclass.core.targets import take_columns
-from tfxclass.core.targets import with_margin
 from tfxclass.types import Margin
 
 
 class Binary(NamedTuple):
-    """A binary loss.
-
-    Attributes:
-        penalty: function of the logits of classes that are no labels.
-        slope: its derivative.
-    """
+    """A binary loss of classes that are no labels, and its derivative."""
 
     penalty: Callable[[tf.Tensor], tf.Tensor]
     slope: Callable[[tf.Tensor], tf.Tensor]
@@ -73,16 +66,15 @@ def one_vs_rest_loss(
 
     Args:
         logits: float32 `[batch, n]`.
-        targets: `Targets` whose ids are columns of `logits`; a label's loss
-            is times its weight.
+        targets: `Targets` whose ids are columns of `logits`. The weight of a
+            label multiplies its loss.
         class_weights: float32 `[n]` or `[batch, n]`, factors of the losses of
             other classes. The inverse expected counts of a sample make the sum
-            and its gradient unbiased (Horvitz and Thompson, A Generalization of
-            Sampling Without Replacement From a Finite Universe, JASA 1952).
+            and its gradient unbiased (Horvitz and Thompson, JASA 1952).
 
     Returns float32 `[batch]`, 0 for rows without labels.
     """
-    of_labels = take_columns(logits, targets.ids)
+    of_labels = targets_lib.take_columns(logits, targets.ids)
     terms = LabelTerms(binary, of_labels, targets, margin)
     losses = negatives(binary, logits, targets.ids, class_weights)
     losses = tf.reduce_sum(losses, axis=1) + terms.losses()
@@ -96,7 +88,7 @@ def negatives(
     class_weights: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Losses of the classes but the labels', which have 0; `[batch, n]`."""
-    _, at = places_of(columns)
+    _, at = targets_lib.places_of(columns)
     losses = tf.tensor_scatter_nd_update(
         binary.penalty(logits), at, tf.zeros([tf.shape(at)[0]])
     )
@@ -118,7 +110,7 @@ def logits_grad(
     grad = binary.slope(logits) * upstream[:, tf.newaxis]
     if class_weights is not None:
         grad *= class_weights
-    places, at = places_of(columns)
+    places, at = targets_lib.places_of(columns)
     return tf.tensor_scatter_nd_update(
         grad, at, tf.gather_nd(of_labels, places)
     )
@@ -138,7 +130,7 @@ class LabelTerms:
         self.is_label = targets.ids >= 0
         logits = tf.where(self.is_label, logits, 0.0)
         self.binary, self.weights = binary, targets.weights
-        self.adjusted, self.slope = with_margin(logits, margin)
+        self.adjusted, self.slope = targets_lib.with_margin(logits, margin)
 
     def losses(self) -> tf.Tensor:
         """Their sum, float32 `[batch]`."""

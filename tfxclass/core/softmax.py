@@ -53,10 +53,7 @@ def softmax_cross_entropy(
 ) -> tf.Tensor:
     """Cross-entropy of each example with the mean of its targets, `[batch]`.
 
-    Args:
-        logits: float32 `[batch, n]`.
-        targets: `Targets` whose ids are columns of `logits`.
-        margin: function of the target logits, or None.
+    The ids of `targets` are columns of `logits`, float32 `[batch, n]`.
     """
     offset = tf.zeros([], tf.int64)
 
@@ -121,7 +118,6 @@ def first_order_gradients(
     gradient penalty, or a Hessian, would silently be nothing. `inputs` are
     tensors of rank 1 or more, as the loss was given them.
     """
-
     message = (
         f"{name} has first-order gradients only. For others (gradient "
         "penalties, Hessians, MAML) differentiate "

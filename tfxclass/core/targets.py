@@ -325,11 +325,8 @@ def require(
 
     `name` says what must hold, in words joined by `_`. The message may have
     tensors in it. Returns a context: what a graph computes within it waits for
-    the check.
-
-    What a graph raises names the node, then all calls that led to it, then
-    the message. A node that was imported has no such calls: the message stands
-    in the fourth line, below the node's name, which says the same in short.
+    the check. The node is imported, so that its error has no stack of calls
+    above the message.
     """
     if tf.executing_eagerly():
         if condition:

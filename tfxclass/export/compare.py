@@ -15,8 +15,6 @@ from tfxclass.export.checks import Request
 from tfxclass.export.example_inputs import ANY_SIZE
 from tfxclass.export.example_inputs import spec_of
 from tfxclass.export.signatures import Signature
-from tfxclass.export.signatures import answers_above
-from tfxclass.inference.thresholds import Threshold
 from tfxclass.keras_internals import flat_layers
 
 # Two orders of summation in float32. An absolute 1e-6 alone would say nothing
@@ -38,16 +36,13 @@ _SAFETY = 8.0
 
 def feature_error(encoder: keras.Model) -> float:
     """The greatest error of a feature over the size of the features."""
-    errors = [_layer_error(layer) for layer in flat_layers(encoder)]
+    errors = []
+    for policy in (layer.dtype_policy for layer in flat_layers(encoder)):
+        is_quantized = getattr(policy, "quantization_mode", None) is not None
+        kind = "int8" if is_quantized else policy.compute_dtype
+        errors.append(_EPSILON.get(kind, 0.0))
     # Roundings of layers add up as the steps of a random walk do.
     return _SAFETY * float(np.sqrt(np.sum(np.square(errors))))
-
-
-def _layer_error(layer):
-    policy = layer.dtype_policy
-    if getattr(policy, "quantization_mode", None) is not None:
-        return _EPSILON["int8"]
-    return _EPSILON.get(policy.compute_dtype, 0.0)
 
 
 def check(
@@ -128,10 +123,9 @@ class Reference:
         search: Any,
         examples: Sequence[np.ndarray],
         names: Sequence[str] | None = None,
-        threshold: Threshold = None,
     ) -> None:
         self.encoder, self._examples = encoder, examples
-        self.search, self.names, self.threshold = search, names, threshold
+        self.search, self.names = search, names
         self.inputs = {
             x.name: value.astype(spec_of(x).dtype.as_numpy_dtype)
             for x, value in zip(encoder.inputs, examples)
@@ -182,7 +176,6 @@ class Reference:
         elif signature.filter is not None:
             ids = [self._some_ids(signature.filter)]
         found = signature.answer(self.search, tf.constant(features), *ids)
-        found = answers_above(self.threshold, found)
         check(
             answers,
             {key: x.numpy() for key, x in found.items()},

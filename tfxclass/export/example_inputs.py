@@ -1,6 +1,5 @@
-"""The model that is exported, and example inputs of it."""
+"""The inputs of an export, and examples of them."""
 
-import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -8,11 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-
-from tfxclass.inference.graph import encoder_of
-from tfxclass.layers.output_head import OutputHead
-from tfxclass.paths import local_path
-from tfxclass.types import Path
 
 # Names that Keras gives to inputs without one.
 _NAMES_OF_KERAS = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
@@ -24,24 +18,14 @@ ANY_SIZE = 8
 _NOT_IN_JSON = (tf.float16, tf.bfloat16)
 
 
-def parts_of(
-    model: keras.Model | Path,
-) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
-    """`(inputs, features, head)` of a model, or of one in a `.keras` file."""
-    if isinstance(model, (str, os.PathLike)):
-        model = keras.models.load_model(local_path(model, "model"))
-    return encoder_of(model)
-
-
-def served_encoder(
-    inputs: list[keras.KerasTensor], features: keras.KerasTensor
-) -> keras.Model:
-    """Model from inputs with names for a client to `features`.
+def served_encoder(encoder: keras.Model) -> keras.Model:
+    """`encoder` with a list of inputs, which have names for a client.
 
     An input that nobody named is called `text` if it has strings, and
     `features` otherwise; several of a kind `features_1`, `features_2`.
     """
-    encoder, kinds, named = keras.Model(inputs, features), [], []
+    encoder = keras.Model(encoder.inputs, encoder.output)
+    inputs, kinds, named = encoder.inputs, [], []
     for x in inputs:
         is_unnamed = _NAMES_OF_KERAS.fullmatch(x.name)
         kind = "text" if x.dtype == "string" else "features"

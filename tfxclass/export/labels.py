@@ -1,7 +1,6 @@
 """Class names in an export: a text file with one name in each line."""
 
 import os
-from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Literal
 
@@ -9,55 +8,31 @@ import keras
 import tensorflow as tf
 
 from tfxclass import text_files
-from tfxclass.checks import as_names
 from tfxclass.checks import check_distinct_names
-from tfxclass.checks import check_value
+from tfxclass.layers.head_config import checked_names
 from tfxclass.paths import local_path
 from tfxclass.types import Path
 
 FILE_NAME = "labels.txt"
 
 
-def read(labels: Sequence[str] | Path, num_classes: int) -> list[str]:
-    """The names as a list of str, which a file can hold; or ValueError."""
-    if isinstance(labels, (str, os.PathLike)):
-        lines = text_files.read_lines(local_path(labels, "labels"))
-        names = [line.rstrip("\r\n") for line in lines]
-    else:
-        wanted = "a list of names, the path of a text file, or False for none"
-        check_value("labels", labels, isinstance(labels, Iterable), wanted)
-        names = as_names("labels", labels)
-    for class_id, name in enumerate(names):
-        if not isinstance(name, str):
-            raise ValueError(
-                "`labels` must be strings. Received: "
-                f"{name!r} ({type(name).__name__}) for class {class_id}."
-            )
-        if not text_files.is_one_line(name):
-            raise ValueError(
-                "`labels` must be names of one line, not empty, without NULs, "
-                "lone surrogates and byte order marks. Received: "
-                f"{name!r} for class {class_id}."
-            )
-    if len(names) != num_classes:
-        raise ValueError(
-            "`labels` must have one name for each class. Received: "
-            f"{len(names)} names with num_classes={num_classes}."
-        )
-    return names
-
-
 def of_head(
     labels: Sequence[str] | Path | Literal[False] | None,
     head: keras.layers.Layer,
 ) -> list[str] | None:
-    """As `read`, with the head's class names as default; False for none."""
+    """The names that `labels`, an argument, says, or None; ValueError for bad.
+
+    They are a list, or the path of a text file. By default a head's own.
+    """
     if labels is False:
         return None
     # A head has checked its own.
     if labels is None:
         return head.class_names
-    names = read(labels, head.num_classes)
+    if isinstance(labels, (str, os.PathLike)):
+        lines = text_files.read_lines(local_path(labels, "labels"))
+        labels = [line.rstrip("\r\n") for line in lines]
+    names = checked_names("labels", labels, head.num_classes)
     check_distinct_names("labels", names, head.removed)
     return names
 

@@ -9,7 +9,7 @@ from tfxclass.core.softmax import REMOVED_LOGIT
 from tfxclass.export.searches import ModelSearch
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops import bfloat16_rows
-from tfxclass.rows import int8_rows
+from tfxclass.rows import export_rows
 from tfxclass.rows import stock_search
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last
@@ -57,7 +57,7 @@ class ListSearch(ModelSearch):
         means = _means(tf.convert_to_tensor(self.rows), sizes)
         self.centres = _constant(means, tf.float32, "centres")
         if quantize:
-            self.rows = int8_rows.quantize(self.rows)
+            self.rows = export_rows.quantize(self.rows)
         biases = tf.zeros(len(order)) if bias is None else bias
         of_list = np.repeat(np.arange(len(sizes)), sizes)
         greatest = tf.math.segment_max(biases, of_list)

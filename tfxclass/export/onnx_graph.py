@@ -14,6 +14,7 @@ from tfxclass.inference import filters
 from tfxclass.layers.head_config import live_ids
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops import bfloat16_rows
+from tfxclass.rows.best import Best
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import nan_last
 from tfxclass.rows.class_matrix import ClassRows
@@ -21,8 +22,6 @@ from tfxclass.rows.class_matrix import ClassRows
 # Inputs, since a graph may have 2 GB at most. They are written to `CLASSES`.
 ROWS, BIAS = "tfxclass/rows", "tfxclass/bias"
 CLASSES = "classes.bin"
-# Class vectors at a time: the temporaries stay small.
-_BLOCK = 65_536
 
 
 def tensors_of(rows: ClassRows) -> dict[str, tf.Tensor]:
@@ -62,12 +61,11 @@ class OnnxSearch:
         logits, head = self._logits(features), self._head
         _, ids = tf.math.top_k(nan_last(logits), k)
         best = tf.gather(logits, ids, axis=1, batch_dims=1)
-        if head.activation is not None:
-            total = None
-            if head.objective.needs_logsumexp:
-                total = tf.reduce_logsumexp(logits, axis=1, keepdims=True)
-            best = head.objective.probabilities(best, total)
-        return mask_missing(tf.cast(ids, tf.int64), best)
+        total = None
+        if head.needs_logsumexp:
+            total = tf.reduce_logsumexp(logits, axis=1, keepdims=True)
+        found = Best(tf.cast(ids, tf.int64), best, total)
+        return mask_missing(*head.as_answers([found], k))
 
     def _logits(self, features):
         """Logits of all classes, times the head's `answer_scale`."""
@@ -94,9 +92,12 @@ def _add(graph, op, *inputs, **attributes):
     return graph.make_node(op, list(inputs), attr=attributes).output[0]
 
 
-def _axis(graph, node, axis):
-    name = f"{node.name}_axis_{axis}"
-    return graph.make_const(name, np.array([axis])).output[0]
+def _const(graph, value, dtype=np.int64):
+    """The output of a new constant."""
+    from tf2onnx import utils
+
+    name = utils.make_name("tfxclass")
+    return graph.make_const(name, np.array(value, dtype)).output[0]
 
 
 def _replace(graph, node, op, *inputs, **attributes):
@@ -125,9 +126,9 @@ def _bucketize(graph, node, name, args):
     """The number of boundaries that a value has reached, as TensorFlow's."""
     import onnx
 
-    boundaries = np.array(node.get_attr("boundaries").floats, "float32")
-    boundaries = graph.make_const(f"{name}_boundaries", boundaries).output[0]
-    last = _axis(graph, node, -1)
+    boundaries = node.get_attr("boundaries").floats
+    boundaries = _const(graph, boundaries, np.float32)
+    last = _const(graph, [-1])
     values = _add(graph, "Cast", node.input[0], to=onnx.TensorProto.FLOAT)
     values = _add(graph, "Unsqueeze", values, last)
     reached = _add(graph, "GreaterOrEqual", values, boundaries)
@@ -139,14 +140,13 @@ def _erfc(graph, node, name, args):
     import onnx
 
     dtype = graph.get_dtype(node.output[0])
-    one = np.array(1, onnx.helper.tensor_dtype_to_np_dtype(dtype))
-    one = graph.make_const(f"{name}_one", one).output[0]
+    one = _const(graph, 1, onnx.helper.tensor_dtype_to_np_dtype(dtype))
     _replace(graph, node, "Sub", one, _add(graph, "Erf", node.input[0]))
 
 
 def _bound(graph, node, name, args):
     """How many of a row's sorted values are less, or not greater."""
-    middle, last = (_axis(graph, node, axis) for axis in (1, 2))
+    middle, last = _const(graph, [1]), _const(graph, [2])
     values = _add(graph, "Unsqueeze", node.input[0], middle)
     queries = _add(graph, "Unsqueeze", node.input[1], last)
     op = "Less" if node.type == "LowerBound" else "LessOrEqual"
@@ -239,8 +239,8 @@ def write_tensors(
     with open(os.path.join(folder, CLASSES), "wb") as f:
         for name, tensor in tensors.items():
             offset = f.tell()
-            for start in range(0, tensor.shape[0], _BLOCK):
-                tensor[start : start + _BLOCK].numpy().tofile(f)
+            # Without a copy, which `numpy()` would be.
+            np.asarray(tensor).tofile(f)
             proto = onnx.TensorProto(
                 name=name,
                 dims=tensor.shape.as_list(),

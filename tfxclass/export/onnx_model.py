@@ -25,6 +25,7 @@ from tfxclass.export import signatures
 from tfxclass.export import version_folder
 from tfxclass.inference import filters
 from tfxclass.inference.graph import check_plain_logits
+from tfxclass.inference.graph import encoder_of
 from tfxclass.keras_internals import called_graphs
 from tfxclass.keras_internals import with_constants
 from tfxclass.types import Path
@@ -34,7 +35,7 @@ MODEL = "model.onnx"
 
 
 def onnx(
-    model: keras.Model | Path,
+    model: keras.Model,
     path: Path,
     top_k: int = 10,
     labels: Sequence[str] | Path | Literal[False] | None = None,
@@ -80,16 +81,16 @@ def onnx(
     """
     check_extra()
     path = version_folder.new_path(path)
-    inputs, features, head = example_inputs_lib.parts_of(model)
+    encoder, head = encoder_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     check_plain_logits("ONNX export", head, "Use tfxclass.export.saved_model.")
-    encoder = example_inputs_lib.served_encoder(inputs, features)
+    given = filters.single_filter(head, encoder, bool(exclude), only)
+    encoder = example_inputs_lib.served_encoder(encoder)
     _check_names(encoder.inputs)
-    given = filters.single_filter(head, inputs, bool(exclude), only)
-    if given is not None and len(features.shape) > 2:
+    if given is not None and len(encoder.output.shape) > 2:
         raise ValueError(
             f"`{given.kind}` needs features [batch, dim] in an ONNX model. "
-            f"Received: features of shape {features.shape}"
+            f"Received: features of shape {encoder.output.shape}"
         )
     names = labels_lib.of_head(labels, head)
     examples = example_inputs_lib.examples(encoder.inputs, example_inputs)

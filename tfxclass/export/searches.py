@@ -1,6 +1,5 @@
 """Searches that read all classes, and how near to the model's they are."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ from tfxclass.checks import check_value
 from tfxclass.core.forward import flatten
 from tfxclass.core.forward import unflatten
 from tfxclass.layers.output_head import OutputHead
-from tfxclass.ops.stored_rows import StoredRows
-from tfxclass.rows import int8_rows
+from tfxclass.rows import export_rows
 from tfxclass.rows import stock_search
 from tfxclass.types import Array
 from tfxclass.types import Config
@@ -23,15 +21,16 @@ _NUM_RANDOM = 256
 
 
 class ModelSearch:
-    """The answers of the head itself, which an export has to match.
+    """The answers of a head, which reads all classes.
 
-    It reads `weights`, as `export_weights`, in place of its own.
+    An export reads `weights`, as `export_weights`, and saves them. Without
+    them the head reads its own, and its answers are what exports have to match.
     """
 
     def __init__(self, head: OutputHead, weights: Any = None) -> None:
         self.head, self.weights = head, weights
         # Variables and modules that an export saves, in lists and tuples.
-        self.state: Any = []
+        self.state: Any = [weights, head.query_weights()]
         self.measured: Config | None = None
 
     @property
@@ -58,30 +57,16 @@ class ModelSearch:
         return unflatten(scores, features)
 
 
-class ExactSearch(ModelSearch):
-    """All classes of a head, as `store` keeps them, read for each query."""
-
-    def __init__(
-        self,
-        head: OutputHead,
-        store: Callable[[tf.Tensor], StoredRows] | None = None,
-    ) -> None:
-        weights = head.export_weights()
-        if store is not None:
-            weights = stock_search.stored(weights, store)
-        super().__init__(head, weights)
-        self.state = [weights, head.query_weights()]
-
-
 def int8_search(
     head: OutputHead,
     features: Array | None,
     dim: int,
     k: int,
     min_recall: float,
-) -> ExactSearch:
+) -> ModelSearch:
     """A search in int8 class vectors; ValueError below `min_recall` at `k`."""
-    search = ExactSearch(head, int8_rows.quantize)
+    weights = stock_search.stored(head.export_weights(), export_rows.quantize)
+    search = ModelSearch(head, weights)
     of = "random features" if features is None else "examples"
     if features is None:
         random = np.random.default_rng(0).normal(size=(_NUM_RANDOM, dim))

@@ -10,6 +10,7 @@ from typing import Any
 from typing import Literal
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
@@ -27,8 +28,10 @@ from tfxclass.export.signatures import EMBED
 from tfxclass.export.signatures import SavedSignatures
 from tfxclass.export.signatures import signatures_of
 from tfxclass.inference import filters
+from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.thresholds import checked_threshold
-from tfxclass.rows import column_rows
+from tfxclass.rows import export_rows
+from tfxclass.rows import stock_search
 from tfxclass.types import Path
 
 # Others are no names of TensorFlow's nodes.
@@ -36,7 +39,7 @@ _INPUT_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.-]*")
 
 
 def saved_model(
-    model: keras.Model | Path,
+    model: keras.Model,
     path: Path,
     top_k: int = 10,
     labels: Sequence[str] | Path | Literal[False] | None = None,
@@ -72,8 +75,7 @@ def saved_model(
     - `full_scores`, on request: from the inputs to `scores` of all classes.
 
     Args:
-        model: a built Keras model that ends in a head, or the path of a
-            `.keras` file.
+        model: a built Keras model that ends in a head.
         path: str, folder of the model's versions. It is made if needed.
         top_k: int, number of classes in an answer.
         labels: sequence of str, the name of each class, or the path of a text
@@ -128,13 +130,16 @@ def saved_model(
     ```
     """
     path = version_folder.check_versions("path", path)
-    inputs, features, head = example_inputs_lib.parts_of(model)
+    encoder, head = encoder_of(model)
     top_k = check_k(top_k, head.num_answers, "top_k")
     least = checked_threshold(threshold, head)
+    if isinstance(least, np.ndarray):
+        # Not a constant: those lie in saved_model.pb.
+        least = tf.Variable(least, trainable=False)
     if search is not None:
         _check_search(search, head, threshold, boost)
     is_int8 = searches.check_quantize(quantize, min_recall, head)
-    given = filters.filters_of(head, inputs, exclude, only, boost)
+    given = filters.filters_of(head, encoder, exclude, only, boost)
     if only and not head.has_class_rows:
         raise ValueError(
             "`only` needs a head with class rows: an export of a tree answers "
@@ -142,10 +147,10 @@ def saved_model(
             "tfxclass.top_k(model, only=True), or the signature `full_scores`."
         )
     is_tensor = isinstance(exclude, keras.KerasTensor)
-    excluded = keras.Model(inputs, exclude) if is_tensor else None
-    encoder = example_inputs_lib.served_encoder(inputs, features)
+    excluded = keras.Model(encoder.inputs, exclude) if is_tensor else None
+    encoder = example_inputs_lib.served_encoder(encoder)
     _check_names(encoder.inputs)
-    signatures = signatures_of(top_k, given, full_scores, excluded)
+    signatures = signatures_of(top_k, given, full_scores, excluded, least)
     names = labels_lib.of_head(labels, head)
     warmup_batch_sizes = checks.check_warmup(warmup_batch_sizes)
     examples = example_inputs_lib.examples(encoder.inputs, example_inputs)
@@ -157,16 +162,17 @@ def saved_model(
         room = max((x.filter.room for x in signatures if x.filter), default=0)
         saved = search.build(head, top_k, measured_on, room, is_int8)
     elif is_int8:
-        dim = features.shape[-1]
+        dim = encoder.output.shape[-1]
         saved = searches.int8_search(head, measured_on, dim, top_k, min_recall)
     else:
+        weights = head.export_weights()
         # Rows that are a layer's, too, are saved once, as that layer has them.
-        is_tied = getattr(head, "tie", None) is not None
-        store = None if is_tied else column_rows.in_columns
-        saved = searches.ExactSearch(head, store)
+        if getattr(head, "tie", None) is None:
+            weights = stock_search.stored(weights, export_rows.in_columns)
+        saved = searches.ModelSearch(head, weights)
     # The export is compared with the model, unless it approximates it.
     answers = saved if saved.measured else searches.ModelSearch(head)
-    reference = Reference(encoder, answers, examples, names, least)
+    reference = Reference(encoder, answers, examples, names)
     with version_folder.scratch_folder(path) as folder:
         with progress.log_if_slow("Writing the export"):
             _write(folder, signatures, reference, saved)
@@ -213,9 +219,7 @@ def _check_names(inputs):
 def _write(folder, signatures, model, search):
     with tempfile.TemporaryDirectory() as scratch:
         asset = labels_lib.write(model.names, scratch)
-        module = SavedSignatures(
-            model.encoder, search, signatures, asset, model.threshold
-        )
+        module = SavedSignatures(model.encoder, search, signatures, asset)
         functions = dict(module.functions)
         tf.saved_model.save(module, folder, signatures=functions)
     # Defaults of inputs, which TensorFlow omits.

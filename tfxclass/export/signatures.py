@@ -5,7 +5,6 @@ from typing import Any
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.export import labels as labels_lib
@@ -25,13 +24,15 @@ EMBED, FULL_SCORES = "embed", "full_scores"
 class Signature(NamedTuple):
     """A signature of an export, with `k` classes in an answer.
 
-    `excluded` is a model of a filter's ids that a request does not have.
+    `excluded` is a model of a filter's ids that a request does not have. No
+    class of an answer is below the `threshold`.
     """
 
     name: str
     k: int = 0
     filter: filters.Filter | None = None
     excluded: keras.Model | None = None
+    threshold: Threshold = None
 
     def specs(self, encoder: keras.Model) -> list[tf.TensorSpec]:
         """The inputs of the signature."""
@@ -64,17 +65,13 @@ class Signature(NamedTuple):
             found = self.filter.top_k(
                 search.head, features, named, self.k, search
             )
-        return dict(zip(("ids", "scores"), found, strict=True))
+        return dict(zip(("ids", "scores"), above(self.threshold, *found)))
 
     def activation(self, search: Any) -> str | None:
-        """The activation of the scores; None of logits and features."""
-        if self.name == EMBED:
-            return None
-        kind = None if self.filter is None else self.filter.kind
-        if self.name == FULL_SCORES or kind in (filters.ONLY, filters.BOOST):
-            # They are exact, even if the search gives logits.
-            return search.head.activation
-        return search.activation
+        """The activation of the scores; None for logits."""
+        # These are exact, even if the search gives logits.
+        exact = (FULL_SCORES, filters.ONLY, filters.BOOST)
+        return (search.head if self.name in exact else search).activation
 
 
 def signatures_of(
@@ -82,22 +79,19 @@ def signatures_of(
     given: Sequence[filters.Filter] = (),
     full_scores: bool = False,
     excluded: keras.Model | None = None,
+    threshold: Threshold = None,
 ) -> list[Signature]:
     """The signatures of `saved_model`, one for each of the filters `given`."""
     left_out = None if excluded is None else filters.Filter(filters.EXCLUDE)
-    found = [Signature(DEFAULT, k, left_out, excluded), Signature(EMBED)]
+    found = [
+        Signature(DEFAULT, k, left_out, excluded, threshold),
+        Signature(EMBED),
+    ]
     if full_scores:
         found.append(Signature(FULL_SCORES))
-    return found + [Signature(each.kind, k, each) for each in given]
-
-
-def answers_above(
-    threshold: Threshold, answers: dict[str, tf.Tensor]
-) -> dict[str, tf.Tensor]:
-    """Answers at the threshold and above, if they are classes."""
-    if "ids" not in answers:
-        return answers
-    return dict(zip(("ids", "scores"), above(threshold, **answers)))
+    for each in given:
+        found.append(Signature(each.kind, k, each, threshold=threshold))
+    return found
 
 
 class SavedSignatures(tf.Module):
@@ -109,24 +103,20 @@ class SavedSignatures(tf.Module):
         search: ModelSearch,
         signatures: Sequence[Signature],
         asset: str | None,
-        threshold: Threshold,
     ) -> None:
         super().__init__()
         # The variables and tables only: a Keras layer as an attribute would be
         # saved with copies of its variables in addition to those in use.
         read = [encoder, *(each.excluded for each in signatures)]
         self.state = [resources_of(x) for x in read if x is not None]
+        read = [search.state, *(each.threshold for each in signatures)]
         self.state += [
             x
-            for x in tf.nest.flatten(search.state)
+            for x in tf.nest.flatten(read)
             if isinstance(x, (tf.Variable, tf.Module))
         ]
         self.search = search
         self.names = None if asset is None else labels_lib.table(asset)
-        self._threshold = threshold
-        if isinstance(threshold, np.ndarray):
-            # Not a constant: those lie in saved_model.pb.
-            self._threshold = tf.Variable(threshold, trainable=False)
         self.functions = {
             signature.name: self._function(encoder, signature)
             for signature in signatures
@@ -141,7 +131,6 @@ class SavedSignatures(tf.Module):
             if signature.excluded is not None:
                 ids = (encode(signature.excluded, inputs[:count]),)
             answers = signature.answer(self.search, encoded, *ids)
-            answers = answers_above(self._threshold, answers)
             if self.names is not None and "ids" in answers:
                 answers["labels"] = self.names.lookup(answers["ids"])
             return answers
@@ -157,30 +146,25 @@ def encode(encoder: keras.Model, inputs: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def resources_of(model: keras.Model) -> list[Any]:
     """The `tf.Variable`s and tables of a model, its layers and their parts."""
-    found, seen = {}, set()
-
-    def visit(thing):
+    pending: list[Any] = flat_layers(model)[::-1]
+    found, seen = [], set()
+    while pending:
+        thing = pending.pop()
         if id(thing) in seen:
-            return
+            continue
         seen.add(id(thing))
         if isinstance(thing, _RESOURCES):
-            found[id(thing)] = thing
-        for part in _parts(thing):
-            visit(part)
-
-    for layer in flat_layers(model):
-        visit(layer)
-    return list(found.values())
+            found.append(thing)
+        pending += _parts(thing)[::-1]
+    return found
 
 
 def _parts(thing):
     if isinstance(thing, keras.Variable):
         return [thing.value]
-    if isinstance(thing, keras.layers.Layer):
+    if isinstance(thing, (keras.layers.Layer, tf.Module)):
         # Attributes hold what Keras has no list of.
         return [*thing.variables, *vars(thing).values()]
-    if isinstance(thing, tf.Module):
-        return list(vars(thing).values())
     if isinstance(thing, dict):
         return list(thing.values())
     return list(thing) if isinstance(thing, _CONTAINERS) else []

@@ -11,10 +11,8 @@ import tensorflow as tf
 from tfxclass.core.forward import flatten
 from tfxclass.export import labels as labels_lib
 from tfxclass.export import version_folder
-from tfxclass.export.example_inputs import parts_of
 from tfxclass.inference.graph import check_plain_logits
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.graph import inputs_as_given
 from tfxclass.ops import bfloat16_rows
 from tfxclass.types import Array
 from tfxclass.types import Labels
@@ -29,7 +27,7 @@ _INSTEAD = "Use tfxclass.export.saved_model."
 
 
 def vectors(
-    model: keras.Model | Path,
+    model: keras.Model,
     path: Path,
     labels: Labels | Path | Literal[False] | None = None,
 ) -> str:
@@ -67,7 +65,7 @@ def vectors(
     ```
     """
     path = version_folder.new_path(path)
-    _, _, head = parts_of(model)
+    _, head = encoder_of(model)
     check_plain_logits("`vectors`", head, _INSTEAD)
     names = labels_lib.of_head(labels, head)
     (served,) = head.export_weights()
@@ -103,11 +101,9 @@ def vector_queries(model: keras.Model, inputs: Array) -> np.ndarray:
         and, with a bias, a column of ones. Each position of a sequence is a
         row.
     """
-    symbols, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     check_plain_logits("`vector_queries`", head, _INSTEAD)
-    encoder = keras.Model(inputs_as_given(model, symbols), features)
-    features = encoder(inputs, training=False)
-    queries = head.queries(flatten(features))
+    queries = head.queries(flatten(encoder(inputs, training=False)))
     if head.bias is not None:
         queries = tf.pad(queries, [[0, 0], [0, 1]], constant_values=1.0)
     return queries.numpy()

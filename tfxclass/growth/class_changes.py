@@ -17,7 +17,6 @@ from tfxclass.growth import transfer_state
 from tfxclass.growth.initialize_classes import class_means
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import find_head
-from tfxclass.inference.graph import inputs_as_given
 
 _NO_IDS = np.zeros(0, np.int64)
 
@@ -105,7 +104,7 @@ def add_classes(
     References:
         Qi, Brown and Lowe, Low-Shot Learning with Imprinted Weights, CVPR 2018.
     """
-    inputs, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     added = next_class_ids(model, count)
     num_classes = max(head.num_classes, int(added[-1]) + 1)
     names = _names(head, labels, added)
@@ -114,7 +113,6 @@ def add_classes(
     _check_features(head, class_features, data)
     means = None
     if data is not None:
-        encoder = keras.Model(inputs_as_given(model, inputs), features)
         batches = Batches("data", data, batch_size)
         means = class_means(encoder, head, batches, added, num_classes)
         _warn_of_missing(means, added)
@@ -153,7 +151,7 @@ def remove_classes(model: keras.Model, ids: ArrayLike) -> keras.Model:
     model = tfxclass.remove_classes(model, [3, 17])
     ```
     """
-    _, _, head = encoder_of(model)
+    _, head = encoder_of(model)
     removed = _removable(ids, head)
     transfer_state.check_can_change(model)
     change = ClassUpdate(head.num_classes, _NO_IDS, removed)
@@ -195,11 +193,11 @@ def _warn_of_missing(means, added):
 
 def _names(head, labels, added):
     """Names of the new classes; None where there are none."""
-    given = "no labels" if labels is None else "labels"
-    known = "without" if head.class_names is None else "with"
-    if (given, known) == ("no labels", "without"):
+    if labels is None and head.class_names is None:
         return None
     if labels is None or head.class_names is None:
+        given = "no labels" if labels is None else "labels"
+        known = "without" if head.class_names is None else "with"
         raise ValueError(
             "`labels` are the names of new classes, for a head with "
             "`class_names`. Fix: name all or none, e.g. head.class_names = "

@@ -12,7 +12,6 @@ from tfxclass.core.targets import as_targets
 from tfxclass.data.batches import Batches
 from tfxclass.data.batches import as_arrays
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.graph import inputs_as_given
 from tfxclass.keras_internals import get_mask
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.trees.class_means import ClassMeans
@@ -71,11 +70,10 @@ def initialize_classes(
     tfxclass.initialize_classes(model, names)
     ```
     """
-    inputs, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     if not isinstance(texts, (tf.data.Dataset, keras.utils.PyDataset)):
         texts = _with_labels(texts, labels, head.num_classes)
     batches = Batches("texts", texts, batch_size)
-    encoder = keras.Model(inputs_as_given(model, inputs), features)
     ids = np.arange(head.num_classes)
     means = class_means(encoder, head, batches, ids, head.num_classes)
     head.growth.set_means(ids, means)

@@ -10,9 +10,8 @@ from tfxclass.growth.class_vectors import set_class_vectors
 from tfxclass.inference.graph import check_plain_logits
 from tfxclass.inference.graph import encoder_of
 from tfxclass.inference.graph import inputs_as_given
-from tfxclass.keras_internals import arguments_of
 from tfxclass.keras_internals import flat_layers
-from tfxclass.keras_internals import maker_of
+from tfxclass.keras_internals import made_by
 from tfxclass.layers.output_head import OutputHead
 from tfxclass.ops import bfloat16_rows
 from tfxclass.ops.placement import check_made_within
@@ -96,7 +95,7 @@ def to_dense(model: keras.Model) -> keras.Model:
     tfxclass.to_dense(model).save("plain.keras")
     ```
     """
-    inputs, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     check_plain_logits("A Dense layer", head, _WITHOUT_TFXCLASS)
     (rows,) = head.export_weights()
     kernel = bfloat16_rows.widen(keras.ops.convert_to_tensor(rows.kernel))
@@ -109,11 +108,10 @@ def to_dense(model: keras.Model) -> keras.Model:
         dtype="float32",
         name=head.name,
     )
-    outputs = dense(_queries(head, features))
+    outputs = dense(_queries(head, encoder.output))
     kernel = scale * head.logit_scale * kernel.numpy().T
     dense.set_weights([kernel, *bias])
-    given = inputs_as_given(model, inputs)
-    plain = keras.Model(given, outputs, name=model.name)
+    plain = keras.Model(encoder.input, outputs, name=model.name)
     _check_is_plain(plain)
     return plain
 
@@ -131,7 +129,7 @@ def _last_layer(model):
             "subclassed model, make the head in it and copy the weights with "
             "tfxclass.set_class_vectors"
         )
-    layer, (features,) = maker_of(outputs[0]), arguments_of(outputs[0])
+    layer, (features,) = made_by(outputs[0])
     found = []
     if isinstance(layer, keras.layers.Activation):
         found = [keras.activations.serialize(layer.activation)]
@@ -139,7 +137,7 @@ def _last_layer(model):
         is_last = layer.axis == -1
         found = ["softmax" if is_last else f"softmax of {layer.axis=}"]
     if found:
-        layer, (features,) = maker_of(features), arguments_of(features)
+        layer, (features,) = made_by(features)
     if not isinstance(layer, keras.layers.Dense):
         raise ValueError(
             "`model` must end in keras.layers.Dense, or in Dense and a Softmax "
@@ -205,8 +203,8 @@ def _queries(head, features):
 
 
 def _check_is_plain(model):
-    modules = {x: type(x).__module__.split(".")[0] for x in flat_layers(model)}
-    ours = [layer for layer in modules if modules[layer] == "tfxclass"]
+    layers = flat_layers(model)
+    ours = [x for x in layers if type(x).__module__.startswith("tfxclass.")]
     if ours:
         raise ValueError(
             "The model has other layers of tfxclass, so it needs tfxclass to "

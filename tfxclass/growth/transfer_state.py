@@ -1,7 +1,6 @@
 """The same model with another head, compiled alike, and with its state."""
 
 import contextlib
-import functools
 
 import keras
 import numpy as np
@@ -9,9 +8,8 @@ import tensorflow as tf
 
 from tfxclass import shards as shards_lib
 from tfxclass.core.class_update import ClassUpdate
+from tfxclass.inference.graph import HeadFeatures
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.graph import inputs_as_given
-from tfxclass.inference.graph import is_called
 from tfxclass.keras_internals import num_applied
 from tfxclass.keras_internals import path_of
 from tfxclass.layers.output_head import OutputHead
@@ -60,8 +58,7 @@ def changed_model(
         sources = _carry_weights(head, after, change, means)
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and optimizer.built:
-            pairs = _paired(optimizer, other.optimizer, head, after)
-            _carry_slots(pairs, after, sources)
+            _carry_slots(optimizer, other.optimizer, head, after, sources)
     return other
 
 
@@ -77,11 +74,11 @@ def _head_of(cls, config):
 
 def _with_head(model, head):
     """The model with a head that is not built; compiled if `model` is."""
-    inputs, features, old = encoder_of(model)
-    if is_called(features):
+    encoder, old = encoder_of(model)
+    if any(isinstance(x, HeadFeatures) for x in encoder.layers):
         # A functional model around the layers of a subclassed one.
-        given = inputs_as_given(model, inputs)
-        other = keras.Model(given, head(features), name=model.name)
+        outputs = head(encoder.output)
+        other = keras.Model(encoder.input, outputs, name=model.name)
     else:
         other = _cloned(model, old, head)
     config = model.get_compile_config() if model.compiled else None
@@ -142,49 +139,38 @@ def _carry_weights(before, after, change, means):
     return sources
 
 
-def _paired(old, new, before, after):
-    """Pairs of the same state of two optimizers of these heads."""
-    # The head of a subclassed model need not be its last layer: then the order
-    # of the new model's variables is another.
-    ordered = (
-        sorted(optimizer.variables, key=functools.partial(_place_of, head=head))
-        for optimizer, head in ((old, before), (new, after))
-    )
-    return zip(*ordered, strict=True)
+def _carry_slots(old, new, before, after, sources):
+    """Copies the state of an optimizer to the one of the new model."""
+    was_of = _slots_by_place(old, before)
+    for (name, slot), now in _slots_by_place(new, after).items():
+        pairs = list(zip(was_of[name, slot], now, strict=True))
+        if name not in sources:
+            for was, variable in pairs:
+                if isinstance(variable, keras.Variable):
+                    write(variable, read(was))
+        elif slot != _SUMS:
+            weight = after.weights_by_name[name] if slot == _AVERAGE else None
+            _carry_rows(pairs, sources[name], weight)
 
 
-def _place_of(variable, head):
-    """What a state is of: a weight of the head and a slot, or its own name."""
-    found = _slot_of(variable, head, head.weights_by_name)
-    return ("", variable.name) if found is None else found
+def _slots_by_place(optimizer, head):
+    """Lists of optimizer state, by what it is of.
 
-
-def _carry_slots(pairs, head, sources):
-    of_rows = {}
-    for was, variable in pairs:
-        found = _slot_of(variable, head, sources)
-        if found is None:
-            if isinstance(variable, keras.Variable):
-                write(variable, read(was))
-        elif found[1] != _SUMS:
-            of_rows.setdefault(found, []).append((was, variable))
-    for (name, slot), parts in of_rows.items():
-        weight = head.weights_by_name[name] if slot == _AVERAGE else None
-        _carry_rows(parts, sources[name], weight)
-
-
-def _slot_of(variable, head, names):
-    """`(name of the weight, name of the optimizer state)`, or None."""
+    Keys are the name of a weight of the head and of the slot, or None and the
+    name of the state. The order of other variables is the same in each model.
+    """
     prefixes = {
         path_of(part).replace("/", "_") + "_": name
-        for name in names
-        for part in shards_lib.parts_of(head.weights_by_name[name])
+        for name, weight in head.weights_by_name.items()
+        for part in shards_lib.parts_of(weight)
     }
-    fitting = [x for x in prefixes if variable.name.startswith(x)]
-    if not fitting:
-        return None
-    longest = max(fitting, key=len)
-    return prefixes[longest], variable.name.removeprefix(longest)
+    found = {}
+    for variable in optimizer.variables:
+        fitting = [x for x in prefixes if variable.name.startswith(x)]
+        prefix = max(fitting, key=len, default="")
+        place = prefixes.get(prefix), variable.name.removeprefix(prefix)
+        found.setdefault(place, []).append(variable)
+    return found
 
 
 def _carry_rows(parts, rows, weight):

@@ -1,7 +1,6 @@
 """Answers without some classes, or among some, that a question names."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -74,7 +73,7 @@ class Filter(NamedTuple):
 
 def filters_of(
     head: OutputHead,
-    inputs: Sequence[keras.KerasTensor],
+    encoder: keras.Model,
     exclude: bool | int | keras.KerasTensor = False,
     only: bool = False,
     boost: float | None = None,
@@ -82,7 +81,7 @@ def filters_of(
     """The filters that need an input, as arguments of `top_k` ask for them."""
     found = []
     if isinstance(exclude, keras.KerasTensor):
-        _check_excluded(exclude, inputs)
+        _check_excluded(exclude, encoder)
     elif exclude is not False:
         width = None if exclude is True else exclude
         found.append(Filter(EXCLUDE, check_optional_int("exclude", width)))
@@ -93,7 +92,7 @@ def filters_of(
     if boost is not None:
         found.append(Filter(BOOST, boost=_checked_boost(boost, head)))
     wanted = {INPUTS[each.kind] for each in found}
-    taken = sorted(wanted & {x.name for x in inputs})
+    taken = sorted(wanted & {x.name for x in encoder.inputs})
     if taken:
         raise ValueError(
             "An input of the model must not have the name of a filter. "
@@ -104,7 +103,7 @@ def filters_of(
 
 def single_filter(
     head: OutputHead,
-    inputs: Sequence[keras.KerasTensor],
+    encoder: keras.Model,
     exclude: bool | int | keras.KerasTensor,
     only: bool,
     boost: float | None = None,
@@ -116,11 +115,11 @@ def single_filter(
             f"out of `only_ids`. Received: exclude={exclude}, only={only}, "
             f"boost={boost}"
         )
-    found = filters_of(head, inputs, exclude, only, boost)
+    found = filters_of(head, encoder, exclude, only, boost)
     return found[0] if found else None
 
 
-def _check_excluded(exclude, inputs):
+def _check_excluded(exclude, encoder):
     """Refuses a tensor of ids that does not fit the inputs of a model."""
     is_integer = tf.as_dtype(exclude.dtype).is_integer
     if not is_integer or len(exclude.shape) != 2:
@@ -129,7 +128,7 @@ def _check_excluded(exclude, inputs):
             f"Received: dtype={exclude.dtype}, shape={exclude.shape}"
         )
     try:
-        keras.Model(inputs, exclude)
+        keras.Model(encoder.inputs, exclude)
     except ValueError as error:
         raise ValueError(
             "`exclude` must be computed from the inputs of the model. "

@@ -1,6 +1,7 @@
 """The one place that takes a Keras model apart."""
 
 import contextlib
+import inspect
 import itertools
 from typing import Any
 
@@ -11,7 +12,6 @@ from tfxclass.checks import check_value
 from tfxclass.core import forward as forward_lib
 from tfxclass.keras_internals import flat_layers
 from tfxclass.keras_internals import get_mask
-from tfxclass.keras_internals import layers_before
 from tfxclass.keras_internals import set_mask
 from tfxclass.keras_internals import tensors_before
 from tfxclass.layers.output_head import OutputHead
@@ -35,28 +35,27 @@ def find_head(model: keras.Model) -> OutputHead:
     return heads[0]
 
 
-def encoder_of(
-    model: keras.Model,
-) -> tuple[list[keras.KerasTensor], keras.KerasTensor, OutputHead]:
-    """`(inputs, features, head)`: symbolic inputs, and what the head reads.
+def encoder_of(model: keras.Model) -> tuple[keras.Model, OutputHead]:
+    """`(encoder, head)`: the model from the inputs to what the head reads.
 
     In a subclassed model, features are what a `HeadFeatures` finds. ValueError
     for models that were not built, and where something follows the head.
     """
     head = find_head(model)
-    given: Any = getattr(model, "inputs", None)
+    inputs: Any = getattr(model, "inputs", None)
     try:
         features = head.input
-        is_in_graph = given and any(x is head.output for x in model.outputs)
+        is_in_graph = inputs and any(x is head.output for x in model.outputs)
     except (AttributeError, ValueError):
         is_in_graph = False
     if not is_in_graph:
-        given, features = _called(model, head)
+        inputs, features = _called(model, head)
     elif isinstance(features, (list, tuple)):
         features = features[0]
     # Those that features depend on: not a head's labels.
     before = set(map(id, tensors_before(features)))
-    return [x for x in given if id(x) in before], features, head
+    inputs = [x for x in inputs if id(x) in before]
+    return keras.Model(inputs_as_given(model, inputs), features), head
 
 
 def _called(model, head):
@@ -84,11 +83,6 @@ def check_plain_logits(what: str, head: OutputHead, instead: str = "") -> None:
         )
 
 
-def is_called(features: keras.KerasTensor) -> bool:
-    """Whether a `HeadFeatures` found them."""
-    return any(isinstance(x, HeadFeatures) for x in layers_before(features))
-
-
 def inputs_as_given(
     model: keras.Model, inputs: list[keras.KerasTensor]
 ) -> list[keras.KerasTensor] | dict[str, keras.KerasTensor] | keras.KerasTensor:
@@ -112,7 +106,7 @@ class HeadFeatures(keras.layers.Layer):
     """
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(**{**kwargs, "autocast": False})
         head = find_head(model)
         # Untracked: the head of another model may read these features.
         self.read = lambda: (model, head)
@@ -162,7 +156,6 @@ class HeadFeatures(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: Config) -> "HeadFeatures":
         model = keras.saving.deserialize_keras_object(config["model"])
-        config = {k: v for k, v in config.items() if k != "autocast"}
         return cls(**{**config, "model": model})
 
 
@@ -181,8 +174,7 @@ def symbolic_inputs(model: keras.Model, layer: HeadFeatures) -> Any:
             "it on a batch first, or begin it with a keras.Input. Received: "
             f"{type(model).__name__}, built={model.built}"
         )
-    code = type(model).call.__code__
-    argument = code.co_varnames[1] if code.co_argcount > 1 else "inputs"
+    argument = next(iter(inspect.signature(model.call).parameters), "inputs")
     shapes = keras.tree.map_shape_structure(tf.TensorShape, shapes)
     named = [
         (_name(argument, path), (None, *shape[1:]))

@@ -1,5 +1,6 @@
 """Models that answer with the best classes, or with retain probabilities."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,7 +9,6 @@ import tensorflow as tf
 from tfxclass.checks import check_k
 from tfxclass.inference import filters
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.graph import inputs_as_given
 from tfxclass.inference.thresholds import above
 from tfxclass.inference.thresholds import checked_threshold
 from tfxclass.keras_internals import names_of_functions
@@ -52,16 +52,13 @@ class TopK(HeadLayer):
         head: OutputHead,
         k: int,
         threshold: float | str | None = None,
-        kind: str | None = None,
-        max_excluded: int | None = None,
-        boost: float | None = None,
+        filter: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(head, **kwargs)
         self.k, self.threshold = k, threshold
-        self.filter = None
-        if kind is not None:
-            self.filter = filters.Filter(kind, max_excluded, boost)
+        # A file has a list.
+        self.filter = None if filter is None else filters.Filter(*filter)
 
     # Keras hands these methods as many inputs as `call` is given.
     def build(
@@ -88,15 +85,8 @@ class TopK(HeadLayer):
         )
 
     def get_config(self) -> Config:
-        kind, max_excluded, boost = self.filter or (None, None, None)
-        return {
-            **super().get_config(),
-            "k": self.k,
-            "threshold": self.threshold,
-            "kind": kind,
-            "max_excluded": max_excluded,
-            "boost": boost,
-        }
+        own = {"k": self.k, "threshold": self.threshold, "filter": self.filter}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -165,33 +155,29 @@ def top_k(
     model = keras.Sequential([keras.Input([20]), head])
     best = tfxclass.top_k(model, 5)
     ids, scores = best.predict(np.ones([2, 20]), verbose=0)
-    ```
-
-    Without the classes 3 and 7 for the first question, and 4 for the second:
-
-    ```python
-    best = tfxclass.top_k(model, 5, exclude=True)
+    others = tfxclass.top_k(model, 5, exclude=True)
     seen = np.array([[3, 7], [4, -1]])
-    ids, scores = best.predict([np.ones([2, 20]), seen], verbose=0)
+    ids, scores = others.predict([np.ones([2, 20]), seen], verbose=0)
     ```
     """
-    inputs, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     k = check_k(k, head.num_answers)
     checked_threshold(threshold, head)
-    asked = filters.single_filter(head, inputs, exclude, only, boost)
-    given = inputs_as_given(model, inputs)
+    asked = filters.single_filter(head, encoder, exclude, only, boost)
+    given, features = encoder.input, encoder.output
     if isinstance(exclude, keras.KerasTensor):
-        best = TopK(head, k, threshold, filters.EXCLUDE)(features, exclude)
+        asked = filters.Filter(filters.EXCLUDE)
+        best = TopK(head, k, threshold, asked)(features, exclude)
     elif asked is None:
         best = TopK(head, k, threshold)(features)
     else:
         name = filters.INPUTS[asked.kind]
         ids = keras.Input([asked.width], dtype="int64", name=name)
-        best = TopK(head, k, threshold, *asked)(features, ids)
+        best = TopK(head, k, threshold, asked)(features, ids)
         if isinstance(given, dict):
             given = {**given, name: ids}
         else:
-            given = [*inputs, ids]
+            given = [*encoder.inputs, ids]
     return TopKModel(given, best)
 
 
@@ -204,12 +190,6 @@ class RetainProbabilities(HeadLayer):
         logits = head.logits(features)
         output = head.activate(logits) if head.activation else logits
         return output, head.retain_probabilities(features)
-
-    def compute_output_spec(
-        self, features: keras.KerasTensor
-    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        shape = (*features.shape[:-1], self.head.num_classes)
-        return tuple(keras.KerasTensor(shape, dtype="float32") for _ in "ab")
 
 
 def retain_probabilities(model: keras.Model) -> keras.Model:
@@ -238,11 +218,11 @@ def retain_probabilities(model: keras.Model) -> keras.Model:
     output, rho = both.predict(np.ones([2, 20]), verbose=0)
     ```
     """
-    inputs, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     if not isinstance(head, DropMax):
         raise ValueError(
             "Retain probabilities need a model that ends in a DropMax. "
             f"Received: {type(head).__name__} {head.name!r}."
         )
-    outputs = RetainProbabilities(head)(features)
-    return keras.Model(inputs_as_given(model, inputs), outputs)
+    outputs = RetainProbabilities(head)(encoder.output)
+    return keras.Model(encoder.input, outputs)

@@ -217,7 +217,7 @@ class AdaptiveSoftmax(BlockHead):
         ids = tf.range(tf.cast(count, tf.int64))
         matrix = self.class_matrices[f"kernel_{tail}"]
         return ClassRows(
-            *matrix.gather(ids), bfloat16_products=matrix.bfloat16_products
+            *matrix.rows.gather(ids), bfloat16_products=matrix.bfloat16_products
         )
 
     def activation_bytes(self, batch: int, dim: int) -> int:

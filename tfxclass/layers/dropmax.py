@@ -363,7 +363,7 @@ def _affine(queries, matrix, ids):
     """Logits of the classes `ids` of a `ClassMatrix`, or of all."""
     if ids is None:
         return matrix.rows.products(queries)
-    kernel, bias = matrix.gather(ids)
+    kernel, bias = matrix.rows.gather(ids)
     return tf.matmul(queries, kernel, transpose_b=True) + bias
 
 

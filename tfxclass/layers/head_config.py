@@ -16,7 +16,6 @@ from tfxclass.checks import as_ids
 from tfxclass.checks import as_list
 from tfxclass.checks import as_names
 from tfxclass.checks import check_choice
-from tfxclass.checks import check_distinct_names
 from tfxclass.core.softmax import REMOVED_LOGIT
 from tfxclass.core.targets import as_tensor
 from tfxclass.core.targets import require
@@ -102,31 +101,39 @@ def packed_names(names: Sequence[str] | None) -> dict[str, str] | None:
     return {"packed": base64.b64encode(data).decode("ascii")}
 
 
-def checked_names(
-    given: Any, num_classes: int, removed: Iterable[int] = ()
-) -> list[str] | None:
-    """A list of str, or None, from a head's `class_names`, or `packed_names`.
+def unpacked_names(given: Any) -> Any:
+    """The names of `packed_names`; others as they are."""
+    if not isinstance(given, Mapping) or set(given) != {"packed"}:
+        return given
+    data = zlib.decompress(base64.b64decode(given["packed"]))
+    return data.decode("utf-8").split("\n")
 
-    Other classes may have the names of `removed` ones.
+
+def checked_names(
+    argument: str, given: Any, num_classes: int | None = None
+) -> list[str]:
+    """Names of classes as a list of str, which a file can hold; or ValueError.
+
+    With `num_classes`, there must be as many.
     """
-    if given is None:
-        return None
-    if isinstance(given, Mapping) and set(given) == {"packed"}:
-        data = zlib.decompress(base64.b64decode(given["packed"]))
-        given = data.decode("utf-8").split("\n")
-    names = as_names("class_names", given)
-    if len(names) != num_classes:
+    names = as_names(argument, given)
+    if num_classes not in (None, len(names)):
         raise ValueError(
-            "`class_names` must have a name for each class. Received: "
+            f"`{argument}` must have a name for each class. Received: "
             f"{len(names)} names with num_classes={num_classes}"
         )
-    bad = [x for x in names if not isinstance(x, str) or not is_one_line(x)]
-    if bad:
-        raise ValueError(
-            "`class_names` must be of one line each, without NULs, lone "
-            f"surrogates and byte order marks. Received: {bad[0]!r}"
-        )
-    check_distinct_names("class_names", names, removed)
+    for class_id, name in enumerate(names):
+        if not isinstance(name, str):
+            raise ValueError(
+                f"`{argument}` must be strings. Received: {name!r} "
+                f"({type(name).__name__}) for class {class_id}"
+            )
+        if not is_one_line(name):
+            raise ValueError(
+                f"`{argument}` must be of one line each, not empty, without "
+                "NULs, lone surrogates and byte order marks. Received: "
+                f"{name!r} for class {class_id}"
+            )
     return names
 
 

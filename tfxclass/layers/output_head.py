@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfxclass import saved_random
 from tfxclass.checks import check_choice
+from tfxclass.checks import check_distinct_names
 from tfxclass.checks import check_k
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
@@ -216,9 +217,13 @@ class OutputHead(keras.layers.Layer):
 
     @class_names.setter
     def class_names(self, names: Sequence[str] | None) -> None:
-        self._class_names = head_config.checked_names(
-            names, self.num_classes, self.removed
-        )
+        names = head_config.unpacked_names(names)
+        if names is not None:
+            names = head_config.checked_names(
+                "class_names", names, self.num_classes
+            )
+            check_distinct_names("class_names", names, self.removed)
+        self._class_names = names
 
     @property
     def own_activation(self) -> str:

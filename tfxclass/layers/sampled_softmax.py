@@ -208,7 +208,7 @@ class SampledSoftmax(ClassHead):
         self, sample: Sample
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """`(kernel, bias)` of the classes of a step; see `ClassRows.gather`."""
-        return self.class_matrix.gather(sample.ids)
+        return self.class_matrix.rows.gather(sample.ids)
 
     def sampled_logits(
         self,

@@ -27,6 +27,7 @@ from tfxclass.losses.options import LOSS_OPTIONS
 from tfxclass.losses.options import LossOptions
 from tfxclass.losses.options import finished
 from tfxclass.rows import loss
+from tfxclass.rows.loss_parts import OneVsRestPart
 from tfxclass.types import Array
 from tfxclass.types import Config
 from tfxclass.types import Labels
@@ -156,7 +157,9 @@ class OneVsRest:
         self, options: LossOptions = NO_OPTIONS, num_classes: int = 1
     ) -> Callable[..., tf.Tensor]:
         binary = self._binary(options)
-        return functools.partial(loss.one_vs_rest, binary=binary)
+        return functools.partial(
+            loss.streamed_loss, OneVsRestPart, binary=binary
+        )
 
     def _binary(self, options):
         found = one_vs_rest.BINARY[self.name]

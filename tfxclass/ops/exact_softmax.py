@@ -82,6 +82,16 @@ class ClassGradient(NamedTuple):
         targets = given.pop("ids")
         return {**given, "bias": _listed(self.bias), "targets": targets}
 
+    def dense(self, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """The gradients as tensors: float32 `[classes, dim]`, `[classes]`.
+
+        Without a bias, the latter is None.
+        """
+        of_kernel, of_bias = ops.tfxclass_exact_softmax_grad(
+            kernel=kernel, epsilon=self.epsilon, **self.inputs
+        )
+        return of_kernel, None if self.bias is None else of_bias
+
 
 def sums(
     queries: tf.Tensor,
@@ -93,7 +103,6 @@ def sums(
     epsilon: float,
     wants_rows: bool,
     bfloat16_products: bool = False,
-    block: None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """One pass over all classes; `deltas` raise the targets' logits.
 
@@ -111,16 +120,6 @@ def sums(
         wants_rows=wants_rows,
         bfloat16_products=bfloat16_products,
     )
-
-
-def dense_gradients(
-    kernel: tf.Tensor, gradient: ClassGradient
-) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """`gradient` as tensors: float32 `[classes, dim]`, `[classes]` or None."""
-    of_kernel, of_bias = ops.tfxclass_exact_softmax_grad(
-        kernel=kernel, epsilon=gradient.epsilon, **gradient.inputs
-    )
-    return of_kernel, None if gradient.bias is None else of_bias
 
 
 def _listed(bias):

@@ -10,7 +10,6 @@ from tfxclass.checks import check_choice
 from tfxclass.checks import check_number
 from tfxclass.data.batches import Batches
 from tfxclass.inference.graph import encoder_of
-from tfxclass.inference.graph import inputs_as_given
 from tfxclass.layers.block_heads import AdaptiveProjectedSoftmax
 from tfxclass.layers.class_head import FullSoftmax
 from tfxclass.layers.projected_softmax import ProjectedSoftmax
@@ -92,7 +91,7 @@ def recover(
         Yuan et al., Accelerating Deep Learning with Millions of Classes, ECCV
         2020, dual recovery.
     """
-    inputs, features, head = encoder_of(model)
+    encoder, head = encoder_of(model)
     check_choice("method", method, ("step", "dual", "lift"))
     similarity = getattr(head, "similarity", "dot")
     if not isinstance(head, _HEADS) or similarity != "dot":
@@ -102,10 +101,9 @@ def recover(
             f"{type(head).__name__} {head.name!r} with similarity="
             f"{similarity!r}."
         )
-    given = inputs_as_given(model, inputs)
     if method == "lift":
         kernel = np.concatenate([rows for _, rows in lifted_blocks(head)])
-        return keras.Model(given, _full_head(head, kernel)(features))
+        return _with_full_head(encoder, head, kernel)
     l2 = getattr(head, "l2", 0.0) if l2 is None else l2
     if method == "dual":
         # Without the penalty, the best class matrix does not follow from P.
@@ -114,7 +112,6 @@ def recover(
     max_held_out = rows_held_out(head.num_classes) if method == "step" else 0
     sums = RecoverySums(head, num_sampled, max_held_out)
     size = _BATCH if num_sampled is None else _BATCH_OF_SAMPLE
-    encoder = keras.Model(given, features)
     batches = Batches("dataset", dataset, size)
     bar = keras.utils.Progbar(batches.count, verbose=verbose)
     for number, batch in enumerate(batches, 1):
@@ -129,11 +126,11 @@ def recover(
         if verbose:
             print(report)
     del sums  # It is as large as the class matrix.
-    return keras.Model(given, _full_head(head, kernel)(features))
+    return _with_full_head(encoder, head, kernel)
 
 
-def _full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
-    """A built `FullSoftmax` with `kernel` and the bias of `head`, if any."""
+def _with_full_head(encoder, head, kernel):
+    """A model that ends in `FullSoftmax`, with the bias of `head`, if any."""
     bias = getattr(head, "bias", None)
     full = FullSoftmax(
         head.num_classes,
@@ -152,4 +149,4 @@ def _full_head(head: keras.layers.Layer, kernel: np.ndarray) -> FullSoftmax:
         full.kernel.value[at].assign(kernel[at])
     if bias is not None:
         full.bias.assign(bias)
-    return full
+    return keras.Model(encoder.input, full(encoder.output))

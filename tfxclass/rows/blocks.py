@@ -44,15 +44,11 @@ class Blocks:
     """Products of queries with class rows, a block of classes at a time.
 
     Args:
-        queries: float32 `[batch, dim]`.
+        queries: float32 `[batch, dim]`, at most `max_queries` of them, where
+            `batch` is not known before a step.
         rows: `ClassRows` of tensors without padding.
-        max_queries: int, at most so many are there; needed where `batch` is
-            not known before a step.
         size: int or int32 scalar tensor, classes of a block; the last may have
             fewer. By default it goes by the batch.
-
-    Attributes:
-        batch, num_classes: int32 scalar tensors, or ints where known.
     """
 
     def __init__(

@@ -1,10 +1,8 @@
 """Gradients of the exact loss that an optimizer applies class by class.
 
-The gradient of a class matrix is a dense tensor for every reader. The
-`ClassMatrix` knows what it is computed from, so an optimizer can update a few
-class vectors at a time. Then nobody reads the tensor, and TensorFlow prunes it:
-the whole gradient is never stored. A sum of gradients, or a clipped or scaled
-copy, is another tensor, of which nothing is known.
+The `ClassMatrix` knows what the dense gradient is computed from. Where an
+optimizer updates a few class vectors at a time, nobody reads the tensor, and
+TensorFlow prunes it. A clipped or scaled copy is another tensor.
 """
 
 import dataclasses

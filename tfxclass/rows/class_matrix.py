@@ -243,10 +243,6 @@ class ClassMatrix:
             device=host,
         )
 
-    def gather(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """As `ClassRows.gather`."""
-        return self.rows.gather(ids)
-
     def values(self) -> tf.Tensor:
         """All class vectors as they are stored, float32; of all shards."""
         parts = [x.whole().kernel for x in self.rows_by_shard().values()]

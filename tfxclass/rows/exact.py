@@ -1,7 +1,5 @@
 """A part of the exact softmax: two passes over its class vectors."""
 
-from types import ModuleType
-
 import tensorflow as tf
 
 from tfxclass.core.softmax import TargetTerms
@@ -41,10 +39,8 @@ class ExactPart:
     ) -> None:
         is_on_gpu = on_gpu(rows.device)
         is_half = bfloat16_rows.is_half(rows.kernel)
-        self._by: ModuleType = exact_softmax
         self._block = None
         if is_on_gpu or not library.has_op("exact_softmax"):
-            self._by = exact_blocks
             batch, dim = queries.shape
             batch = tf.shape(queries)[0] if batch is None else batch
             self._block = blocks.block_size(batch, is_on_gpu, dim)
@@ -91,17 +87,17 @@ class ExactPart:
         return tf.stack([self._top, total, target], axis=1)
 
     def _sums(self, wants_rows):
-        return self._by.sums(
-            self.queries,
-            self.rows.kernel,
-            self.rows.bias,
-            self._terms.targets.ids,
-            self._terms.delta,
-            epsilon=self._epsilon,
-            wants_rows=wants_rows,
-            bfloat16_products=self._bfloat16_products,
-            block=self._block,
-        )
+        queries, rows, narrow = self.queries, self.rows, self._bfloat16_products
+        given = self._terms.targets.ids, self._terms.delta
+        if self._block is None:
+            return exact_softmax.sums(
+                *(queries, rows.kernel, rows.bias, *given),
+                epsilon=self._epsilon,
+                wants_rows=wants_rows,
+                bfloat16_products=narrow,
+            )
+        all_blocks = blocks.Blocks(queries, rows, size=self._block)
+        return exact_blocks.sums(all_blocks, *given, wants_rows, narrow)
 
     @staticmethod
     def merged(stats: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -130,10 +126,8 @@ class ExactPart:
             self._bfloat16_products,
             self._block,
         )
-        return (
-            self._queries_grad(logsumexp),
-            *self._by.dense_gradients(self.rows.kernel, self.gradient),
-        )
+        of_rows = self.gradient.dense(self.rows.kernel)
+        return self._queries_grad(logsumexp), *of_rows
 
     def _queries_grad(self, logsumexp):
         if not self._is_recorded:

@@ -1,11 +1,9 @@
-"""The softmax over all classes in blocks of classes, by TensorFlow's products.
+"""`ops/exact_softmax.py` for GPUs, by TensorFlow's products of blocks.
 
-For GPUs, and where there are no compiled ops; `ops/exact_softmax.py` describes
-the functions. Here `bfloat16_products` leave the logits out. A step has four
-products of batch x classes x dim, as each pass computes a block of logits.
-
-References: Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models,
-2024; Milakov and Gimelshein, Online normalizer calculation for softmax, 2018.
+It also serves where there are no compiled ops. `bfloat16_products` leave the
+logits out. A step has four products of batch x classes x dim. References: see
+`rows/loss.py`; Milakov and Gimelshein, Online normalizer calculation for
+softmax, 2018.
 """
 
 from collections.abc import Callable
@@ -20,24 +18,16 @@ from tfxclass.ops.library import ops
 from tfxclass.rows.blocks import Blocks
 from tfxclass.rows.blocks import fold
 from tfxclass.rows.class_matrix import ClassRows
-from tfxclass.types import Scalar
 
 
 def sums(
-    queries: tf.Tensor,
-    kernel: tf.Tensor,
-    bias: tf.Tensor | None,
+    blocks: Blocks,
     ids: tf.Tensor,
     deltas: tf.Tensor,
-    *,
-    epsilon: float,
     wants_rows: bool,
-    bfloat16_products: bool = False,
-    block: Scalar,
+    bfloat16_products: bool,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """What `exact_softmax.sums` returns; `block` is how many classes."""
-    normalize = epsilon > 0
-    blocks = Blocks(queries, ClassRows(kernel, bias, normalize), size=block)
+    """What `exact_softmax.sums` returns."""
     batch = blocks.batch
     narrow = tf.bfloat16 if bfloat16_products else tf.float32
     ones, zeros = tf.ones([batch]), tf.zeros_like(deltas)
@@ -58,28 +48,26 @@ def sums(
         faded = of_rows * tf.exp(top - shift)[:, tf.newaxis]
         return new_top, total, faded + _product(weights, rows)
 
-    of_rows = tf.zeros([batch if wants_rows else 0, kernel.shape[1]])
+    dim = blocks.class_rows.kernel.shape[1]
+    of_rows = tf.zeros([batch if wants_rows else 0, dim])
     return blocks.fold(step, (*empty_stats(batch), of_rows))
-
-
-def dense_gradients(
-    kernel: tf.Tensor, gradient: ClassGradient
-) -> tuple[tf.Tensor, tf.Tensor | None]:
-    """What `exact_softmax.dense_gradients` returns."""
-    blocks = _blocks_of(kernel, gradient)
-
-    def step(start, of_kernel, of_bias):
-        of_rows, of_biases = _block_gradients(blocks, gradient, start)
-        of_kernel = ops.tfxclass_write_rows(of_kernel, of_rows, start)
-        return of_kernel, _written(of_bias, of_biases, start)
-
-    state = tf.zeros(tf.shape(kernel)), _no_bias_grad(gradient)
-    of_kernel, of_bias = blocks.fold(step, state)
-    return of_kernel, None if gradient.bias is None else of_bias
 
 
 class BlockGradient(ClassGradient):
     """A `ClassGradient` that is computed a block of classes at a time."""
+
+    def dense(self, kernel: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """As `ClassGradient.dense`."""
+        blocks = _blocks_of(kernel, self)
+
+        def step(start, of_kernel, of_bias):
+            of_rows, of_biases = _block_gradients(blocks, self, start)
+            of_kernel = ops.tfxclass_write_rows(of_kernel, of_rows, start)
+            return of_kernel, _written(of_bias, of_biases, start)
+
+        state = tf.zeros(tf.shape(kernel)), _no_bias_grad(self)
+        of_kernel, of_bias = blocks.fold(step, state)
+        return of_kernel, None if self.bias is None else of_bias
 
     def update(
         self,

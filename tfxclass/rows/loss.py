@@ -1,8 +1,7 @@
-"""Losses over class rows, streamed in blocks.
+"""Losses over class rows, streamed in blocks, as in cut cross-entropy.
 
-No more than [batch, block] logits are held, as in cut cross-entropy (Wijmans
-et al., Cut Your Losses in Large-Vocabulary Language Models, 2024): the backward
-pass computes each block of logits again. `exact.py` has the part of a softmax.
+No more than [batch, block] logits are held (Wijmans et al., Cut Your Losses in
+Large-Vocabulary Language Models, 2024): the backward pass computes them again.
 """
 
 import functools
@@ -12,7 +11,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.core.one_vs_rest import Binary
 from tfxclass.core.softmax import first_order_gradients
 from tfxclass.core.targets import Targets
 from tfxclass.keras_internals import custom_gradient
@@ -28,28 +26,16 @@ from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Margin
 
 
-def cross_entropy(
-    parts: Parts, targets: Targets, uniform: float = 0.0, **others: Any
-) -> tf.Tensor:
-    """Cross-entropy, as a `streamed_loss` with `others` of its arguments.
+def cross_entropy(parts: Parts, targets: Targets, **options: Any) -> tf.Tensor:
+    """Cross-entropy over the classes of all parts; float32 `[batch]`.
 
-    If the classes are a sample, their log expected counts are subtracted from
-    logits. `uniform` is the mass of each class in addition to the targets.
+    `options` are those of `streamed_loss` and `ExactPart`. If the classes are a
+    sample, their log expected counts are subtracted from logits.
     """
     parts = [(x, _corrected(rows)) for x, rows in parts]
-    others |= {"uniform": uniform, "is_recorded": is_recorded()}
-    return streamed_loss(ExactPart, parts, targets, **others)
-
-
-def one_vs_rest(
-    parts: Parts, targets: Targets, binary: Binary, **others: Any
-) -> tf.Tensor:
-    """Sum of binary losses, as a `streamed_loss` with `others`.
-
-    If the classes are a sample, the losses of classes that are no labels are
-    divided by the expected counts.
-    """
-    return streamed_loss(OneVsRestPart, parts, targets, binary=binary, **others)
+    return streamed_loss(
+        ExactPart, parts, targets, is_recorded=is_recorded(), **options
+    )
 
 
 def _corrected(rows):
@@ -80,13 +66,11 @@ def streamed_loss(
 
     Args:
         kind: what computes a part, with `options`.
-        parts: list of `(queries, ClassRows)`, float32 `[batch, width_i]`; all
-            have biases or none has. Rows are read as they are.
+        parts: all have biases or none has. Rows are read as they are.
         targets: `Targets` of the batch of all.
         columns: list of int64 `[batch of all, p]`: the row of each target in
             each part, -1 where none is; by default the row of its id.
         exchange: a batch of `tfxclass.shards`.
-        margin: function of the target logits, or None.
     """
     queries = [x for x, _ in parts]
     given = [rows.whole() for _, rows in parts]

@@ -1,9 +1,7 @@
 """What `streamed_loss` computes of a part of the classes.
 
-A part gets the batch of all replicas, and is called where its class rows lie:
-queries, float32 `[batch, dim]`; `ClassRows` of tensors; `Targets` whose ids are
-rows of the part, -1 where it has none; and a function of the target logits that
-takes a margin off, or None.
+A part is called where its class rows lie, with the queries of all replicas,
+float32 `[batch, dim]`, and `Targets` whose ids are its rows, or -1.
 
 - `stats()` gives some numbers of each row, float32 `[batch, n]`, that cross
   between replicas; `merged` makes losses `[batch]` of all parts' numbers, and a
@@ -28,7 +26,9 @@ from tfxclass.types import Margin
 class OneVsRestPart:
     """One-vs-rest losses, by TensorFlow's own ops; `binary` is a `Binary`.
 
-    Logits are computed a block of classes at a time, in both passes.
+    Logits are computed a block of classes at a time, in both passes. If the
+    classes are a sample, the losses of classes that are no labels are divided
+    by the expected counts.
     """
 
     def __init__(

@@ -1,8 +1,4 @@
-"""Logits and the best classes of parts, exactly, in blocks.
-
-Parts are all classes of a head in order: `(queries, ClassRows)`, float32
-`[rows, dim]` and the class vectors that they are multiplied with.
-"""
+"""Logits and the best classes of parts, exactly, in blocks."""
 
 from collections.abc import Sequence
 
@@ -21,6 +17,8 @@ from tfxclass.shards.exchange import NO_EXCHANGE
 from tfxclass.shards.exchange import ReplicaGroup
 from tfxclass.types import Scalar
 
+#: All classes of a head in order: queries, float32 `[rows, dim]`, and the class
+#: vectors that they are multiplied with.
 Parts = Sequence[tuple[tf.Tensor, ClassRows]]
 
 

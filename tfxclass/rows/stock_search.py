@@ -101,9 +101,9 @@ def best_of_blocks(
 ) -> Best:
     """`Best` of any logits, for `k` up to `num_classes`.
 
-    `logits_of` is a function of the first class of a block and how many (the
-    last one may have fewer): their logits, float32 `[batch, size]`. The classes
-    of a block go by the batch, an int32 scalar, unless `block` tells them.
+    `logits_of` takes the first class of a block and how many (the last one may
+    have fewer), and gives float32 `[batch, size]`. The classes of a block go by
+    the batch, an int32 scalar, unless `block` tells them.
     """
 
     def best_of(start, size):
@@ -162,7 +162,7 @@ def _best(logits, start, k, with_logsumexp):
     exp(logit - max) and what it lost by rounding, float32 `[batch, 1]`.
     """
     scores, columns = top_k(logits, k)
-    top = scores[:, 0, tf.newaxis]
+    top = tf.expand_dims(scores[:, 0], 1)
     total = tf.zeros_like(top)
     if with_logsumexp:
         exp = tf.exp(logits - _finite(top))
@@ -215,7 +215,7 @@ def _merge(best, block, k):
     ids, scores = (
         tf.gather(x, columns, axis=1, batch_dims=1) for x in (ids, scores)
     )
-    top = scores[:, 0, tf.newaxis]
+    top = tf.expand_dims(scores[:, 0], 1)
     (one, lost), (other, _) = _moved(best, top), _moved(block, top)
     total = one + other
     # Thousands of float32 sums would be off by 1e-4; with this they are not

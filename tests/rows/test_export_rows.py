@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tfxclass
 from tests.support import reference
-from tfxclass.rows import column_rows
+from tfxclass.rows import export_rows
 from tfxclass.rows import stock_search
 from tfxclass.rows.class_matrix import ClassRows
 
@@ -23,7 +23,7 @@ def make_rows(n, dtype="float32", seed=0):
 @pytest.mark.parametrize(("n", "width"), [(100, 100), (100, 40), (1, 40)])
 def test_rows_are_kept(n, width, dtype):
     rows = make_rows(n, dtype)
-    found = column_rows.in_columns(rows, width)
+    found = export_rows.in_columns(rows, width)
     assert found.shape == rows.shape and found.columns.dtype == rows.dtype
     assert found.block <= max(width, 48)
     rows = tf.cast(rows, tf.float32)
@@ -39,7 +39,7 @@ def test_search_is_that_of_the_rows(width, k):
     bias = tf.Variable(make_rows(100, seed=2)[:, 0])
     stored = stock_search.stored(
         ClassRows(tf.Variable(rows), bias),
-        lambda kernel: column_rows.in_columns(kernel, width),
+        lambda kernel: export_rows.in_columns(kernel, width),
     )
     logits = (queries @ tf.transpose(rows) + bias).numpy()
     np.testing.assert_allclose(
@@ -57,7 +57,7 @@ def test_padding_is_left_out():
     kernel, queries = tf.Variable(make_rows(100)), make_rows(4, seed=1)
     bias = tf.Variable(make_rows(100, seed=2)[:, 0])
     rows = ClassRows(kernel, bias, first=7, size=90)
-    stored = stock_search.stored(rows, column_rows.in_columns)
+    stored = stock_search.stored(rows, export_rows.in_columns)
     found, expected = (
         stock_search.best(queries, x, 90) for x in (stored, rows)
     )
