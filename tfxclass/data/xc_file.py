@@ -68,6 +68,7 @@ class XCFile:
         shuffle_buffer_size: int | None = None,
         seed: int | None = None,
         num_epochs: int | None = 1,
+        drop_remainder: bool = False,
     ) -> tf.data.Dataset:
         """Batches for `fit`, `evaluate` and `predict`.
 
@@ -77,6 +78,8 @@ class XCFile:
                 is chosen at random. None keeps the order of the file.
             seed: int, seed of the shuffle.
             num_epochs: int, number of passes. None is without end.
+            drop_remainder: bool, whether a last batch that is not full is left
+                out.
 
         Returns:
             A `tf.data.Dataset` of `(features, labels)`. `features` is a dict of
@@ -96,7 +99,7 @@ class XCFile:
         if shuffle_buffer_size is not None:
             # Unparsed, so that a row in the buffer is as small as in the file.
             lines = lines.shuffle(shuffle_buffer_size, seed=seed)
-        batches = lines.repeat(num_epochs).batch(batch_size)
+        batches = lines.repeat(num_epochs).batch(batch_size, drop_remainder)
         return batches.map(
             lambda *lines: _padded(self._parse(*lines)),
             num_parallel_calls=tf.data.AUTOTUNE,

@@ -77,6 +77,14 @@ class LogUniformSampler(_RandomSampler):
 
     Args:
         num_sampled, seed: as in `Sampler`.
+
+    Example:
+
+    ```python
+    head = tfxclass.layers.SampledSoftmax(
+        50_000, sampler=tfxclass.samplers.LogUniformSampler(1024)
+    )
+    ```
     """
 
     _fill = "log_uniform"
