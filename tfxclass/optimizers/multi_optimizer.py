@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_list
@@ -18,7 +17,6 @@ from tfxclass.rows import class_matrix
 from tfxclass.rows import sharded_rows
 from tfxclass.types import Config
 from tfxclass.types import Gradient
-from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
@@ -37,10 +35,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     All groups count all steps, also steps in which a group had no gradient. A
     dynamic loss scale goes around it, as `compile` does under "mixed_float16".
 
-    `learning_rates` is a list. `learning_rate` is the learning rate of the
-    first group. Setting it multiplies the rates of all groups by one factor,
-    and raises a `TypeError` if a group has a schedule. Keras' callbacks of
-    learning rates and averages work on each of the `optimizers`.
+    `optimizers` is the list of the groups' optimizers. `learning_rate` is the
+    rate of the first one, and cannot be set: set the rate of each of them.
 
     Args:
         optimizers_and_layers: list of pairs `(optimizer, layers)`, where
@@ -81,22 +77,24 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         super().__init__(learning_rate=0.0, name=name)
         pairs = _checked(optimizers_and_layers)
         self.optimizers = [optimizer for optimizer, _ in pairs]
-        self._owners = [_flatten(owner) for _, owner in pairs]
-        #: Of a file: the path and the group's number of each variable.
-        self._saved: list[Any] = []
-        #: The number of the group of each variable, by its key.
+        self._owners = [_flat(owner) for _, owner in pairs]
+        #: Path and group's number of each variable of `build`, or of a file.
+        self._numbers: list[Any] = []
+        #: The number of the group of each variable of `build`, by its key.
         self._group_of: dict[str, int] = {}
-        self._named_groups()  # Raises if a variable is named twice.
+        self._named()  # Raises if a variable is named twice.
 
     def build(self, variables: Sequence[Variable]) -> None:
         if self.built:
             return
         keys = list(map(self._key_of, variables))
-        if self._saved:
-            numbers = self._saved_groups(variables)
+        if self._numbers:
+            numbers = self._saved_numbers(variables)
         else:
-            numbers = list(map(self._named_groups().get, keys))
-        missing = [path_of(v) for v, n in zip(variables, numbers) if n is None]
+            named = self._named()
+            numbers = [named[x][1] if x in named else None for x in keys]
+        pairs = [[path_of(v), n] for v, n in zip(variables, numbers)]
+        missing = [path for path, number in pairs if number is None]
         if missing:
             raise ValueError(
                 "Each trainable variable must be named with one optimizer. "
@@ -104,7 +102,7 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
                 "layers, or set `trainable = False` before the model is "
                 "compiled."
             )
-        self._group_of = dict(zip(keys, numbers))
+        self._numbers, self._group_of = pairs, dict(zip(keys, numbers))
         groups = self._split(variables, variables)
         with eager_variables():
             for optimizer, group in zip(self.optimizers, groups):
@@ -113,39 +111,36 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             super().build(variables)
 
     def _named(self):
-        """Pairs of a variable that a group names and the group's number.
+        """`(variable, number of its group)` by the key of the variable.
 
         All variables of a layer, so that it may be frozen and set free.
         """
+        named = {}
         for number, group in enumerate(self._owners):
             for owner in group:
                 is_layer = isinstance(owner, keras.Layer)
                 for variable in owner.weights if is_layer else [owner]:
-                    yield variable, number
+                    pair = variable, number
+                    _, first = named.setdefault(self._key_of(variable), pair)
+                    if first != number:
+                        raise ValueError(
+                            "A variable must be named with one optimizer. "
+                            f"Received: '{path_of(variable)}' with numbers "
+                            f"{first} and {number}"
+                        )
+        return named
 
-    def _named_groups(self):
-        """The number of the group by the key of each variable."""
-        groups = {}
-        for variable, number in self._named():
-            first = groups.setdefault(self._key_of(variable), number)
-            if first != number:
-                raise ValueError(
-                    "A variable must be named with one optimizer. Received: "
-                    f"'{path_of(variable)}' with numbers {first} and {number}"
-                )
-        return groups
-
-    def _saved_groups(self, variables):
+    def _saved_numbers(self, variables):
         """The number of the group of each variable, as a file has it."""
         by_path = {}
-        for path, number in self._saved:
+        for path, number in self._numbers:
             is_same = by_path.get(path, number) == number
             by_path[path] = number if is_same else None
         found = [by_path.get(path_of(v)) for v in variables]
-        if None in found and len(found) == len(self._saved):
+        if None in found and len(found) == len(self._numbers):
             # A model comes back with its variables in the same order, but
             # perhaps with other paths ("model/dense" as "dense").
-            return [number for _, number in self._saved]
+            return [number for _, number in self._numbers]
         return found
 
     def optimizer_of(self, layer: keras.Layer) -> keras.optimizers.Optimizer:
@@ -170,13 +165,15 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     def variables(self) -> list[keras.Variable]:
         return sum((x.variables for x in self.optimizers), super().variables)
 
+    @property
+    def learning_rate(self) -> Any:
+        return self.optimizers[0].learning_rate
+
     def apply(
         self,
         grads: Sequence[Gradient | None],
         trainable_variables: Sequence[Variable] | None = None,
     ) -> None:
-        if not len(grads):
-            return
         given = trainable_variables
         variables = list(self._built_for if given is None else given)
         if variables:
@@ -198,39 +195,6 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
                 count_step(optimizer)
         count_step(self)
 
-    @property
-    def learning_rates(self) -> list[Any]:
-        """The learning rate of each group, a list."""
-        return [optimizer.learning_rate for optimizer in self.optimizers]
-
-    @property
-    def learning_rate(self) -> Any:
-        return self.optimizers[0].learning_rate
-
-    @learning_rate.setter
-    def learning_rate(self, learning_rate: float | Scalar) -> None:
-        first = _number(self.learning_rate)
-        if not first:
-            raise ValueError(
-                "`learning_rate` moves all rates by one factor, but the first "
-                "group's is 0. Fix: set `optimizers[i].learning_rate`. "
-                f"Received: learning_rate={learning_rate}"
-            )
-        rates = [_number(rate) for rate in self.learning_rates]
-        for optimizer, rate in zip(self.optimizers, rates):
-            optimizer.learning_rate = _number(learning_rate) * rate / first
-
-    def exclude_from_weight_decay(
-        self,
-        var_list: Sequence[Variable] | None = None,
-        var_names: Sequence[str] | None = None,
-    ) -> None:
-        raise ValueError(
-            "Weight decay belongs to the groups. Fix: call "
-            "`exclude_from_weight_decay` of the group's optimizer. Received: "
-            f"var_list={var_list}, var_names={var_names}"
-        )
-
     def finalize_variable_values(self, var_list: Sequence[Variable]) -> None:
         groups = self._split(var_list, var_list)
         for optimizer, group in zip(self.optimizers, groups):
@@ -244,16 +208,12 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         sharded_rows.load(super().variables, store)
 
     def get_config(self) -> Config:
-        named = self._named()
-        if self.built:
-            keys = map(self._key_of, self._built_for)
-            named = zip(self._built_for, map(self._group_of.get, keys))
-        groups = [[path_of(v), number] for v, number in named]
+        named = [[path_of(v), number] for v, number in self._named().values()]
         serialize = keras.saving.serialize_keras_object
         return {
             "name": self.name,
             "optimizers": [serialize(x) for x in self.optimizers],
-            "variables": groups or [list(pair) for pair in self._saved],
+            "variables": self._numbers or named,
         }
 
     @classmethod
@@ -265,24 +225,20 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
             for x in config["optimizers"]
         ]
         self = cls([(x, []) for x in optimizers], name=config["name"])
-        self._saved = config["variables"]
+        self._numbers = config["variables"]
         return self
 
 
-def _flatten(owner):
+def _flat(owner):
     """The layers and variables in what a user named, one list."""
-    if isinstance(owner, (list, tuple)):
-        return [part for parts in owner for part in _flatten(parts)]
-    if isinstance(owner, (keras.Layer, keras.Variable, tf.Variable)):
-        return [owner]
-    raise ValueError(
-        "Expected layers, models or variables, or lists of them. Received: "
-        f"{owner!r}"
-    )
-
-
-def _number(rate):
-    return float(np.asarray(keras.ops.convert_to_numpy(rate)))
+    parts = tf.nest.flatten(owner)
+    for part in parts:
+        if not isinstance(part, (keras.Layer, keras.Variable, tf.Variable)):
+            raise ValueError(
+                "Expected layers, models or variables, or lists of them. "
+                f"Received: {owner!r}"
+            )
+    return parts
 
 
 def _checked(pairs):
@@ -290,29 +246,22 @@ def _checked(pairs):
     name, items = "optimizers_and_layers", "pairs (optimizer, layers)"
     pairs = as_list(name, pairs, items)
     check_value(name, pairs, bool(pairs), f"a list of {items}")
+    of_keras = keras.optimizers
+    nested = (
+        MultiOptimizer,
+        of_keras.MultiOptimizer,
+        of_keras.LossScaleOptimizer,
+    )
     for number, pair in enumerate(pairs):
         is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
-        is_pair = is_pair and isinstance(pair[0], keras.optimizers.Optimizer)
+        is_pair = is_pair and isinstance(pair[0], of_keras.Optimizer)
         wanted = "a pair of a Keras optimizer and layers"
         check_value(f"{name}[{number}]", pair, is_pair, wanted)
-        is_nested = isinstance(pair[0], _NESTED)
-        if is_nested or pair[0].loss_scale_factor is not None:
+        if isinstance(pair[0], nested) or pair[0].loss_scale_factor is not None:
             raise ValueError(
                 f"`{name}[{number}]` must have an optimizer without groups or "
                 "a loss scale. Fix: name its groups here, and wrap the "
                 "MultiOptimizer in LossScaleOptimizer. Received: a "
                 f"{type(pair[0]).__name__}"
             )
-    if len({id(optimizer) for optimizer, _ in pairs}) < len(pairs):
-        raise ValueError(
-            "An optimizer may be named once in `optimizers_and_layers`: give "
-            "it a list of layers. Received: the same one twice"
-        )
     return pairs
-
-
-_NESTED = (
-    MultiOptimizer,
-    keras.optimizers.MultiOptimizer,
-    keras.optimizers.LossScaleOptimizer,
-)
