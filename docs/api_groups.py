@@ -197,7 +197,6 @@ MEMBERS = {
     "losses.Targets": ["is_labelled"],
     "optimizers.LocalSGD": ["average"],
     "optimizers.MultiOptimizer": ["optimizer_of"],
-    "planning.Link": ["seconds"],
     "samplers.Sample": ["inverse_counts"],
     "samplers.Sampler": ["sample", "update"],
     "trees.Tree": ["live", "depths", "path", "nbytes"],

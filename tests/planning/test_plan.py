@@ -114,9 +114,8 @@ def test_whole_numbers_may_be_floats():
 
 def test_it_is_printed_as_a_table():
     lines = str(plan()).splitlines()
-    assert "10,000 classes, 512 in a step" in lines[0]
-    assert len(lines) == 2 + 2 + 2
-    assert len({line.count("|") for line in lines[2:]}) == 1
+    assert len(lines) == 2 + 2
+    assert len({line.count("|") for line in lines}) == 1
     assert "sharded" in lines[-1] and "yes" in lines[-1]
 
 

@@ -17,12 +17,9 @@ from tfxclass.optimizers import MultiOptimizer
 from tfxclass.optimizers.row_optimizer import RowOptimizer
 from tfxclass.rows.class_matrix import ClassMatrix
 
-# What Keras' initializers hold next to the matrix: the drawn numbers and the
-# scaled ones; constants become the matrix (measured).
-_DRAWN_COPIES = 2
-# What Keras' optimizers hold next to a dense gradient: the two terms of a
-# moment's step (measured); plain SGD scales the gradient in place.
-_UPDATE_COPIES = 2
+# Copies of a matrix that Keras holds next to it (measured): an initializer the
+# drawn and the scaled numbers, an optimizer two terms of a moment's step.
+_DRAWN_COPIES, _UPDATE_COPIES = 2, 2
 # The shape of a matrix for which an optimizer is asked.
 _SMALL = (3, 2)
 
@@ -56,6 +53,12 @@ class Estimate:
     initialization_bytes: int
 
     @property
+    def step_bytes(self) -> int:
+        """What a training step needs in addition to the weights."""
+        step = self.gradient_bytes + self.activation_bytes + self.index_bytes
+        return self.slot_bytes + step
+
+    @property
     def total_bytes(self) -> int:
         """The largest memory at any one time, in bytes, for the head alone.
 
@@ -64,9 +67,9 @@ class Estimate:
         `FullSoftmax` and twice as much with `DropMax`, unless
         `MALLOC_MMAP_THRESHOLD_=262144` is in the environment.
         """
-        step = self.gradient_bytes + self.activation_bytes + self.index_bytes
-        step += self.slot_bytes
-        return self.weight_bytes + max(step, self.initialization_bytes)
+        return self.weight_bytes + max(
+            self.step_bytes, self.initialization_bytes
+        )
 
     def __str__(self):
         names = ("weight", "slot", "gradient", "activation", "index", "total")
@@ -122,13 +125,14 @@ def estimate(
     weights = head.device_specs(dim)
     trained = [w for w in weights if w.trainable]
     shapes = [w.shape for w in trained]
-    gradients = _gradient_bytes(head, batch, shapes, optimizer, replicas)
     return Estimate(
         parameters=sum(w.size for w in trained),
         fixed_parameters=sum(w.size for w in weights if not w.trainable),
         weight_bytes=sum(w.bytes for w in weights),
         slot_bytes=sum(_slot_bytes(optimizer, w) for w in trained),
-        gradient_bytes=gradients,
+        gradient_bytes=_gradient_bytes(
+            head, batch, shapes, optimizer, replicas
+        ),
         activation_bytes=head.activation_bytes(batch, dim),
         index_bytes=head.index_bytes(dim),
         initialization_bytes=max(map(_initializer_bytes, weights), default=0),
@@ -148,7 +152,7 @@ def _initializer_bytes(weight):
 
 
 def _slots_of(optimizer, dtype="float32", are_class_rows=True):
-    """Shape and bytes of a number of each optimizer state of a matrix."""
+    """`(shape, bytes of a number)` of each state of a matrix `_SMALL`."""
     copy = type(optimizer).from_config(optimizer.get_config())
     variable = keras.Variable(np.zeros(_SMALL), dtype=dtype)
     # An optimizer finds it while it lives.

@@ -1,10 +1,8 @@
 """`tfxclass.plan`: what a number of classes needs of many machines.
 
-Bytes count what tfxclass sends: see `samplers/replicas.py` and
-`shards/exchange.py`. With N machines a ring all-gather of blocks of s bytes
-sends (N - 1) s from each machine in N - 1 messages one after the other, an
-all-reduce of s bytes 2 (N - 1) / N s in twice as many (Patarasuk and Yuan,
-2009).
+Bytes are those that `samplers/replicas.py` and `shards/exchange.py` send. On a
+ring of N machines (Patarasuk and Yuan, 2009), each sends (N - 1) s bytes to
+gather blocks of s, and 2 (N - 1) / N s to sum s bytes.
 """
 
 import dataclasses
@@ -14,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass import layers
+from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
@@ -41,10 +40,6 @@ class Link:
 
     def __post_init__(self) -> None:
         check_positive("bytes_per_s", self.bytes_per_s)
-
-    def seconds(self, num_bytes: float, messages: float = 1) -> float:
-        """Time of `messages` one after the other, with `num_bytes` in all."""
-        return messages * self.latency_s + num_bytes / self.bytes_per_s
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +71,10 @@ class Plan:
     """Training steps with each strategy; `print` shows a Markdown table.
 
     Attributes:
-        title: str, what was planned.
         rows: tuple of `PlanRow`, one for each strategy. `plan["sharded"]`
             is the row of that strategy.
     """
 
-    title: str
     rows: tuple[PlanRow, ...]
 
     def __getitem__(self, strategy: str) -> PlanRow:
@@ -89,8 +82,6 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [
-            self.title,
-            "",
             "| strategy | machine GB | start GB | MB sent | link ms | fits |",
             "| --- " * 6 + "|",
         ]
@@ -162,9 +153,7 @@ def plan(
     dim = check_positive_int("dim", dim)
     batch = check_positive_int("batch", batch)
     machines = check_positive_int("machines", machines)
-    if num_sampled is not None:
-        num_sampled = check_positive_int("num_sampled", num_sampled)
-        num_sampled = min(num_sampled, num_classes)
+    num_sampled = check_optional_int("num_sampled", num_sampled)
     if min(num_classes, batch) < machines:
         raise ValueError(
             "`num_classes` and `batch` must be at least `machines`. Received: "
@@ -174,70 +163,50 @@ def plan(
     is_link = isinstance(link, Link)
     check_value("link", link, is_link, "a tfxclass.planning.Link")
     check_positive("memory_bytes", memory_bytes)
-    if tf.distribute.has_strategy():
-        raise ValueError(
-            "`plan` is for any number of machines and is called outside of "
-            "strategies. Received: a call within a scope of "
-            f"{type(tf.distribute.get_strategy()).__name__}."
-        )
+    strategy = tf.distribute.get_strategy()
+    is_outside = not tf.distribute.has_strategy()
+    check_value("plan", strategy, is_outside, "called outside of strategies")
 
-    def row(strategy, step, examples, replicas):
-        head, sent, collectives = step
+    sizes = num_classes, num_sampled, kernel_dtype, dim, batch, machines
+    rows = []
+    for strategy, head, examples, replicas, sent, collectives in _steps(*sizes):
         memory = estimate(head, dim, examples, optimizer, replicas)
-        variables = memory.weight_bytes + memory.slot_bytes
-        step_bytes = memory.gradient_bytes + memory.activation_bytes
-        on_machine = variables + step_bytes + memory.index_bytes
-        start = memory.weight_bytes + memory.initialization_bytes
-        return PlanRow(
+        # In a collective, each machine sends messages to each other.
+        latencies = collectives * (machines - 1) * link.latency_s
+        row = PlanRow(
             strategy=strategy,
-            machine_bytes=on_machine,
-            variable_bytes=variables,
-            start_bytes=start,
+            machine_bytes=memory.weight_bytes + memory.step_bytes,
+            variable_bytes=memory.weight_bytes + memory.slot_bytes,
+            start_bytes=memory.weight_bytes + memory.initialization_bytes,
             sent_bytes=math.ceil(sent),
-            # In a collective, each machine sends messages to each other.
-            link_s=link.seconds(sent, collectives * (machines - 1)),
-            fits=max(on_machine, start) <= memory_bytes,
+            link_s=latencies + sent / link.bytes_per_s,
+            fits=memory.total_bytes <= memory_bytes,
         )
-
-    part = -(-batch // machines)  # Examples of a machine.
-    sizes = num_classes, num_sampled, kernel_dtype, dim, part, machines
-    rows = (
-        row("mirrored", _mirrored(*sizes), part, machines),
-        row("sharded", _sharded(*sizes, batch), batch, 1),
-    )
-    count = "all" if num_sampled is None else f"{num_sampled:,}"
-    title = (
-        f"{num_classes:,} classes, {count} in a step, {dim} dimensions in "
-        f"{kernel_dtype}, batch {batch:,}, {machines} machines"
-    )
-    return Plan(title, rows)
+        rows.append(row)
+    return Plan(tuple(rows))
 
 
-def _mirrored(num_classes, num_sampled, kernel_dtype, dim, part, machines):
-    """`(head, bytes sent, collectives)`: gradients of class vectors cross."""
+def _steps(num_classes, num_sampled, kernel_dtype, dim, batch, machines):
+    """`(strategy, head, examples, replicas, bytes sent, collectives)` each.
+
+    Class vectors cross when mirrored, and when sharded features and sums.
+    """
     options = {"kernel_dtype": kernel_dtype}
-    if num_sampled is None:
-        head = layers.FullSoftmax(num_classes, **options)
-        return head, _all_reduced(num_classes, dim, machines), _OF_EXACT
-    head = layers.SampledSoftmax(num_classes, num_sampled, "uniform", **options)
-    rows = (machines - 1) * (part + num_sampled)
-    return head, rows * (_FLOAT * dim + _ID), _OF_SAMPLED
-
-
-def _sharded(
-    num_classes, num_sampled, kernel_dtype, dim, part, machines, batch
-):
-    """`(head, bytes sent, collectives)`: features and sums cross."""
+    others, part = machines - 1, -(-batch // machines)
+    vector, share = _FLOAT * dim, 2 * others / machines
+    head = layers.FullSoftmax(num_classes, **options)
+    sent, collectives = share * vector * num_classes, _OF_EXACT
+    sampled = None
+    if num_sampled is not None:
+        head = layers.SampledSoftmax(
+            num_classes, num_sampled, "uniform", **options
+        )
+        sent = others * (part + num_sampled) * (vector + _ID)
+        collectives, sampled = _OF_SAMPLED, -(-num_sampled // machines)
+    yield "mirrored", head, part, machines, sent, collectives
     head = layers.ShardedSoftmax(
-        -(-num_classes // machines),
-        num_sampled=num_sampled and -(-num_sampled // machines),
-        kernel_dtype=kernel_dtype,
+        -(-num_classes // machines), num_sampled=sampled, **options
     )
-    of_machine = part * (_FLOAT * dim + _ID + _FLOAT) + batch * _STATS
-    sent = (machines - 1) * of_machine + _all_reduced(batch, dim, machines)
-    return head, sent, _OF_SHARDS
-
-
-def _all_reduced(count, dim, machines):
-    """Bytes that a machine sends to sum `count` vectors over all machines."""
-    return 2 * (machines - 1) / machines * _FLOAT * dim * count
+    of_machine = part * (vector + _ID + _FLOAT) + batch * _STATS
+    sent = others * of_machine + share * vector * batch
+    yield "sharded", head, batch, 1, sent, _OF_SHARDS
