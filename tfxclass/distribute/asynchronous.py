@@ -16,11 +16,7 @@ def of_epoch(dataset: Data, number: int) -> tf.data.Dataset:
 
 
 class WorkerBatches:
-    """Batches that each worker reads for itself, without an end.
-
-    A worker reads every n-th batch of the data, n workers, again and again: an
-    epoch is a number of steps, whoever takes them.
-    """
+    """Every n-th batch of the data for each of n workers, again and again."""
 
     def __init__(
         self,
@@ -71,9 +67,8 @@ def _recipe(dataset):
 class AsynchronousSteps:
     """Schedules `model.train_step` on the workers.
 
-    A step that a lost worker left is taken by another one. Steps are scheduled
-    in rounds of `max_staleness`, each waited for: a step works with a model
-    that lacks fewer updates than that.
+    Steps are scheduled in rounds of `max_staleness`, each waited for. Another
+    worker takes the step that a lost one left.
     """
 
     is_chief = True
@@ -88,9 +83,8 @@ class AsynchronousSteps:
         self.coordinator = coordinator.ClusterCoordinator(strategy)
         self._num_scheduled = 0
 
-        # Steps return nothing. TensorFlow copies what a step returns in the
-        # thread of its worker, and two such copies at once may end the process
-        # (a SIGSEGV in one of 260 runs of the tests).
+        # Steps return nothing: TensorFlow copies what a step returns in the
+        # thread of its worker, and two copies at once may be a SIGSEGV.
         @tf.function
         def train(iterator):
             strategy.run(model.train_step, args=(next(iterator),))

@@ -18,8 +18,7 @@ from tfxclass.types import Path
 
 _PREFIX = "step-"
 _KEPT = 2
-_WEIGHTS, _OTHERS = "model.weights.h5", "others.npz"
-_POSITION = "position.json"
+_WEIGHTS, _OTHERS, _POSITION = "model.weights.h5", "others.npz", "position.json"
 # What files raise that a power cut left short.
 _BROKEN = (OSError, EOFError, zipfile.BadZipFile, json.JSONDecodeError)
 
@@ -29,8 +28,8 @@ class Checkpoint:
 
     A state is the model with its optimizer, samplers and indexes
     (`save_weights`), what Keras leaves out of that (states of random
-    generators, metrics), and the position in the data. It is renamed when it is
-    complete: a job that is killed while it writes goes on from the one before.
+    generators, metrics), and the position in the data, a dict for JSON. It is
+    renamed when it is complete.
 
     The chief alone `writes`. Other workers take part where variables have a
     value of their own on each replica: all workers read these together.
@@ -43,10 +42,7 @@ class Checkpoint:
         self.model, self.writes = model, writes
 
     def save(self, number: int, position: Config) -> None:
-        """Writes the state after `number` steps; on every worker.
-
-        `position` is a dict for JSON, which `restore` gives back.
-        """
+        """Writes the state after `number` steps; on every worker."""
         if not self.writes:
             save_nowhere(self.model)
             self._read_others()
@@ -76,23 +72,22 @@ class Checkpoint:
             ValueError: the state is of another model.
             OSError: none of the states can be read.
         """
-        broken = None
-        for name in reversed(self._names()):
+        names = self._names()
+        for name in reversed(names):
             folder = os.path.join(self.folder, name)
             try:
                 return self._restore_from(folder)
             except _BROKEN as error:
-                broken = error
                 warnings.warn(
                     f"The state in {folder!r} cannot be read ({error}): the "
                     "one before is taken, if there is one.",
                     stacklevel=2,
                 )
-        if broken is not None:
+        if names:
             raise OSError(
                 f"No state in {self.folder!r} can be read. Fix: remove the "
                 "folder to begin anew."
-            ) from broken
+            )
         return None
 
     def _restore_from(self, folder):
@@ -100,20 +95,17 @@ class Checkpoint:
             position = json.load(file)
         try:
             self.model.load_weights(os.path.join(folder, _WEIGHTS))
-            self._restore_others(folder)
+            self._restore_others(os.path.join(folder, _OTHERS))
         except (ValueError, KeyError) as error:
             raise ValueError(
                 f"The state in {folder!r} is not of this model: {error}"
             ) from error
         return position
 
-    def _restore_others(self, folder):
+    def _restore_others(self, path):
         others = self._others()
         # np.load leaves a file open that is none.
-        with (
-            open(os.path.join(folder, _OTHERS), "rb") as file,
-            np.load(file) as values,
-        ):
+        with open(path, "rb") as file, np.load(file) as values:
             if len(values) != len(others):
                 raise ValueError(
                     f"it has {len(values)} states of random generators and "

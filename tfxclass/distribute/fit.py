@@ -1,7 +1,5 @@
 """`fit` for every strategy of `tf.distribute`."""
 
-import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_optional_int
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.data.batches import without_autotune
 from tfxclass.distribute.asynchronous import AsynchronousSteps
@@ -63,12 +62,9 @@ def fit(
     fetches the sampled class vectors and sends their gradients back. The paths
     of a `HierarchicalSoftmax` are computed on the server that holds them. Other
     heads send whole matrices in each step. Evaluation and `top_k` run on the
-    servers, except for heads with matrices of different widths.
-
-    Workers take their steps asynchronously, each on every n-th batch for n
-    workers. If a worker is lost, the others take its place. The staleness of a
-    step is the number of updates by other workers between reading the weights
-    and updating them.
+    servers, except for heads with matrices of different widths. Each of n
+    workers takes its own steps, on every n-th batch. If one is lost, the others
+    take its place.
 
     Args:
         model: compiled `keras.Model`, made within `strategy.scope()`.
@@ -95,7 +91,8 @@ def fit(
         log_interval: int, steps between two readings of the metrics, for which
             the workers synchronize.
         max_staleness: int, for parameter servers: the coordinator waits for all
-            scheduled steps after so many, so the staleness stays below it.
+            scheduled steps after so many. Other workers make fewer updates
+            between a step's reading of the weights and its update.
 
     Returns:
         `keras.callbacks.History`, of the epochs since the first start.
@@ -129,29 +126,25 @@ def fit(
             "`checkpoint_interval` needs `checkpoint`, a folder. "
             f"Received: checkpoint_interval={checkpoint_interval}"
         )
-    is_of_epochs = callable(dataset)
+    is_continued = steps_per_epoch is not None and not callable(dataset)
     dataset = as_datasets("dataset", dataset, batch_size, shuffle)
-    is_continued = steps_per_epoch is not None and not is_of_epochs
     steps: SynchronousSteps | AsynchronousSteps
     if isinstance(model.distribute_strategy, _SERVERS):
         steps = AsynchronousSteps(model, max_staleness)
         steps_per_epoch = steps_per_epoch or known_length(dataset)
-        if steps_per_epoch is None:
-            raise ValueError(
-                "`steps_per_epoch` is needed with a ParameterServerStrategy "
-                "where the number of batches is not known. Received: "
-                f"{dataset!r}"
-            )
+        check_value(
+            "steps_per_epoch",
+            steps_per_epoch,
+            steps_per_epoch is not None,
+            "given with servers and data of unknown length",
+        )
     else:
         steps = SynchronousSteps(model)
-    validation = None
+    validation = saved = None
     if validation_data is not None:
-        validation_data = as_datasets(
-            "validation_data", validation_data, batch_size, False
-        )
-        validation = steps.evaluation(validation_data), validation_steps
+        given = "validation_data", validation_data, batch_size, False
+        validation = steps.evaluation(as_datasets(*given)), validation_steps
     _build(model, dataset)
-    saved = None
     if checkpoint is not None:
         saved = Checkpoint(checkpoint, model, steps.is_chief)
     job = Job(
@@ -180,12 +173,11 @@ def as_datasets(name: str, data: Any, batch_size: int, shuffle: bool) -> Data:
     batch_size = check_positive_int("batch_size", batch_size)
     if isinstance(data, tf.data.Dataset) or callable(data):
         return data
-    if not isinstance(data, (tuple, list)):
-        raise ValueError(
-            f"`{name}` must be arrays (x, y) or (x, y, sample_weight), a "
-            "tf.data.Dataset, or a function that takes the number of an epoch "
-            f"and returns a dataset. Received: {type(data)}"
-        )
+    wanted = (
+        "arrays (x, y) or (x, y, sample_weight), a tf.data.Dataset, or a "
+        "function that takes the number of an epoch and returns a dataset"
+    )
+    check_value(name, type(data), isinstance(data, (tuple, list)), wanted)
     arrays = labelled_arrays(name, data)
     arrays = tf.nest.map_structure(tf.convert_to_tensor, arrays)
     rows = tf.nest.flatten(arrays)[0].shape[0]
@@ -200,23 +192,20 @@ def as_datasets(name: str, data: Any, batch_size: int, shuffle: bool) -> Data:
 
 
 def _check_model(model):
-    if not getattr(model, "compiled", False):
-        raise ValueError(
-            "`model` must be compiled, e.g. with loss=head.loss. "
-            f"Received: {model!r}"
-        )
+    is_compiled = getattr(model, "compiled", False)
+    wanted = "compiled, e.g. with loss=head.loss"
+    check_value("model", model, is_compiled, wanted)
     strategy = model.distribute_strategy
     check_made_within(strategy, [*model.weights, model.optimizer.iterations])
-    config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-    cluster = config.get("cluster", {})
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    cluster = resolver.cluster_spec().as_dict()
     workers = sum(len(cluster.get(kind, [])) for kind in ("chief", "worker"))
     if workers > 1 and not isinstance(strategy, _OF_CLUSTERS):
         raise ValueError(
-            f"TF_CONFIG names {workers} workers, but `model` was made under "
-            f"{type(strategy).__name__}, which knows of none of them. Make "
-            "and compile it within the scope of a "
-            "tf.distribute.MultiWorkerMirroredStrategy or "
-            "ParameterServerStrategy."
+            f"TF_CONFIG names {workers} workers. Fix: make and compile `model` "
+            "within the scope of a MultiWorkerMirroredStrategy or "
+            "ParameterServerStrategy. Received: a model of a "
+            f"{type(strategy).__name__}"
         )
 
 

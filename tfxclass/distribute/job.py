@@ -18,9 +18,8 @@ class Job:
     """The epochs of a `fit`, with its arguments.
 
     Attributes:
-        is_continued: whether an epoch goes on where the last one ended, and
-            the data begin anew where they end, as in Keras' `fit` with
-            `steps_per_epoch`; else an epoch is a pass over the data.
+        is_continued: whether an epoch goes on where the last one ended, as in
+            Keras' `fit` with `steps_per_epoch`, or is a pass over the data.
         validation: `(batches_of, steps)`, a function of the epoch and an int
             or None; or None.
         number: int, of steps since the beginning.

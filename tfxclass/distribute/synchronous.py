@@ -15,26 +15,21 @@ class Batches:
 
     def __init__(self, strategy: tf.distribute.Strategy, dataset: Data) -> None:
         self._distribute = strategy.experimental_distribute_dataset
-        self._make = dataset if callable(dataset) else None
-        self._distributed = None if self._make else self._distribute(dataset)
-        self._iterator = None
+        self._dataset = dataset
+        if not callable(dataset):
+            self._dataset = self._distribute(dataset)
         self._passes = 0
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Any]:
         """Iterator over an epoch, behind its first `skip` batches."""
-        if self._make is not None:
-            iterator = iter(self._distribute(self._make(number)))
-        else:
-            iterator = self._pass(number)
-        for _ in range(skip):
-            next(iterator)
-        return iterator
-
-    def _pass(self, number):
-        """Iterator `number`: a seeded shuffle gives each its own order."""
-        while self._passes <= number:
-            self._iterator = iter(self._distributed)
+        if callable(self._dataset):
+            self._iterator = iter(self._distribute(self._dataset(number)))
+        # A seeded shuffle gives each iterator its own order.
+        while not callable(self._dataset) and self._passes <= number:
+            self._iterator = iter(self._dataset)
             self._passes += 1
+        for _ in range(skip):
+            next(self._iterator)
         return self._iterator
 
 
@@ -52,6 +47,8 @@ class SynchronousSteps:
 
     def __init__(self, model: keras.Model) -> None:
         self.model, self.strategy = model, model.distribute_strategy
+        #: Whether this process reports and writes files.
+        self.is_chief = self.strategy.extended.should_checkpoint
         self._train = self._function(model.train_step)
         self._test = self._function(model.test_step)
 
@@ -94,16 +91,6 @@ class SynchronousSteps:
         """Brings replicas together that went on by themselves (`LocalSGD`)."""
         if hasattr(self.model.optimizer, "average"):
             self.model.optimizer.average()
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process reports and writes files."""
-        resolver = self.strategy.cluster_resolver
-        if resolver is None or not resolver.task_type:
-            return True
-        if resolver.cluster_spec().as_dict().get("chief"):
-            return resolver.task_type == "chief"
-        return resolver.task_type == "worker" and resolver.task_id == 0
 
 
 def _ran(function, iterator):
