@@ -1,7 +1,6 @@
 """Adam for dense weights, Adagrad for class vectors and embeddings."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_nonnegative
-from tfxclass.checks import check_number
+from tfxclass.checks import check_positive
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import placement
 from tfxclass.ops import row_update
@@ -33,10 +32,8 @@ _IS_TRAINED = 2
 class ScaledAdagrad:
     """Adagrad whose offset is relative to the size of the gradients."""
 
-    #: Relative to the optimizer's learning rate.
-    rate: float
-    #: Relative to the mean square of the gradients.
-    offset: float
+    rate: float  #: Relative to the optimizer's learning rate.
+    offset: float  #: Relative to the mean square of the gradients.
     #: Whether the mean square is averaged over all steps, or of the step alone.
     has_scale: bool = False
     #: The rule of dense gradients. Its second moments are the accumulators.
@@ -87,8 +84,8 @@ class ScaledAdagrad:
         if not self.trained_marks:
             return tf.ones([], tf.float64)
         states = map(tf_variable, self.trained_marks)
-        marks = [_read(x.handle, x.dtype)[0, _IS_TRAINED] > 0 for x in states]
-        is_trained = tf.reduce_any(tf.stack(marks))
+        marks = [rules.read(x.handle, x.dtype) for x in states]
+        is_trained = tf.reduce_any(tf.stack(marks)[:, 0, _IS_TRAINED] > 0)
         factors = tf.constant([1.0, TRAINED_FACTOR], tf.float64)
         return factors[tf.cast(is_trained, tf.int32)]
 
@@ -108,14 +105,12 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
     """The default optimizer for a model that ends in a head of tfxclass.
 
     Adam updates the dense weights of the encoder. Adagrad updates the rows that
-    a step touches: class vectors, and the embeddings of words or items. All
-    follow one `learning_rate`. The learning rates of rows are fixed multiples
-    of it, because Adagrad needs larger ones than Adam.
+    a step touches: class vectors, and the embeddings of words or items. Their
+    learning rates are fixed multiples of `learning_rate`.
 
     With Adam, a sampled negative whose probability is tiny would move as far as
-    the class vector of a label. Plain Adagrad has an
-    `initial_accumulator_value`, whose best value depends on the batch size and
-    the scale of the features. Here it is measured:
+    the class vector of a label. The best `initial_accumulator_value` of plain
+    Adagrad depends on the batch size and the features. Here it is measured:
 
         accumulator += gradient ** 2
         row -= rate * gradient / sqrt(accumulator + offset * scale)
@@ -129,12 +124,11 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
     | class vectors, `similarity="cosine"` | 300 `learning_rate` | 10 |
     | embeddings | 200 `learning_rate` | 4 |
 
-    Adagrad's first steps are its longest. A new optimizer for a model that was
-    trained before takes a twentieth of these rates. The same holds for a model
-    whose class vectors come from data (`tfxclass.initialize_classes`). The
-    optimizer detects both cases when it is built: class vectors are then over
-    1.3 times as large as their initializer makes them. Sharded class vectors
-    always count as new.
+    Adagrad's first steps are its longest. A new optimizer takes a twentieth of
+    these rates for a model that was trained before, or whose class vectors come
+    from data (`tfxclass.initialize_classes`). It detects both when it is built:
+    class vectors are then over 1.3 times as large as their initializer makes
+    them. Sharded class vectors always count as new.
 
     The state of class vectors takes 4 bytes for each number, where Adam needs
     8. `docs/choosing.md` compares this optimizer with others on many tasks.
@@ -171,7 +165,6 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
     """
 
     SECOND_MOMENTS = ("element", "row")
-    SLOT_DTYPES = ("float32",)
 
     def __init__(
         self,
@@ -181,9 +174,10 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
         second_moment: str = "element",
         **kwargs: Any,
     ) -> None:
-        _check_rate("class_rate", class_rate)
-        if embedding_rate != "adam":
-            _check_rate("embedding_rate", embedding_rate, ', or "adam"')
+        if class_rate is not None:
+            check_positive("class_rate", class_rate)
+        if embedding_rate not in (None, "adam"):
+            check_positive("embedding_rate", embedding_rate)
         super().__init__(learning_rate, second_moment=second_moment, **kwargs)
         self.class_rate = class_rate
         self.embedding_rate = embedding_rate
@@ -192,8 +186,8 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
         check_nonnegative("epsilon", self.epsilon)
         if self.amsgrad:
             raise ValueError(
-                "`amsgrad` is not supported: Adagrad's steps of a class vector "
-                "only get shorter. Fix: leave it out. Received: amsgrad=True"
+                "`amsgrad` is not supported. Fix: leave it out. Received: "
+                "amsgrad=True"
             )
 
     def _rule_of(self, variable, matrix):
@@ -221,11 +215,12 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
             return dataclasses.replace(rule, rate=own_rate)
         if not self.built:
             return rule
-        marks = []
-        for variable, state in zip(self._built_for, self._states):
-            owner = self._matrices.get(self._key_of(variable))
-            if "gradient_scale" in state and rule.matrix in (None, owner):
-                marks.append(state["gradient_scale"])
+        marks = [
+            state["gradient_scale"]
+            for variable, state in zip(self._built_for, self._states)
+            if "gradient_scale" in state
+            and rule.matrix in (None, self._matrices[self._key_of(variable)])
+        ]
         return dataclasses.replace(rule, trained_marks=marks)
 
     def get_config(self) -> Config:
@@ -236,23 +231,13 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
         }
 
 
-def _check_rate(name, rate, others=""):
-    if rate is not None:
-        wanted = f"a finite number > 0, or None{others}"
-        check_number(name, rate, lambda x: 0 < x < math.inf, wanted)
-
-
 def _mean_so_far(handle, scale):
     """The mean of the scales so far, whose sum and number are in `handle`."""
     counts = tf.cast(scale > 0, scale.dtype)
     seen = tf.stack([scale, counts, tf.zeros_like(scale)])
-    new = _read(handle, scale.dtype) + seen[tf.newaxis]
+    new = rules.read(handle, scale.dtype) + seen[tf.newaxis]
     tf.raw_ops.AssignVariableOp(resource=handle, value=new)
     return tf.math.divide_no_nan(new[0, 0], new[0, 1])
-
-
-def _read(handle, dtype):
-    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
 def _target_gradient_scale(matrix, gradient):

@@ -7,7 +7,6 @@ import keras
 from tfxclass.checks import check_nonnegative
 from tfxclass.optimizers import rules
 from tfxclass.optimizers.row_optimizer import RowOptimizer
-from tfxclass.types import Config
 from tfxclass.types import LearningRate
 
 
@@ -17,9 +16,9 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
 
     Use it as `keras.optimizers.Adam` for models with large class matrices or
     embeddings: for any layer whose gradient is `tf.IndexedSlices`. A row that a
-    batch did not touch stays as it is, and so do its moments. Keras' Adam keeps
-    moving a row after its last gradient, and its step costs time for every row.
-    The bias correction counts all steps, as in TensorFlow Addons' LazyAdam.
+    batch did not touch stays as it is, and so do its moments. Keras' Adam moves
+    all rows in each step. The bias correction counts all steps, as in
+    TensorFlow Addons' LazyAdam.
 
     Args:
         learning_rate, beta_1, beta_2, epsilon, amsgrad: as for
@@ -34,19 +33,18 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
               gradients, as in Adafactor or LAMB. It saves 4 bytes for each
               number.
             - `"matrix"`: one float for all class vectors of a matrix, the mean
-              square of the gradients of a step, as in NovoGrad. An unlikely
-              negative then moves by its own small gradient. This helps with
+              square of the gradients of a step, as in NovoGrad. It helps with
               cosine similarity and a good encoder, and hurts most models with
               `similarity="dot"`. Not for an embedding that a head is `tied_to`,
               which keeps `"element"`, with `amsgrad=True` or with shards.
         slot_dtype: str, dtype of the first moment of class vectors: `"float32"`
             (default) or `"bfloat16"`, which takes half the memory and is
-            rounded stochastically. `"bfloat16"` needs `second_moment="row"` or
+            rounded stochastically. It needs `second_moment="row"` or
             `"matrix"`.
         l2: float, coupled L2 regularization: `l2 * row` is added to the
-            gradient of each touched row after clipping, and goes through the
-            moments and the step size. Dense gradients get it, too. Variables
-            that are excluded from weight decay do not. Defaults to 0.
+            gradient of each touched row after clipping. Dense gradients get it,
+            too. Variables that are excluded from weight decay do not. Defaults
+            to 0.
         **kwargs: as for `keras.optimizers.Adam`, without `use_ema`. Clipping
             and loss scale apply to the touched rows.
             `gradient_accumulation_steps` works with row gradients on one
@@ -72,10 +70,8 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
 
     - [Kingma and Ba, 2014](https://arxiv.org/abs/1412.6980)
     - TensorFlow Addons 0.23, `tfa.optimizers.LazyAdam`
-    - [Shazeer and Stern, 2018](https://arxiv.org/abs/1804.04235) (Adafactor:
-      smaller second moments)
-    - [Ginsburg et al., 2019](https://arxiv.org/abs/1905.11286) (NovoGrad: one
-      second moment for each layer)
+    - [Shazeer and Stern, 2018](https://arxiv.org/abs/1804.04235) (Adafactor)
+    - [Ginsburg et al., 2019](https://arxiv.org/abs/1905.11286) (NovoGrad)
     """
 
     SECOND_MOMENTS = ("element", "row", "matrix")
@@ -106,14 +102,12 @@ class LazyAdam(RowOptimizer, keras.optimizers.Adam):
             raise ValueError(
                 "Second moments of elements are float32. Received: "
                 f'slot_dtype="{self.slot_dtype}" with second_moment="element". '
-                'Fix: second_moment="row", which takes 4 bytes for each class '
-                "vector."
+                'Fix: second_moment="row".'
             )
         if self.second_moment == "matrix" and self.amsgrad:
             raise ValueError(
-                "`amsgrad` keeps the largest second moment of each element, "
-                'and with `second_moment="matrix"` there is none. Fix: leave '
-                "out one of both. Received: amsgrad=True"
+                "`amsgrad` needs a second moment of each element. Fix: leave "
+                'out `second_moment="matrix"`. Received: amsgrad=True'
             )
 
     def _rule_of(self, variable, matrix):
@@ -140,9 +134,6 @@ class LazyAdamW(RowOptimizer, keras.optimizers.AdamW):
 
     ```python
     optimizer = tfxclass.optimizers.LazyAdamW(1e-3, weight_decay=0.01)
-    head = tfxclass.layers.FullSoftmax(10_000)
-    model = keras.Sequential([keras.layers.Dense(64), head])
-    model.compile(optimizer, loss=head.loss)
     ```
 
     References:
@@ -191,9 +182,7 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
     Example:
 
     ```python
-    head = tfxclass.layers.FullSoftmax(10_000)
-    model = keras.Sequential([keras.layers.Dense(64), head])
-    model.compile(tfxclass.optimizers.LazyAdagrad(0.1), loss=head.loss)
+    optimizer = tfxclass.optimizers.LazyAdagrad(0.1)
     ```
 
     References:
@@ -214,10 +203,9 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
         l2: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        first = initial_accumulator_value
-        of_keras = (learning_rate, first, epsilon, weight_decay)
-        ours: Config = {"second_moment": second_moment, "l2": l2}
-        super().__init__(*of_keras, **ours, **kwargs)
+        of_keras = (initial_accumulator_value, epsilon, weight_decay)
+        kwargs |= {"second_moment": second_moment, "l2": l2}
+        super().__init__(learning_rate, *of_keras, **kwargs)
 
     def _rule_of(self, variable, matrix):
         return rules.Adagrad(self.initial_accumulator_value, self.epsilon)
@@ -227,10 +215,9 @@ class LazyAdagrad(RowOptimizer, keras.optimizers.Adagrad):
 class LazySGD(RowOptimizer, keras.optimizers.SGD):
     """SGD that updates only the rows that occur in a batch.
 
-    Use it as `keras.optimizers.SGD`, where `LazyAdam` is of use. Without
-    momentum and weight decay it equals Keras' SGD. With them, rows that a batch
-    did not touch do not move and keep their velocity, as in the first version
-    of Partial FC. Keras moves all rows in every step.
+    Without momentum and weight decay it equals `keras.optimizers.SGD`. With
+    them, rows that a batch did not touch do not move and keep their velocity,
+    as in the first version of Partial FC.
 
     Args:
         learning_rate, momentum, nesterov: as for `keras.optimizers.SGD`.
@@ -243,9 +230,6 @@ class LazySGD(RowOptimizer, keras.optimizers.SGD):
 
     ```python
     optimizer = tfxclass.optimizers.LazySGD(0.1, momentum=0.9)
-    head = tfxclass.layers.FullSoftmax(10_000)
-    model = keras.Sequential([keras.layers.Dense(64), head])
-    model.compile(optimizer, loss=head.loss)
     ```
 
     References:

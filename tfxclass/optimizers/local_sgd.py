@@ -40,28 +40,22 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         z <- z - eta_s (g + (z - z_0) / gamma)
 
     Every I_s steps, and at the end of a stage, the K models are replaced by
-    their mean. z_0 is the mean at the start of the stage. Replicas exchange
-    nothing between two averages, so the traffic per step is the size of the
-    model divided by I_s. With `interval=1` it is synchronous SGD, except for
-    the momentum of rows that only some of the replicas touched. It works with
-    `fit` under `MirroredStrategy`, and under `MultiWorkerMirroredStrategy` in
-    `strategy.run(model.train_step, ...)`. `docs/local_sgd.md` shows the
-    accuracy for several intervals.
+    their mean. z_0 is the mean at the start of the stage. With `interval=1` it
+    is synchronous SGD, except for the momentum of rows that only some of the
+    replicas touched. It works with `fit` under `MirroredStrategy`, and under
+    `MultiWorkerMirroredStrategy` in `strategy.run(model.train_step, ...)`.
+    `docs/local_sgd.md` shows the accuracy for several intervals.
 
     Row gradients (`tf.IndexedSlices`) update only their rows, as in `LazySGD`,
-    and z_0 then pulls only these rows. An average exchanges the rows that some
+    and z_0 pulls only these rows. An average exchanges the rows that some
     replica touched since the last one, and one float for each row of the
-    matrix. Momentum is local and averaged with the model (Yu et al., 2019),
-    which doubles the traffic. Clipping, weight decay, samples and the index of
-    a sampler are local.
+    matrix. Momentum is averaged with the model (Yu et al., 2019), which doubles
+    the traffic. Clipping, weight decay, samples and indexes are local.
 
-    Between averages the replicas differ:
-
-    - `fit` averages at its end by itself.
-    - For evaluations and files during `fit`, put
-      `tfxclass.optimizers.AverageReplicas()` first in the list of callbacks.
-    - In a training loop of your own, call `optimizer.average()` first.
-    - Saving a model whose replicas differ raises a `ValueError`.
+    Between averages the replicas differ. `fit` averages at its end. For
+    evaluations and files during `fit`, put `AverageReplicas()` first in the
+    list of callbacks. In a training loop of your own, call `average()`. Saving
+    a model whose replicas differ raises a `ValueError`.
 
     Args:
         learning_rate: float or Keras schedule, for one stage without end.
@@ -140,19 +134,17 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
             return
         if tf.inside_function():
             raise ValueError(
-                "`LocalSGD` must be built before a step is traced. Fix: in "
-                "`strategy.scope()`, "
-                "`model.optimizer.build(model.trainable_variables)`; `fit` "
-                "does it by itself. Received: a `tf.function`"
+                "`LocalSGD` must be built before a step is traced, as `fit` "
+                "does. Fix: in `strategy.scope()`, model.optimizer.build("
+                "model.trainable_variables). Received: a `tf.function`"
             )
         for variable in variables:
             if shards_of(variable) is not None:
                 raise ValueError(
                     "`LocalSGD` averages the rows of all replicas, but "
                     f"{variable.path!r} is in shards: row i is another class "
-                    "on each. Use `tfxclass.optimizers.LazySGD` for a "
-                    "ShardedSoftmax, or train a head that is the same on all "
-                    "replicas, e.g. a SampledSoftmax"
+                    "on each. Fix: tfxclass.optimizers.LazySGD, or a head that "
+                    "is the same on all replicas, e.g. a SampledSoftmax"
                 )
 
     def _rule_of(self, variable, matrix):
@@ -239,12 +231,11 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
     def save_own_variables(self, store: Store) -> None:
         if self._averages is not None and self._averages.replicas_differ():
             raise ValueError(
-                "The model cannot be saved: its replicas differ, and only the "
-                "first one's weights would be. Fix: put `tfxclass.optimizers."
-                "AverageReplicas()` first in the callbacks of `fit`, and save "
-                "at the end of an epoch or after a multiple of `interval` "
-                "steps; in a loop of your own, call `optimizer.average()` "
-                f"before. Received: iterations={int(self.iterations.numpy())}"
+                "The model cannot be saved: its replicas differ. Fix: put "
+                "`AverageReplicas()` of tfxclass.optimizers first in the "
+                "callbacks of `fit`, and save at the end of an epoch; in a "
+                "loop of your own, call `optimizer.average()` before. "
+                f"Received: iterations={int(self.iterations.numpy())}"
             )
         super().save_own_variables(store)
 
@@ -254,15 +245,11 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
             self._averages.note_equal()
 
     def get_config(self) -> Config:
-        config = super().get_config()
-        if self.stages:
-            config["learning_rate"] = None
-        return {
-            **config,
-            "interval": self.interval,
-            "stages": self.stages and [list(stage) for stage in self.stages],
-            "gamma": self.gamma,
-        }
+        stages = self.stages and [list(stage) for stage in self.stages]
+        own: Config = {"interval": self.interval, "stages": stages}
+        if stages:
+            own["learning_rate"] = None
+        return {**super().get_config(), **own, "gamma": self.gamma}
 
 
 def _check_arguments(learning_rate, interval, stages, gamma, options):
@@ -283,17 +270,17 @@ def _check_arguments(learning_rate, interval, stages, gamma, options):
         check_number("gamma", gamma, lambda x: x > 0, "> 0 or None")
     if stages is None and gamma not in (None, math.inf):
         raise ValueError(
-            "`gamma` needs `stages`: the proximal term pulls to the model at "
-            "the start of a stage. Fix: stages=[(learning_rate, steps, "
-            f"interval)]. Received: gamma={gamma} without stages"
+            "`gamma` needs `stages`, to whose first models it pulls. Fix: "
+            "stages=[(learning_rate, steps, interval)]. Received: "
+            f"gamma={gamma}"
         )
 
 
 class AverageReplicas(keras.callbacks.Callback):
-    """Averages the replicas of a `LocalSGD` model before each evaluation.
+    """Averages the replicas of `LocalSGD` before evaluations, after epochs.
 
-    It also averages at the end of each epoch. Put it first in the list of
-    callbacks, so that later callbacks save and compare the mean.
+    Put it first in the list of callbacks, so that later callbacks save and
+    compare the mean.
 
     Example:
 

@@ -28,9 +28,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     Use it to fine-tune an encoder with a learning rate of 2e-5 while class
     vectors learn with 5e-3, in one `fit` and one file. Each group keeps its own
     schedule, weight decay, clipping, average and gradient accumulation.
-    (`keras.optimizers.MultiOptimizer` selects variables by patterns of paths,
-    which change when a model is loaded from a file, and it saves the state of
-    each group twice.)
+    (`keras.optimizers.MultiOptimizer` selects variables by their paths, which
+    change when a model is loaded, and saves the state of each group twice.)
 
     All groups count all steps, also steps in which a group had no gradient. A
     dynamic loss scale goes around it, as `compile` does under "mixed_float16".
@@ -246,22 +245,14 @@ def _checked(pairs):
     name, items = "optimizers_and_layers", "pairs (optimizer, layers)"
     pairs = as_list(name, pairs, items)
     check_value(name, pairs, bool(pairs), f"a list of {items}")
-    of_keras = keras.optimizers
-    nested = (
-        MultiOptimizer,
-        of_keras.MultiOptimizer,
-        of_keras.LossScaleOptimizer,
-    )
     for number, pair in enumerate(pairs):
         is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
-        is_pair = is_pair and isinstance(pair[0], of_keras.Optimizer)
+        is_pair = is_pair and isinstance(pair[0], keras.optimizers.Optimizer)
         wanted = "a pair of a Keras optimizer and layers"
         check_value(f"{name}[{number}]", pair, is_pair, wanted)
-        if isinstance(pair[0], nested) or pair[0].loss_scale_factor is not None:
-            raise ValueError(
-                f"`{name}[{number}]` must have an optimizer without groups or "
-                "a loss scale. Fix: name its groups here, and wrap the "
-                "MultiOptimizer in LossScaleOptimizer. Received: a "
-                f"{type(pair[0]).__name__}"
-            )
+        names = ("optimizers", "inner_optimizer")
+        is_nested = any(hasattr(pair[0], each) for each in names)
+        is_single = not is_nested and pair[0].loss_scale_factor is None
+        wanted = "without groups, and a loss scale must wrap the MultiOptimizer"
+        check_value(f"{name}[{number}]", pair[0], is_single, wanted)
     return pairs

@@ -25,11 +25,8 @@ class ReplicaAverages:
         self._averaged_at = 0
 
     def _add_touched(self, variable):
-        """Rows that a replica moved since the last average, bool [num_rows].
-
-        None are when a model is saved, so they are no state of the optimizer,
-        and a file goes with any number of replicas.
-        """
+        """Rows that a replica moved since the last average, bool [num_rows]."""
+        # None are when a model is saved: they are no state of the optimizer.
         if len(variable.shape) < 2:
             return None  # Vectors, as small as their marks, are averaged whole.
         extended = self._strategy.extended
@@ -104,9 +101,9 @@ class ReplicaAverages:
 def _assign_means(strategy, whole, rows):
     """Gives each replica the mean of all; in cross-replica context.
 
-    `whole` are variables that cross as they are. `rows` has pairs `(touched,
-    variables)`: the rows that some replica touched cross, and then none is
-    touched. Returns the ids of the rows that crossed, one list for each pair.
+    The variables `whole` cross as they are, and of the pairs `rows` of marks
+    and variables the rows that a replica touched. Returns the ids of these rows
+    for each pair, and clears the marks.
     """
     masks = [touched for touched, _ in rows]
     tables = [(n, v) for n, (_, group) in enumerate(rows) for v in group]

@@ -120,7 +120,7 @@ class RowOptimizer(OptimizerHooks):
                 matrix.optimizer = self
         with eager_variables():
             #: The state of each variable, by name.
-            self._states = [self._make_state(v) for v in variables]
+            self._states = list(map(self._make_state, variables))
             super().build(variables)
 
     def _matrix_of(self, variable):
@@ -151,11 +151,11 @@ class RowOptimizer(OptimizerHooks):
 
     def _add(self, reference, name, spec):
         """Adds state on the device of a variable, and in its shards."""
-        is_zero = spec.initial == 0.0
+        constant = keras.initializers.Constant(spec.initial)
         make = functools.partial(
             self.add_variable,
             spec.shape,
-            "zeros" if is_zero else keras.initializers.Constant(spec.initial),
+            "zeros" if spec.initial == 0.0 else constant,
             dtype=spec.dtype,
             name=re.sub("[/:]", "_", f"{path_of(reference)}_{name}"),
         )
@@ -219,21 +219,16 @@ class RowOptimizer(OptimizerHooks):
             )
 
     def _step_by_class(self, grads, variables):
-        """Updates the class vectors whose gradients come class by class.
-
-        Returns `(grads, variables)` of all others.
-        """
+        """Updates class vectors by class where it can; the rest is returned."""
         others, of_bias = [], {}
         for gradient, variable in zip(grads, variables):
             deferred = self._deferred(gradient, variable)
             if deferred is None:
                 others.append((gradient, variable))
                 continue
+            step = tf.zeros([0], tf.int64), deferred.gradient
             with tf.control_dependencies(deferred.after):
-                no_ids, rate = tf.zeros([0], tf.int64), self.learning_rate
-                found = self._update_rows(
-                    variable, no_ids, deferred.gradient, rate
-                )
+                found = self._update_rows(variable, *step, self.learning_rate)
             if deferred.of_bias is not None:
                 of_bias[id(deferred.of_bias)] = found
         # The pass over the classes has found the gradient of their biases.
@@ -263,47 +258,42 @@ class RowOptimizer(OptimizerHooks):
 
     def _check_rows(self, variable):
         """Refuses what updates of rows cannot do."""
-        name = type(self).__name__
+        name, path = type(self).__name__, path_of(variable)
+        of_keras = f"keras.optimizers.{name.removeprefix('Lazy')}"
         if is_for_xla():
             raise ValueError(
-                f"{name} updates rows by ops that XLA cannot compile. "
-                f"Received: a row gradient of {path_of(variable)!r} in a step "
-                "that Keras compiles by XLA, as it may on a GPU. Fix: "
-                "model.compile(..., jit_compile=False)."
+                f"{name} updates rows by ops that XLA cannot compile. Fix: "
+                "model.compile(..., jit_compile=False). Received: a row "
+                f"gradient of {path!r} in a step that Keras compiles by XLA"
             )
         device = placement.device_of(variable)
         if variable.dtype == "float64" and placement.on_gpu(device):
             raise ValueError(
                 f"{name} updates float64 rows on a CPU only. Received: "
-                f"{path_of(variable)!r} on {device}. Fix: use float32, or make "
-                'the variable within `with tf.device("CPU"):`.'
+                f"{path!r} on {device}. Fix: use float32, or make the variable "
+                'within `with tf.device("CPU"):`'
             )
-        keras_name = name.removeprefix("Lazy")
         if getattr(variable, "constraint", None) is not None:
             raise ValueError(
-                f"{name} updates the rows that a step touches, and does not "
-                "apply constraints to them. Received: a constraint on "
-                f"{path_of(variable)!r}, which has a row gradient "
+                f"{name} does not apply constraints to rows. Received: a "
+                f"constraint on {path!r}, which has a row gradient "
                 "(tf.IndexedSlices). Fix: leave the constraint out (a head "
                 'with similarity="cosine" normalizes class vectors), or use '
-                f"keras.optimizers.{keras_name}."
+                f"{of_keras}"
             )
         if self.gradient_accumulation_steps and self._is_replicated:
             raise ValueError(
                 "`gradient_accumulation_steps` with a row gradient "
                 "(tf.IndexedSlices) needs a single replica. Received: "
-                f"{self.gradient_accumulation_steps} for "
-                f"{path_of(variable)!r} with several replicas. Fix: leave it "
-                f"out, or use keras.optimizers.{keras_name}."
+                f"{self.gradient_accumulation_steps} for {path!r} with several "
+                f"replicas. Fix: leave it out, or use {of_keras}"
             )
 
     def _check_sharded(self, variable):
         """Refuses what needs the gradient or the variable as a whole."""
-        options = {name: getattr(self, name) for name in _NEED_ALL_ROWS}
-        if self.second_moment == "matrix":
-            options["second_moment"] = "matrix"
-        for name, value in options.items():
-            if value:
+        for name in (*_NEED_ALL_ROWS, "second_moment"):
+            value = getattr(self, name)
+            if value and value not in ("element", "row"):
                 raise ValueError(
                     f"`{name}` needs more than the rows of one replica, but "
                     f"{variable.path!r} is in shards. Received: {name}={value}"

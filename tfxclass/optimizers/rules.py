@@ -1,7 +1,6 @@
 """Update rules: what state a variable has, and how a step moves its rows.
 
-`RowOptimizer` asks a rule for each variable. A rule knows nothing of Keras.
-Where `takes_dense`, Keras' optimizer updates the variable from a dense
+Where a rule `takes_dense`, Keras' optimizer updates the variable from a dense
 gradient, by state of the same names. Otherwise all rows are updated.
 """
 
@@ -72,10 +71,8 @@ def second_moment(
 
 
 def one_row(storage: RowStorage, initial: Sequence[float]) -> StateSpec:
-    """A few numbers for the whole variable.
-
-    They are a matrix, because growth takes a vector for a number a class.
-    """
+    """A few numbers for the whole variable."""
+    # A matrix, because growth takes a vector for a number a class.
     dtype = compute_dtype(storage).name
     return StateSpec((1, len(initial)), dtype, [list(initial)])
 
@@ -90,6 +87,11 @@ def gradient_scale(rows: tf.Tensor) -> tf.Tensor:
     total = tf.reduce_sum(tf.where(counts, squares, tf.zeros_like(squares)))
     number = tf.cast(tf.math.count_nonzero(counts), squares.dtype)
     return tf.math.divide_no_nan(total, number)
+
+
+def read(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """The values of the variable of a handle."""
+    return tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
 
 
 def compute_dtype(storage: RowStorage) -> tf.DType:
@@ -157,17 +159,14 @@ class Adam:
 
     def state(self, variable: Variable, storage: RowStorage) -> Specs:
         second = second_moment(variable, storage)
-        state = {
-            "momentum": first_moment(variable, storage),
-            "velocity": second,
-        }
+        first = first_moment(variable, storage)
+        state = {"momentum": first, "velocity": second}
         return {**state, "velocity_hat": second} if self.amsgrad else state
 
     def update(self, step: RowStep) -> Any:
-        names = ("momentum", "velocity", "velocity_hat")
         return row_update.update(
             "adam",
-            slots=[step.state[name] for name in names[: 2 + self.amsgrad]],
+            slots=list(step.state.values()),  # In the order of `state`.
             alpha=tf.cast(self._corrected_rate(step), tf.float64),
             beta_1=self.beta_1,
             beta_2=self.beta_2,
@@ -176,11 +175,8 @@ class Adam:
         )
 
     def _corrected_rate(self, step):
-        """The learning rate with the bias correction of this step.
-
-        In the dtype of the rows, as Keras: for beta_2 = 0.999 the first one
-        differs by 1e-5 between float32 and float64.
-        """
+        """The learning rate with the bias correction of this step."""
+        # As Keras: float32 and float64 differ by 1e-5 at beta_2 = 0.999.
         dtype = compute_dtype(step.storage)
         count = tf.cast(step.iterations + 1, dtype)
         beta_1_power = tf.pow(tf.cast(self.beta_1, dtype), count)
@@ -193,12 +189,10 @@ class Adam:
 class SharedAdam:
     """Adam whose second moment is one number for all rows.
 
-    The moment is the mean square of the elements of rows whose gradient is
-    finite and not 0, averaged over steps. Gradients are divided by the root of
-    the moment before they enter the first moment, which is stored times the
-    learning rate. A step without such rows does not count.
-
-    Source: Ginsburg et al., 2019 (NovoGrad), without its norm of layers.
+    The moment is the mean of `gradient_scale` over steps with such rows. Its
+    root divides gradients before they enter the first moment, which is stored
+    times the learning rate. Source: Ginsburg et al., 2019 (NovoGrad), without
+    its norm of layers.
     """
 
     beta_1: float
@@ -217,7 +211,7 @@ class SharedAdam:
         grads = tf.cast(step.grads, dtype)
         ids, sums = row_update.sum_duplicate_rows(step.ids, grads)
         square = gradient_scale(sums)
-        old = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+        old = read(handle, dtype)
         seen = tf.stack([square, tf.ones([], dtype)])[tf.newaxis]
         new = old + (1 - self.beta_2) * (seen - old)
         counts = (square > 0) & tf.math.is_finite(square)

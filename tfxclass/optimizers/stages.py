@@ -23,8 +23,7 @@ class Stage(typing.NamedTuple):
     Args:
         learning_rate: float, eta_s.
         steps: int, T_s, number of steps of the stage.
-        interval: int, I_s. Models are averaged every `interval` steps, and at
-            the end of the stage.
+        interval: int, I_s, steps between two averages.
     """
 
     learning_rate: float
@@ -48,11 +47,9 @@ def growing_stages(
         I_s = max(1, interval * sqrt(f))
 
     Theorem 2 of the RP paper has these eta_s and T_s, with a growth of at most
-    1.18. Its I_s, 1 / sqrt(K eta_s) for K replicas, stays at 1 while that is
-    below 1. Its constants are unknown for deep networks, so choose the first
-    stage and `growth` yourself.
-
-    T_s is rounded to the nearest integer, I_s down.
+    1.18, and I_s = 1 / sqrt(K eta_s) for K replicas, at least 1. Its constants
+    are unknown for deep networks, so choose the first stage and `growth`
+    yourself. T_s is rounded to the nearest integer, I_s down.
 
     Args:
         learning_rate: float > 0, eta_1.
@@ -69,10 +66,6 @@ def growing_stages(
     ```python
     stages = tfxclass.optimizers.growing_stages(0.1, 1000, 4, num_stages=5)
     ```
-
-    References:
-
-    - Theorem 2 of RP; see `LocalSGD`
     """
     check_value("growth", growth, growth > 1, "> 1")
     steps = check_positive_int("steps", steps)
