@@ -14,6 +14,7 @@ from tfxclass import layers
 from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.data.batches import without_autotune
 from tfxclass.inference.graph import encoder_of
@@ -25,11 +26,9 @@ from tfxclass.types import Config
 _RATES = (1e-3, 3e-3, 1e-2, 3e-4)
 _HEADS = ("SampledSoftmax", "FullSoftmax")
 _OWN_HEADS = (*_HEADS, "SelectiveSoftmax", "LSHSoftmax")
-# The fraction of the time for which a recipe trains; preparing it comes on top.
-# The finalists are trained once more, for the time that is left.
-_SHARE = 0.05
-# The fractions of the time at which heads and rates are done.
-_HEADS_UNTIL, _RATES_UNTIL = 0.5, 0.75
+# Fractions of the time: for which a recipe trains, without preparing it, and at
+# which heads and rates are done. The finalists get what is left.
+_SHARE, _HEADS_UNTIL, _RATES_UNTIL = 0.05, 0.5, 0.75
 _MAX_HELD_OUT, _HELD_OUT = 512, 10
 # The first steps trace the model and build an index, so they are not timed.
 _UNTIMED = 2
@@ -54,8 +53,8 @@ class Trial:
         head: str, the class of the head.
         rate: float, the learning rate of `HeadAdam`, or None for the model's
             own optimizer.
-        loss: float, the loss over all classes on held-out examples. It is
-            infinite if training diverged.
+        loss: float, the held-out loss over all classes, or infinity if training
+            diverged.
         steps: int, number of training steps.
         step_ms: float, mean time of a training step, in ms.
     """
@@ -72,8 +71,8 @@ class Advice:
     """The result of `tfxclass.advise`. `print` shows it with code to paste.
 
     Attributes:
-        trials: tuple of `Trial`, what was tried. Trials of equally many seconds
-            can be compared. The finalists come last, and have had more.
+        trials: tuple of `Trial`, what was tried. The finalists come last, and
+            have had more time.
         best: `Trial`, the recommended one.
         start_loss: float, the held-out loss before training.
         config: dict, the arguments of the model's head that a new head gets.
@@ -99,10 +98,10 @@ class Advice:
     @property
     def code(self) -> str:
         """Lines that make the recommended head and optimizer."""
-        head = f"tfxclass.layers.{_call(self.best.head, self.config)}"
         optimizer = f"tfxclass.optimizers.{_rate_text(self.best.rate)}"
         if self.best.rate is None:
             optimizer = "advice.optimizer()  # as compiled"
+        head = f"tfxclass.layers.{_call(self.best.head, self.config)}"
         return f"head = {head}\noptimizer = {optimizer}"
 
     def __str__(self):
@@ -136,10 +135,9 @@ def advise(
     examples judge them by their loss over all classes.
 
     The model's own head and optimizer come first, then each head with
-    `HeadAdam(1e-3)`, and then the best head at other learning rates. Three
+    `HeadAdam(1e-3)`, and then the best head at other constant rates. Three
     recipes are trained again, for longer: the best one, and the best with
-    another rate and with another head. Rates are compared as constants over
-    short trainings. A schedule that ends low often allows a larger one.
+    another rate and with another head.
 
     Args:
         model: a built Sequential or functional model that ends in a
@@ -177,12 +175,10 @@ def advise(
     begin = time.monotonic()
     batch_size = check_positive_int("batch_size", batch_size)
     check_positive("seconds", seconds)
-    if tf.distribute.has_strategy():
-        raise ValueError(
-            "`advise` measures one device: call it outside of a strategy's "
-            "scope. Received: a "
-            f"{type(tf.distribute.get_strategy()).__name__}."
-        )
+    strategy = tf.distribute.get_strategy()
+    is_outside = not tf.distribute.has_strategy()
+    wanted = "called outside of a strategy's scope"
+    check_value("advise", strategy, is_outside, wanted)
     encoder, head = encoder_of(model)
     train, held_out = _split(data, batch_size)
     config = _shared_config(head)
@@ -252,9 +248,8 @@ def advise(
         notes.append(f"No recipe lowered the held-out loss: {more}")
     if missed:
         notes.append(f"There was no time for {', '.join(missed)}: {more}")
-    advice = Advice(
-        tuple(trials), best, start_loss, config, own_optimizer, tuple(notes)
-    )
+    found = tuple(trials), best, start_loss, config, own_optimizer
+    advice = Advice(*found, tuple(notes))
     if verbose:
         print(advice)
     return advice
@@ -359,11 +354,8 @@ def _split(data, batch_size):
             if rows >= _MAX_HELD_OUT:
                 break
         train = data.skip(held_out)
-        if not any(True for _ in train.take(1)):
-            raise ValueError(
-                "`data` must have at least two batches, one to hold out. "
-                f"Received: {held_out}"
-            )
+        has_more = any(True for _ in train.take(1))
+        check_value("data", held_out, has_more, "at least two batches")
         return train.repeat(), data.take(held_out)
     if isinstance(data, keras.utils.PyDataset):
         raise ValueError(
@@ -372,10 +364,8 @@ def _split(data, batch_size):
         )
     arrays = labelled_arrays("data", data)
     count = len(arrays[1])
-    if count < _HELD_OUT:
-        raise ValueError(
-            f"`data` must have at least {_HELD_OUT} rows. Received: {count}"
-        )
+    wanted = f"at least {_HELD_OUT} rows"
+    check_value("data", count, count >= _HELD_OUT, wanted)
     order = np.random.default_rng(0).permutation(count)
     held_out = min(count // _HELD_OUT, _MAX_HELD_OUT)
     shuffled = keras.tree.map_structure(lambda x: np.asarray(x)[order], arrays)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfxclass.checks import as_array
 from tfxclass.checks import as_ids
+from tfxclass.checks import check_value
 from tfxclass.core.targets import RANGE_FIX
 from tfxclass.inference.graph import find_head
 from tfxclass.keras_internals import metrics_of
@@ -55,11 +56,8 @@ def check(
     ```
     """
     head = find_head(model)
-    if getattr(model, "optimizer", None) is None:
-        raise ValueError(
-            "`model` must be compiled. Fix: model.compile(optimizer, "
-            f"loss=head.loss). Received: {model.name!r}"
-        )
+    is_compiled = getattr(model, "optimizer", None) is not None
+    check_value("model", model, is_compiled, "compiled with loss=head.loss")
     found = [
         _dense_updates(head, model.optimizer),
         _full_output(head, model),
@@ -110,11 +108,10 @@ def _class_weight(labels, class_weight):
     if shape.rank is not None and (shape.rank < 2 or shape[-1] == 1):
         return None
     return (
-        "`class_weight` of `fit` is for labels of shape [batch]: of others "
-        "Keras takes the place of the greatest id as the class. Give the "
-        "head its own, loss_options=tfxclass.losses.LossOptions("
-        "class_weight=...), or each row its weight with `sample_weight`. "
-        f"Received: labels of shape {shape}."
+        "`class_weight` of `fit` is for labels of shape [batch]. Fix: "
+        "loss_options=tfxclass.losses.LossOptions(class_weight=...) of the "
+        "head, or a `sample_weight` for each row. Received: labels of shape "
+        f"{shape}."
     )
 
 

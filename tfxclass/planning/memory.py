@@ -37,8 +37,8 @@ class Estimate:
         activation_bytes: int, bytes of logits and gathered class vectors of a
             step.
         index_bytes: int, bytes of the sampler's index, its refresh and its
-            searches, or of the tree. Each thread of `tf.config.threading` that
-            searches has one byte for each class (two with `LSHSampler`).
+            searches, or of the tree. Each thread that searches has one byte for
+            each class (two with `LSHSampler`).
         initialization_bytes: int, the most that an initializer needs in
             addition to the weights, before training starts.
     """
@@ -67,9 +67,8 @@ class Estimate:
         `FullSoftmax` and twice as much with `DropMax`, unless
         `MALLOC_MMAP_THRESHOLD_=262144` is in the environment.
         """
-        return self.weight_bytes + max(
-            self.step_bytes, self.initialization_bytes
-        )
+        most = max(self.step_bytes, self.initialization_bytes)
+        return self.weight_bytes + most
 
     def __str__(self):
         names = ("weight", "slot", "gradient", "activation", "index", "total")

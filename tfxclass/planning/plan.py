@@ -51,7 +51,7 @@ class PlanRow:
         machine_bytes: int, memory on each machine in a step.
         variable_bytes: int, its part for class vectors and optimizer state.
         start_bytes: int, the most that a process holds on the host while the
-            class matrix is initialized, without what malloc keeps of it then.
+            class matrix is initialized.
         sent_bytes: int, network traffic that a machine sends per step.
         link_s: float, seconds of a step for network traffic.
         fits: bool, whether everything fits into memory.
@@ -136,8 +136,7 @@ def plan(
         A `Plan`.
 
     Raises:
-        ValueError: if sizes are not positive, there are fewer examples or
-            classes than machines, or it is called within `strategy.scope()`.
+        ValueError: if a size is out of range, or within `strategy.scope()`.
 
     Example:
 

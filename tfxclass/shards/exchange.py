@@ -112,12 +112,11 @@ class _ReplicaBatch(ReplicaGroup):
             "that of the last batch (`drop_remainder=True`): the mean over "
             "unequal parts would be another loss. Received parts of sizes"
         )
-        if None not in static:
-            if len(set(map(int, static))) > 1:
-                raise ValueError(f"{message} {[int(x) for x in static]}")
-            return
-        equal = tf.reduce_all(tf.stack(sizes) == sizes[0])
-        tf.debugging.Assert(equal, [message, *sizes], summarize=len(sizes))
+        if None in static:
+            equal = tf.reduce_all(tf.stack(sizes) == sizes[0])
+            tf.debugging.Assert(equal, [message, *sizes], summarize=len(sizes))
+        elif len(set(map(int, static))) > 1:
+            raise ValueError(f"{message} {list(map(int, static))}")
 
 
 class MirroredBatch(_ReplicaBatch):

@@ -19,8 +19,8 @@ from tfxclass.keras_internals import without_broadcast
 from tfxclass.ops import row_update
 from tfxclass.types import Variable
 
-#: Numbers that files have in a block: a part of a shard, and at least so many.
-#: All workers exchange a block, which takes about ten times its memory.
+#: Numbers of a block of a file, at least. All workers exchange a block, which
+#: takes about ten times its memory.
 BLOCK_NUMBERS = 1 << 19
 _BLOCKS_OF_SHARD = 128
 
@@ -85,9 +85,9 @@ class Shards:
     ) -> "Variable | SplitRows":
         """Makes a Keras variable whose rows are sharded, or one on each server.
 
-        Each shard gets its own initial values of the whole matrix, a block at a
-        time, whatever the number of replicas. `add_weight` is a function of
-        `(shape, initializer, suffix="")`; `suffix` is appended to the name.
+        Initial values do not depend on the number of shards, and are made a
+        block at a time. `add_weight` is a function of `(shape, initializer,
+        suffix="")`; `suffix` is appended to the name.
         """
         if self.count == 1:
             return add_weight(shape, initializer)
@@ -171,20 +171,19 @@ class Shards:
         """Rows from `first` to `end` of shards that are all here."""
         found = []
         for part, start, low, high in self._overlaps(variable, first, end):
-            part = tf_variable(part)
             # Elsewhere, the whole shard would be sent there first.
             with tf.device(part.device):
                 found.append(part[low - start : high - start].numpy())
         return np.concatenate(found)
 
     def _overlaps(self, variable, first, end):
-        """`(component, its first row, from, to)` of some of the rows."""
+        """`(tf.Variable, its first row, from, to)` of some of the rows."""
         found = []
         for number, part in self.components(variable):
             start = self.starts[number]
             low, high = max(first, start), min(end, start + self.sizes[number])
             if low < high:
-                found.append((part, start, low, high))
+                found.append((tf_variable(part), start, low, high))
         return found
 
     def _reader(self, variable):
@@ -249,7 +248,6 @@ class Shards:
         """Writes a block; the first one of a shard clears it, unless new."""
         end = first + len(block)
         for part, start, low, high in self._overlaps(variable, first, end):
-            part = tf_variable(part)
             rows = tf.cast(block[low - first : high - first], part.dtype)
             if not is_new and low == start:
                 # New values even where the old ones are NaN. The first
@@ -348,9 +346,8 @@ def memory_per_replica(model: keras.Model) -> list[int]:
         variables += model.optimizer.variables
     values = [variable.value for variable in variables]
     parts = [getattr(value, "values", None) or (value,) for value in values]
-    count = max(map(len, parts), default=1)
+    totals = [0] * max(map(len, parts), default=1)
     # What has one component only is wherever it is: on the first.
-    totals = [0] * count
     for components in parts:
         for number, part in enumerate(components):
             totals[number] += part.shape.num_elements() * part.dtype.size
