@@ -174,7 +174,7 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
         grads = list(map(row_gradients.with_values, grads, values))
         super()._on_apply(grads, variables)
         if self._averages is not None:
-            self._averages.end_step()
+            merge_call(self._averages.average_if_due, self._strategy)
 
     def _on_all_reduce(self, pairs):
         """Each replica keeps its own gradient."""
@@ -245,11 +245,12 @@ class LocalSGD(RowOptimizer, keras.optimizers.SGD):
             self._averages.note_equal()
 
     def get_config(self) -> Config:
-        stages = self.stages and [list(stage) for stage in self.stages]
-        own: Config = {"interval": self.interval, "stages": stages}
-        if stages:
+        own: Config = {"interval": self.interval, "gamma": self.gamma}
+        own["stages"] = self.stages
+        if self.stages is not None:
+            own["stages"] = [list(stage) for stage in self.stages]
             own["learning_rate"] = None
-        return {**super().get_config(), **own, "gamma": self.gamma}
+        return {**super().get_config(), **own}
 
 
 def _check_arguments(learning_rate, interval, stages, gamma, options):

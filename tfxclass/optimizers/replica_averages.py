@@ -5,7 +5,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfxclass.keras_internals import merge_call
 from tfxclass.keras_internals import tf_variable
 from tfxclass.optimizers.stages import StageSchedule
 from tfxclass.types import Gradient
@@ -46,11 +45,8 @@ class ReplicaAverages:
         else:
             touched.assign(tf.ones(touched.shape, tf.bool))
 
-    def end_step(self) -> None:
-        """Averages if it is time; in each replica, after its step."""
-        merge_call(self._average_if_due, self._strategy)
-
-    def _average_if_due(self, strategy):
+    def average_if_due(self, strategy: tf.distribute.Strategy) -> None:
+        """Averages if it is time; after a step, once for all replicas."""
         tf.cond(
             self._is_average(self._optimizer.iterations),
             lambda: self._average(strategy, tuple(sorted(self._row_indices))),
