@@ -112,6 +112,10 @@ def test_whole_numbers_may_be_floats():
     assert found == tfxclass.plan(10_000, 16, 64, 4, LINK, num_sampled=512)
 
 
+def test_no_more_classes_are_sampled_than_there_are():
+    assert plan(num_sampled=2 * CLASSES) == plan(num_sampled=CLASSES)
+
+
 def test_it_is_printed_as_a_table():
     lines = str(plan()).splitlines()
     assert len(lines) == 2 + 2

@@ -153,6 +153,8 @@ def plan(
     batch = check_positive_int("batch", batch)
     machines = check_positive_int("machines", machines)
     num_sampled = check_optional_int("num_sampled", num_sampled)
+    if num_sampled is not None:
+        num_sampled = min(num_sampled, num_classes)
     if min(num_classes, batch) < machines:
         raise ValueError(
             "`num_classes` and `batch` must be at least `machines`. Received: "
@@ -162,10 +164,9 @@ def plan(
     is_link = isinstance(link, Link)
     check_value("link", link, is_link, "a tfxclass.planning.Link")
     check_positive("memory_bytes", memory_bytes)
-    strategy = tf.distribute.get_strategy()
+    current = tf.distribute.get_strategy()
     is_outside = not tf.distribute.has_strategy()
-    check_value("plan", strategy, is_outside, "called outside of strategies")
-
+    check_value("plan", current, is_outside, "called outside of strategies")
     sizes = num_classes, num_sampled, kernel_dtype, dim, batch, machines
     rows = []
     for strategy, head, examples, replicas, sent, collectives in _steps(*sizes):
