@@ -14,10 +14,7 @@ from tfxclass.types import Path
 __all__ = ["AtomicModelCheckpoint", "ExactLast", "SamplerLog", "SecondsLog"]
 
 Logs = dict[str, Any] | None
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.
 
 
 class SecondsLog(keras.callbacks.Callback):

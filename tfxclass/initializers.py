@@ -29,10 +29,7 @@ _PLAIN = (
     keras.initializers.RandomUniform,
     keras.initializers.TruncatedNormal,
 )
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.
 
 
 @keras.saving.register_keras_serializable("tfxclass")

@@ -16,10 +16,7 @@ from tfxclass.inference.graph import encoder_of
 from tfxclass.types import Array
 
 __all__ = ["RecallCurve", "plot_recall", "plot_reliability"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.
 
 
 def plot_reliability(

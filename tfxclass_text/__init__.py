@@ -12,7 +12,4 @@ from tfxclass_text.tagger_classifier import TaggerClassifier
 from tfxclass_text.text_features import TextFeatures
 
 __all__ = ["Field", "Tagger", "TaggerClassifier", "TextFeatures", "TextFile"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

@@ -107,6 +107,11 @@ class TestRows:
         assert batches[1][1].numpy().tolist() == [[-1]]
         assert batches[2][0]["feature_values"].numpy().tolist() == [[0.0]]
 
+    def test_drop_remainder(self, small):
+        dataset = small.batches(2, drop_remainder=True)
+        assert dataset.element_spec[1].shape[0] == 2
+        assert len(read(dataset)) == 2
+
     def test_epochs_follow_one_another(self, small):
         assert len(read(small.batches(2, num_epochs=3))) == 9
         assert small.batches(2, num_epochs=3).cardinality() == 5

@@ -200,15 +200,39 @@ def test_mixed_precision(policy):
     assert loss() < first
 
 
-def test_the_learning_rate_is_the_first_and_is_not_set():
+def test_learning_rates_move_together():
+    model, x, y = dense_model((3, 2))
+    parts = [keras.optimizers.SGD(0.1), keras.optimizers.Adam(0.004)]
+    optimizer = compiled(model, list(zip(parts, model.layers)))
+    plateau = keras.callbacks.ReduceLROnPlateau(
+        monitor="loss", factor=0.5, patience=0, min_delta=1e9
+    )
+    model.fit(x, y, epochs=3, verbose=0, callbacks=[plateau])
+    rates = [float(part.learning_rate) for part in parts]
+    # The first epoch is the best so far.
+    np.testing.assert_allclose(rates, [0.025, 0.001], rtol=1e-6)
+    np.testing.assert_allclose(float(optimizer.learning_rate), 0.025)
+
+
+def test_a_rate_that_cannot_be_set():
     a, b = (keras.Variable(np.ones(2, "f"), name=n) for n in "ab")
-    parts = [keras.optimizers.SGD(0.25), keras.optimizers.Adam(0.5)]
+    zero = MultiOptimizer([(SGD(0.0), a), (SGD(), b)])
+    with pytest.raises(ValueError, match="`learning_rate` must be set for"):
+        zero.learning_rate = 0.5
+    schedule = keras.optimizers.schedules.CosineDecay(0.1, 10)
+    scheduled = MultiOptimizer([(SGD(schedule), a)])
+    with pytest.raises(TypeError, match="LearningRateSchedule"):
+        scheduled.learning_rate = 0.5
+
+
+def test_variables_without_weight_decay():
+    a, b = (keras.Variable(np.ones(2, "f"), name=n) for n in "ab")
+    parts = [keras.optimizers.AdamW(0.1, weight_decay=0.5) for _ in range(2)]
     optimizer = MultiOptimizer(list(zip(parts, (a, b))))
-    assert float(optimizer.learning_rate) == 0.25
-    with pytest.raises(AttributeError, match="learning_rate"):
-        optimizer.learning_rate = 0.5
-    optimizer.optimizers[0].learning_rate = 0.125
-    assert float(optimizer.learning_rate) == 0.125
+    optimizer.exclude_from_weight_decay(var_names=["b"])
+    optimizer.apply([tf.zeros(2), tf.zeros(2)], [a, b])
+    np.testing.assert_allclose(a, [0.95, 0.95], rtol=1e-6)
+    np.testing.assert_array_equal(b, [1.0, 1.0])
 
 
 def test_a_group_without_a_gradient_counts_the_step():

@@ -6,7 +6,4 @@ from tfxclass.advice.advise import advise
 from tfxclass.advice.model_checks import check
 
 __all__ = ["Advice", "Trial", "advise", "check"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

@@ -11,7 +11,4 @@ __all__ = [
     "calibrate",
     "reliability_of",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

@@ -3,7 +3,4 @@
 from tfxclass.data.xc_file import XCFile
 
 __all__ = ["XCFile"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

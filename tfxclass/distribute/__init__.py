@@ -3,7 +3,4 @@
 from tfxclass.distribute.fit import fit
 
 __all__ = ["fit"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

@@ -13,7 +13,4 @@ __all__ = [
     "vector_queries",
     "vectors",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

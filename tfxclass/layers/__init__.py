@@ -47,7 +47,4 @@ __all__ = [
     "TwoTowerSoftmax",
     "split_by_frequency",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

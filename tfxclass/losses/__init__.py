@@ -21,7 +21,4 @@ __all__ = [
     "sparsemax",
     "sparsemax_loss",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

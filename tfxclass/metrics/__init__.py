@@ -39,7 +39,4 @@ __all__ = [
     "true_positive_rate",
     "verification_accuracy",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

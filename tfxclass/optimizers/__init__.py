@@ -23,7 +23,4 @@ __all__ = [
     "Stage",
     "growing_stages",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import as_list
@@ -17,6 +18,7 @@ from tfxclass.rows import class_matrix
 from tfxclass.rows import sharded_rows
 from tfxclass.types import Config
 from tfxclass.types import Gradient
+from tfxclass.types import Scalar
 from tfxclass.types import Store
 from tfxclass.types import Variable
 
@@ -35,7 +37,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     dynamic loss scale goes around it, as `compile` does under "mixed_float16".
 
     `optimizers` is the list of the groups' optimizers. `learning_rate` is the
-    rate of the first one, and cannot be set: set the rate of each of them.
+    rate of the first one. Setting it, as callbacks do, multiplies the rates of
+    all groups by one factor; a group with a schedule raises `TypeError`.
 
     Args:
         optimizers_and_layers: list of pairs `(optimizer, layers)`, where
@@ -167,6 +170,23 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
     @property
     def learning_rate(self) -> Any:
         return self.optimizers[0].learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: float | Scalar) -> None:
+        rates = [float(np.asarray(x.learning_rate)) for x in self.optimizers]
+        wanted = "set for each of `optimizers`, as the first one's is 0"
+        check_value("learning_rate", learning_rate, bool(rates[0]), wanted)
+        factor = float(np.asarray(learning_rate)) / rates[0]
+        for optimizer, rate in zip(self.optimizers, rates):
+            optimizer.learning_rate = factor * rate
+
+    def exclude_from_weight_decay(
+        self,
+        var_list: Sequence[Variable] | None = None,
+        var_names: Sequence[str] | None = None,
+    ) -> None:
+        for optimizer in self.optimizers:
+            optimizer.exclude_from_weight_decay(var_list, var_names)
 
     def apply(
         self,

@@ -6,7 +6,4 @@ from tfxclass.planning.plan import PlanRow
 from tfxclass.planning.plan import plan
 
 __all__ = ["Link", "Plan", "PlanRow", "plan"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

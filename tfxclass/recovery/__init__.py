@@ -3,7 +3,4 @@
 from tfxclass.recovery.recover import recover
 
 __all__ = ["recover"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

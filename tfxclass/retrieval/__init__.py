@@ -21,7 +21,4 @@ __all__ = [
     "split_at",
     "split_sessions",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.

@@ -15,7 +15,4 @@ __all__ = [
     "hierarchy",
     "huffman",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy  # For completion.
