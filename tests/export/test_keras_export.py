@@ -81,7 +81,8 @@ def test_names_of_a_loaded_model(tmp_path):
     model = keras.Sequential([tfxclass.layers.FullSoftmax(CLASSES)])
     model(np.ones([2, 3], "float32"))
     model.save(path)
-    folder = tfxclass.export.saved_model(path, tmp_path / "served", top_k=3)
+    loaded = keras.saving.load_model(path)
+    folder = tfxclass.export.saved_model(loaded, tmp_path / "served", top_k=3)
     assert inputs_of(folder) == ["features"]
 
 
