@@ -155,14 +155,18 @@ def as_finite_floats(name: str, values: Any) -> np.ndarray:
     if hasattr(values, "detach"):
         values = values.detach().cpu().float().numpy()
     values = as_array(name, values)
-    if values.dtype.kind not in "fiu":
+    if values.dtype.kind not in "fiub":
         raise ValueError(
             f"`{name}` must be an array of numbers. Received: dtype "
             f"{values.dtype}"
         )
     values = values.astype(np.float32)
-    if not np.all(np.isfinite(values)):
-        raise ValueError(f"`{name}` must be finite. Received: NaN or infinity")
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        raise ValueError(
+            f"`{name}` must be finite. Received: NaN or infinity in {len(bad)} "
+            f"places, the first at {bad[0].tolist()}"
+        )
     return values
 
 

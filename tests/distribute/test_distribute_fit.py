@@ -390,3 +390,6 @@ def test_model_that_does_not_know_the_cluster_is_refused(model, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", json.dumps(workers))
     with pytest.raises(ValueError, match="TF_CONFIG names 2 workers"):
         distribute.fit(model, dataset())
+    # A script that unsets a variable may leave it empty.
+    monkeypatch.setenv("TF_CONFIG", "")
+    distribute.fit(model, dataset(), epochs=1)

@@ -779,8 +779,8 @@ INVALID = {
         ["two rising thresholds", "(0.9, 0.5)"],
     ),
     "allocation_steps": (
-        lambda: samplers.AdaptiveAllocation(phase_steps=0),
-        ["`phase_steps` must be a positive integer"],
+        lambda: samplers.AdaptiveAllocation(phase_steps=[3, 4]),
+        ["`phase_steps` must be a positive integer", "[3, 4]"],
     ),
     "allocation_trees": (
         lambda: samplers.AdaptiveAllocation(num_trees=(0, 5)),

@@ -235,6 +235,14 @@ def test_variables_without_weight_decay():
     np.testing.assert_array_equal(b, [1.0, 1.0])
 
 
+def test_no_gradients_are_no_step():
+    one = keras.Variable(np.ones(2, "f"), name="one")
+    optimizer = MultiOptimizer([(SGD(), one)])
+    optimizer.build([one])
+    optimizer.apply([], [])
+    assert int(optimizer.iterations) == 0
+
+
 def test_a_group_without_a_gradient_counts_the_step():
     a, b = (keras.Variable(np.ones(2, "f"), name=n) for n in "ab")
     parts = [keras.optimizers.Adam(), keras.optimizers.Adam()]
@@ -289,7 +297,7 @@ def scaled(optimizer):
 
 
 SGD = keras.optimizers.SGD
-ONE = variable("one")
+ONE, SHARED = variable("one"), SGD()
 BAD = {
     "none": (lambda: [], r"list of pairs.*Received: \[\]"),
     "a name": (lambda: "adam", "Received: 'adam'"),
@@ -299,6 +307,10 @@ BAD = {
     "twice": (
         lambda: [(SGD(), ONE), (SGD(), [ONE])],
         "'one' with numbers 0 and 1",
+    ),
+    "same optimizer": (
+        lambda: [(SHARED, ONE), (SHARED, variable())],
+        "same one twice",
     ),
     "several": (
         lambda: [(MultiOptimizer([(SGD(), ONE)]), ONE)],

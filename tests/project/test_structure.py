@@ -9,8 +9,8 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 29_041,
-    "lines of the tagger": 5_996,
+    "lines of heads": 27_998,
+    "lines of the tagger": 5_993,
     "lines of benchmarks": 8_996,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,

@@ -275,10 +275,11 @@ SMALL = {"neighbor_fraction": 0.25}
 @pytest.mark.slow
 def test_frequency_follows_the_power_of_the_counts():
     counts = np.array([0, 1, 16, 81, 0, 256.0])
-    for power, least in ((0.75, 0), (0.0, 0), (0.5, 9.0)):
+    for power, least in ((0.75, None), (0.0, None), (0.5, 9.0)):
         relative = np.maximum(counts, least or 1.0) ** power
-        raised = np.maximum(counts, least)
-        sampler = samplers.FrequencySampler(2, raised, power=power, seed=0)
+        sampler = samplers.FrequencySampler(
+            2, counts, power=power, min_count=least, seed=0
+        )
         head = head_of(sampler, num_classes=6)
         hits = np.zeros(6)
         for ids, _, _ in samples(2000, head, [[0]], np.zeros((1, DIM), "f")):
@@ -290,11 +291,13 @@ def test_frequency_follows_the_power_of_the_counts():
 
 
 @pytest.mark.parametrize("power", quick([0.0, 0.75, 1.0], [0.75]))
-@pytest.mark.parametrize("least", [0, 0.3])
-def test_classes_without_a_count_are_in_the_estimate(power, least):
+@pytest.mark.parametrize("min_count", [None, 0.3])
+def test_classes_without_a_count_are_in_the_estimate(power, min_count):
     """Of 20 classes with logit 0, 10 of them without a count: Z is 20."""
-    counts = np.array([5.0, 50.0] * 5 + [least] * 10)
-    sampler = samplers.FrequencySampler(8, counts, power=power, seed=3)
+    counts = np.array([5.0, 50.0] * 5 + [0.0] * 10)
+    sampler = samplers.FrequencySampler(
+        8, counts, power=power, min_count=min_count, seed=3
+    )
     head = head_of(sampler, num_classes=20)
     features = np.zeros((2, DIM), np.float32)
     found = samples(1000, head, [[2], [11]], features)
@@ -581,7 +584,7 @@ def test_shards_draw_by_the_law_of_all(kind):
 
 def test_counts_are_of_all_shards_together():
     sampler = samplers.FrequencySampler(12, np.ones(26))
-    with pytest.raises(ValueError, match="26 counts with num_classes=25"):
+    with pytest.raises(ValueError, match="26 numbers with num_classes=25"):
         shards_of(sampler, 25, 3)
 
 
@@ -608,11 +611,15 @@ INVALID = {
     ),
     "counts_length": (
         lambda: head_of(samplers.FrequencySampler(3, [1, 2])),
-        ["`counts`", "2 counts with num_classes=120"],
+        ["`counts`", "2 numbers with num_classes=120"],
     ),
     "power": (
         lambda: samplers.FrequencySampler(3, [1], power=-1),
         ["`power` must be finite and >= 0", "-1"],
+    ),
+    "min_count": (
+        lambda: samplers.FrequencySampler(3, [1], min_count=0.0),
+        ["`min_count` must be finite and > 0", "0.0"],
     ),
     "num_bits": (
         lambda: samplers.PCAHashSampler(3, num_bits=31),

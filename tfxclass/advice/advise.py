@@ -175,7 +175,7 @@ def advise(
     begin = time.monotonic()
     batch_size = check_positive_int("batch_size", batch_size)
     check_positive("seconds", seconds)
-    strategy = tf.distribute.get_strategy()
+    strategy = type(tf.distribute.get_strategy()).__name__
     is_outside = not tf.distribute.has_strategy()
     wanted = "called outside of a strategy's scope"
     check_value("advise", strategy, is_outside, wanted)

@@ -1,5 +1,6 @@
 """`fit` for every strategy of `tf.distribute`."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -198,7 +199,8 @@ def _check_model(model):
     strategy = model.distribute_strategy
     check_made_within(strategy, [*model.weights, model.optimizer.iterations])
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    cluster = resolver.cluster_spec().as_dict()
+    is_given = os.environ.get("TF_CONFIG")
+    cluster = resolver.cluster_spec().as_dict() if is_given else {}
     workers = sum(len(cluster.get(kind, [])) for kind in ("chief", "worker"))
     if workers > 1 and not isinstance(strategy, _OF_CLUSTERS):
         raise ValueError(

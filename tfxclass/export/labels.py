@@ -1,6 +1,7 @@
 """Class names in an export: a text file with one name in each line."""
 
 import os
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Literal
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from tfxclass import text_files
 from tfxclass.checks import check_distinct_names
+from tfxclass.checks import check_value
 from tfxclass.layers.head_config import checked_names
 from tfxclass.paths import local_path
 from tfxclass.types import Path
@@ -32,6 +34,8 @@ def of_head(
     if isinstance(labels, (str, os.PathLike)):
         lines = text_files.read_lines(local_path(labels, "labels"))
         labels = [line.rstrip("\r\n") for line in lines]
+    wanted = "a list of names, the path of a text file, or False for none"
+    check_value("labels", labels, isinstance(labels, Iterable), wanted)
     names = checked_names("labels", labels, head.num_classes)
     check_distinct_names("labels", names, head.removed)
     return names

@@ -106,7 +106,8 @@ class HeadFeatures(keras.layers.Layer):
     """
 
     def __init__(self, model: keras.Model, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "autocast": False})
+        kwargs["autocast"] = False  # A configuration has it, too.
+        super().__init__(**kwargs)
         head = find_head(model)
         # Untracked: the head of another model may read these features.
         self.read = lambda: (model, head)

@@ -1,6 +1,5 @@
 """Models that answer with the best classes, or with retain probabilities."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -52,13 +51,16 @@ class TopK(HeadLayer):
         head: OutputHead,
         k: int,
         threshold: float | str | None = None,
-        filter: Sequence[Any] | None = None,
+        kind: str | None = None,
+        max_excluded: int | None = None,
+        boost: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(head, **kwargs)
         self.k, self.threshold = k, threshold
-        # A file has a list.
-        self.filter = None if filter is None else filters.Filter(*filter)
+        self.filter = None
+        if kind is not None:
+            self.filter = filters.Filter(kind, max_excluded, boost)
 
     # Keras hands these methods as many inputs as `call` is given.
     def build(
@@ -85,7 +87,9 @@ class TopK(HeadLayer):
         )
 
     def get_config(self) -> Config:
-        own = {"k": self.k, "threshold": self.threshold, "filter": self.filter}
+        own = {"k": self.k, "threshold": self.threshold}
+        if self.filter is not None:
+            own |= dict(zip(("kind", "max_excluded", "boost"), self.filter))
         return {**super().get_config(), **own}
 
 
@@ -167,13 +171,13 @@ def top_k(
     given, features = encoder.input, encoder.output
     if isinstance(exclude, keras.KerasTensor):
         asked = filters.Filter(filters.EXCLUDE)
-        best = TopK(head, k, threshold, asked)(features, exclude)
+        best = TopK(head, k, threshold, *asked)(features, exclude)
     elif asked is None:
         best = TopK(head, k, threshold)(features)
     else:
         name = filters.INPUTS[asked.kind]
         ids = keras.Input([asked.width], dtype="int64", name=name)
-        best = TopK(head, k, threshold, asked)(features, ids)
+        best = TopK(head, k, threshold, *asked)(features, ids)
         if isinstance(given, dict):
             given = {**given, name: ids}
         else:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
+from tfxclass.checks import check_one_per_class
 from tfxclass.checks import check_positive
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.layers import cosine
@@ -143,11 +144,7 @@ class ClassHead(OutputHead):
                 lambda x: (x >= 0) & (x <= _NEVER),
                 "numbers in [0, 1]",
             ).astype(np.float32)
-            if len(values) != self.num_classes:
-                raise ValueError(
-                    "`thresholds` must have a number for each class. Received: "
-                    f"shape {values.shape} with num_classes={self.num_classes}"
-                )
+            check_one_per_class("thresholds", values, self.num_classes)
         self._thresholds = values
 
     def __call__(self, features: Any, *args: Any, **kwargs: Any) -> Any:

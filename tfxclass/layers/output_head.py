@@ -428,7 +428,9 @@ class OutputHead(keras.layers.Layer):
 
     def activate(self, logits: tf.Tensor) -> tf.Tensor:
         """Turns logits `[..., num_classes]` into probabilities."""
-        return self.objective.activate(self.answer_scale * logits)
+        if self.answer_scale != 1.0:
+            logits = self.answer_scale * logits
+        return self.objective.activate(logits)
 
     @do_not_convert
     def top_k(self, features: Array, k: int, weights: Any = None) -> Answers:

@@ -245,6 +245,7 @@ class SampledSoftmax(ClassHead):
 
     @property
     def is_sampled(self) -> bool:
+        """Whether a step has a sample: `ExactLast` may train on all."""
         return self.sampler is not None and not self.trains_on_all
 
     def step_rows(self, batch: int) -> int | None:

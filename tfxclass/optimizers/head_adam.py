@@ -1,6 +1,7 @@
 """Adam for dense weights, Adagrad for class vectors and embeddings."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfxclass.checks import check_nonnegative
+from tfxclass.checks import check_number
 from tfxclass.checks import check_positive
 from tfxclass.keras_internals import tf_variable
 from tfxclass.ops import placement
@@ -177,7 +179,12 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
         if class_rate is not None:
             check_positive("class_rate", class_rate)
         if embedding_rate not in (None, "adam"):
-            check_positive("embedding_rate", embedding_rate)
+            check_number(
+                "embedding_rate",
+                embedding_rate,
+                lambda x: 0 < x < math.inf,
+                'a finite number > 0, or None, or "adam"',
+            )
         super().__init__(learning_rate, second_moment=second_moment, **kwargs)
         self.class_rate = class_rate
         self.embedding_rate = embedding_rate

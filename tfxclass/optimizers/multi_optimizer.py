@@ -193,6 +193,8 @@ class MultiOptimizer(OptimizerHooks, keras.optimizers.Optimizer):
         grads: Sequence[Gradient | None],
         trainable_variables: Sequence[Variable] | None = None,
     ) -> None:
+        if not len(grads):
+            return
         given = trainable_variables
         variables = list(self._built_for if given is None else given)
         if variables:
@@ -272,7 +274,16 @@ def _checked(pairs):
         check_value(f"{name}[{number}]", pair, is_pair, wanted)
         names = ("optimizers", "inner_optimizer")
         is_nested = any(hasattr(pair[0], each) for each in names)
-        is_single = not is_nested and pair[0].loss_scale_factor is None
-        wanted = "without groups, and a loss scale must wrap the MultiOptimizer"
-        check_value(f"{name}[{number}]", pair[0], is_single, wanted)
+        if is_nested or pair[0].loss_scale_factor is not None:
+            raise ValueError(
+                f"`{name}[{number}]` must have an optimizer without groups or "
+                "a loss scale. Fix: name its groups here, and wrap the "
+                "MultiOptimizer in LossScaleOptimizer. Received: a "
+                f"{type(pair[0]).__name__}"
+            )
+    if len({id(optimizer) for optimizer, _ in pairs}) < len(pairs):
+        raise ValueError(
+            "An optimizer may be named once in `optimizers_and_layers`: give "
+            "it a list of layers. Received: the same one twice"
+        )
     return pairs

@@ -164,7 +164,7 @@ def plan(
     is_link = isinstance(link, Link)
     check_value("link", link, is_link, "a tfxclass.planning.Link")
     check_positive("memory_bytes", memory_bytes)
-    current = tf.distribute.get_strategy()
+    current = type(tf.distribute.get_strategy()).__name__
     is_outside = not tf.distribute.has_strategy()
     check_value("plan", current, is_outside, "called outside of strategies")
     sizes = num_classes, num_sampled, kernel_dtype, dim, batch, machines

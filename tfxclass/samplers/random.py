@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers_of_classes
 from tfxclass.checks import check_nonnegative
+from tfxclass.checks import check_one_per_class
+from tfxclass.checks import check_positive
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.ops import library
 from tfxclass.ops.fallback.refused import BY_FREQUENCY
@@ -110,9 +112,10 @@ class FrequencySampler(_RandomSampler):
 
     Args:
         num_sampled, seed: as in `Sampler`.
-        counts: numbers >= 0, `[num_classes]`, frequencies of the classes. The
-            lowest positive count replaces zeros.
+        counts: numbers >= 0, `[num_classes]`, frequencies of the classes.
         power: float >= 0. 0.75 is word2vec's, and 0 is uniform. Defaults to 1.
+        min_count: float > 0, replaces lower counts, such as zero: every class
+            needs a positive probability. Defaults to the lowest positive count.
 
     Example:
 
@@ -135,11 +138,14 @@ class FrequencySampler(_RandomSampler):
         num_sampled: int | None,
         counts: ArrayLike,
         power: float = 1.0,
+        min_count: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_sampled, seed=seed, **kwargs)
         check_nonnegative("power", power)
+        if min_count is not None:
+            check_positive("min_count", min_count)
         # An array: Keras writes a list element by element.
         self.counts = as_numbers_of_classes("counts", counts)
         if not np.any(self.counts):
@@ -147,24 +153,21 @@ class FrequencySampler(_RandomSampler):
                 "`counts` must not all be zero. Received: "
                 f"{len(self.counts)} counts without one above zero."
             )
-        self.power = power
+        self.power, self.min_count = power, min_count
         weights = self._effective_counts()
         sums = np.cumsum((weights / weights.max()) ** power)
         with tf.init_scope():
             self._cumulative = tf.constant(sums, tf.float64)
 
     def _effective_counts(self):
-        return np.maximum(self.counts, self.counts[self.counts > 0].min())
+        least = self.min_count or self.counts[self.counts > 0].min()
+        return np.maximum(self.counts, least)
 
     def index_bytes(self, num_classes: int, dim: int) -> int:
         return 16 * num_classes  # counts and their running sums
 
     def check_for(self, num_classes: int) -> None:
-        if len(self.counts) != num_classes:
-            raise ValueError(
-                "`counts` must have a number for each class. Received: "
-                f"{len(self.counts)} counts with num_classes={num_classes}."
-            )
+        check_one_per_class("counts", self.counts, num_classes)
 
     def for_rows(self, first: int, num_rows: int, **options: Any) -> Sampler:
         """A copy with this distribution, for the given classes only."""

@@ -136,14 +136,10 @@ class AdaptiveAllocation(Options):
                 "`cumulative_probability` must be two rising thresholds in "
                 f"(0, 1]. Received: {self.cumulative_probability}"
             )
-        for name in (
-            "phase_steps",
-            "ramp_steps",
-            "num_trees",
-            "rebuild_interval",
-        ):
-            values = np.ravel(getattr(self, name)).tolist()
-            check_positive_int(name, min(values))
+        check_positive_int("phase_steps", self.phase_steps)
+        check_positive_int("ramp_steps", self.ramp_steps)
+        check_positive_int("num_trees", min(self.num_trees))
+        check_positive_int("rebuild_interval", min(self.rebuild_interval))
 
     def refresh(self, step: Scalar, step_time: Scalar) -> Refresh:
         """The `Refresh` of a forest at `step`, int64 scalar."""
