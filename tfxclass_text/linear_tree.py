@@ -31,7 +31,7 @@ MIN_WEIGHT = 0.05
 _MAX_GROUP = 320
 _MIN_GROUPS = 8
 # Rows whose margin for a group is above are its hard negatives.
-_HARD_MARGIN = -0.5
+_HARD_MARGIN = -0.8
 # With weights to begin with, changes of less than this part of the threshold
 # are dropped: there are millions, of rows that were visited before the others.
 _LEAST_CHANGE = 0.1

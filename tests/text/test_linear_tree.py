@@ -66,8 +66,9 @@ def test_hard_negatives_batch_by_batch(monkeypatch):
     assert sum(isinstance(shape, tuple) for shape in shapes) == len(rows)
     scores = x @ full + weights.biases
     # Rounding of float32 may decide where a score is the margin.
-    assert np.abs(scores + 0.5).min() > 1e-6
-    of_rows, groups = np.nonzero(scores > -0.5)
+    margin = linear_tree._HARD_MARGIN
+    assert np.abs(scores - margin).min() > 1e-6
+    of_rows, groups = np.nonzero(scores > margin)
     np.testing.assert_array_equal(found.row_ids(), of_rows)
     np.testing.assert_array_equal(found.ids, groups)
 
@@ -75,7 +76,12 @@ def test_hard_negatives_batch_by_batch(monkeypatch):
 def test_tree_in_numpy():
     """Groups of like labels; each label on its group's rows and those that
     the optimum of the first level takes for the group's."""
-    x, y, rows, labels = make()
+    x, _, rows, _ = make()
+    random = np.random.default_rng(0)
+    best = np.argmax(x @ random.normal(size=(9, 24)), axis=1)
+    y = np.arange(24) == best[:, np.newaxis]
+    ones = np.ones(80, np.float32)
+    labels = SparseRows(np.arange(81), best, ones)
     weights, groups = train_linear(
         LabeledRows(rows, labels, 9, 24),
         4,
@@ -86,18 +92,22 @@ def test_tree_in_numpy():
     np.testing.assert_array_equal(np.bincount(groups), [6, 6, 6, 6])
     found = dense(weights, 9)
     assert found.shape == (10, 28)
-    ones = np.concatenate([x, np.ones((80, 1))], axis=1)
+    x = np.concatenate([x, ones[:, np.newaxis]], axis=1)
+    negatives = []
     for group in range(4):
         own = y[:, groups == group].any(axis=1)
-        first = optimum(x, own, 0.5)
+        first = optimum(x[:, :-1], own, 0.5)
         np.testing.assert_allclose(found[:, 24 + group], first, atol=2e-4)
-        margins = ones @ first
+        margins = x @ first
         # None is so near the border that rounding decides.
-        assert np.abs(margins + 0.5).min() > 1e-3
-        of = own | (margins > -0.5)
+        assert np.abs(margins - linear_tree._HARD_MARGIN).min() > 1e-3
+        is_hard = margins > linear_tree._HARD_MARGIN
+        of = own | is_hard
+        negatives += [sum(is_hard & ~own), sum(~of)]
         for label in np.flatnonzero(groups == group):
-            expected = optimum(x[of], y[of, label], 0.5)
+            expected = optimum(x[of, :-1], y[of, label], 0.5)
             np.testing.assert_allclose(found[:, label], expected, atol=2e-4)
+    assert min(negatives) > 0  # Some are hard, and some are left out.
 
 
 @pytest.mark.parametrize("activation", [None, "sigmoid", "softmax"])
