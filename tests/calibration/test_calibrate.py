@@ -344,7 +344,7 @@ def test_bad_values_of_heads():
             0.0,
             "`answer_temperature` must be finite and > 0",
         ),
-        ("thresholds", [0.5], "shape (1,) with num_classes=4"),
+        ("thresholds", [0.5], "1 numbers with num_classes=4"),
         ("thresholds", [0.5, 2.0, 0, 0], "in [0, 1]"),
     ):
         with pytest.raises(ValueError) as error:
