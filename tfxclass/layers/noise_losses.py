@@ -40,7 +40,7 @@ class NoiseContrastive(SampledSoftmax):
     examples. For the example's own label it is the probability to be sampled if
     it were not a label, and 1 if the sampler does not know it. With
     `num_sampled >= num_classes` the loss is the binary cross-entropy over all
-    classes. Evaluations and answers are those of a softmax.
+    classes. Evaluations and answers are as with a softmax.
 
     Args:
         sampler: as in `SampledSoftmax`. Defaults to `"uniform"`.
@@ -116,7 +116,7 @@ class NegativeSampling(SampledSoftmax):
     `calibration` corrects this (gBCE, the loss of gSASRec). It raises the
     probability of the label to the power 1 - calibration * (1 - alpha), where
     alpha is the fraction of the classes in a training step. At 1, the sigmoid
-    of a logit is a probability. Evaluations and answers are those of a softmax,
+    of a logit is a probability. Evaluations and answers are as with a softmax,
     whose probabilities are right for a uniform sampler.
 
     Args:

@@ -29,7 +29,7 @@ from tfxclass.types import Margin
 def cross_entropy(parts: Parts, targets: Targets, **options: Any) -> tf.Tensor:
     """Cross-entropy over the classes of all parts; float32 `[batch]`.
 
-    `options` are those of `streamed_loss` and `ExactPart`. If the classes are a
+    `options` are for `streamed_loss` and `ExactPart`. If the classes are a
     sample, their log expected counts are subtracted from logits.
     """
     parts = [(x, _corrected(rows)) for x, rows in parts]
