@@ -19,7 +19,7 @@ import tfxclass
 from benchmarks import measure
 from examples import next_item_users as users
 
-NAME, EPOCHS, SEEDS = "jobs/users", 12, (0, 1, 2)
+NAME, DIM, EPOCHS, SEEDS = "jobs/users", 128, 12, (0, 1, 2)
 DATA = ("Beauty", "Sports_and_Outdoors", "Toys_and_Games")
 #: The weight of the counts, and whether they are of the latest items, too.
 METHODS = {
@@ -35,7 +35,7 @@ def child(folder, data, seed):
     sequences = users.read(os.path.join(folder, f"{data}.txt"))
     split = tfxclass.retrieval.leave_one_out(sequences)
     keras.utils.set_random_seed(seed)
-    model, answers = users.make_models(1 + max(map(max, sequences)))
+    model, answers = users.make_models(1 + max(map(max, sequences)), DIM)
     ranker = users.make_ranker(answers)
     with (
         measure.Stopwatch() as watch,
@@ -64,7 +64,7 @@ def main():
     runs = {}
     for seed in SEEDS:
         for data in DATA:
-            job = data, seed, EPOCHS
+            job = data, seed, DIM, EPOCHS
             found = measure.once(
                 "users", *job, run=lambda *job: measure.ask(folder, *job[:2])
             )
