@@ -19,11 +19,10 @@ class LSHIndex(RefreshingIndex):
     different codes may share a bucket: codes of 18 bits (`"dwta"` with K = 6)
     do so with 2^13 classes or fewer.
 
-    Its options are `seed`, an int, of the hash functions, and those of
-    `tfxclass.samplers.LSHTables` that say how tables are made: `hash` for its
-    `hash_family`, and `inner_product` for its `measure`. With 0 in place of
-    None a bucket is never cut, and functions are never replaced. Only
-    `num_hashes` and `num_tables` have no defaults.
+    `seed` is an int, for the hash functions. Other options are as in
+    `tfxclass.samplers.LSHTables`, whose `hash_family` is `hash` here, and whose
+    `measure` is `inner_product`. With 0 in place of None a bucket is never cut,
+    and functions are never replaced.
     """
 
     prefix = "lsh"

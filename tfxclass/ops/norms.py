@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-# Least squared norm by which a vector is divided. The gradient of a zero vector
-# is 1e3 times that of a unit one; with 1e-12, as in `tf.math.l2_normalize`, it
-# would be 1e6 times, and drown the batch. Fresh rows of 10M classes are longer.
+# Least squared norm by which a vector is divided. A zero vector has a gradient
+# 1e3 times as long as a unit one. With the 1e-12 of `tf.math.l2_normalize`, 1e6
+# times, it would drown the batch. Fresh rows of 10M classes are longer.
 EPSILON = 1e-6
 
 

@@ -59,13 +59,13 @@ def nanoseconds_of(num_classes: int, dim: int) -> float:
 class NeighborCache:
     """The nearest neighbors of each class so far, and labels of recent rows.
 
-    Rows of one label have similar neighbors, and these change slowly. So a row
-    is compared with the cached neighbors of its label, with those of one of
-    these, and with the labels of recent rows with similar features. Hash tables
-    give the latter: a row's bucket is a code of the signs of random
-    projections, less their running means. The best eight are cached. One of
-    them, another one in each step, gets the row's label as its own neighbor,
-    since neighbors are mutual. From 2^20 classes on several share an entry.
+    Rows of one label have similar neighbors, which change slowly. So a row is
+    compared with the cached neighbors of its label and of one of these, and
+    with the labels of recent rows with similar features. Hash tables find such
+    rows: a bucket is a code of the signs of random projections, less their
+    running means. The best eight are cached. One of them, another in each step,
+    gets the row's label as its neighbor, since neighbors are mutual. From 2^20
+    classes on several share an entry.
 
     A sampler may search an index as well, for a `fraction` in [0, 1) of the
     rows: those whose labels were searched for longest ago. Under a strategy
