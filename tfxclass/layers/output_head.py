@@ -202,9 +202,9 @@ class OutputHead(keras.layers.Layer):
         #: As `loss_options`, or the defaults.
         self.options = self.loss_options or LossOptions()
         self.options.check_for(self)
-        name, known = type(self).__name__, self.kernel_dtypes
-        wanted = f"fitting: class rows of {name} are {' or '.join(known)}"
-        check_value("kernel_dtype", kernel_dtype, kernel_dtype in known, wanted)
+        name, kinds = type(self).__name__, self.kernel_dtypes
+        wanted = f"fitting: class rows of {name} are {' or '.join(kinds)}"
+        check_value("kernel_dtype", kernel_dtype, kernel_dtype in kinds, wanted)
         self.kernel_dtype = kernel_dtype
         #: Whether a loss has warned of weights of rows with several labels.
         self.has_warned = False
