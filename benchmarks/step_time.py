@@ -115,7 +115,8 @@ def make_head(method, num_classes, num_sampled, kernel_dtype="float32"):
         # With a softmax in the layer Keras takes the logits before it.
         return keras.layers.Dense(num_classes, activation="softmax")
     if method.startswith("full"):
-        return layers.FullSoftmax(num_classes, kernel_dtype=kernel_dtype)
+        given = num_classes, "kept" in method
+        return layers.FullSoftmax(*given, kernel_dtype=kernel_dtype)
     if method.startswith("sampled"):
         sampler = "uniform" if "uniform" in method else "auto"
         return layers.SampledSoftmax(num_classes, num_sampled, sampler)

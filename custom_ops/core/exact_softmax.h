@@ -8,12 +8,13 @@
 // the gradient of the queries. BackwardSoftmax computes a chunk's logits again
 // and hands the gradient of its rows to the caller. So both passes together are
 // four products of [batch, dim] by [dim, classes], as few as can be without
-// keeping logits (cut cross-entropy, Wijmans et al. 2024, has five or six).
+// keeping logits (cut cross-entropy, Wijmans et al. 2024, has five or six), and
+// three where the first pass keeps its exponentials.
 //
 // Time O(batch dim classes). Memory O(batch dim) for each of kMostUnits units
-// of the first pass, and O(chunk (batch block + dim)) a thread. All sums run in
-// an order that the sizes alone decide, so results do not depend on the number
-// of threads. Reentrant.
+// of the first pass, O(chunk (batch block + dim)) a thread, and what is kept.
+// All sums run in an order that the sizes alone decide, so results do not
+// depend on the number of threads. Reentrant.
 #ifndef TFXCLASS_CORE_EXACT_SOFTMAX_H_
 #define TFXCLASS_CORE_EXACT_SOFTMAX_H_
 
@@ -103,7 +104,10 @@ class ClassChunk {
   ClassChunk(const ClassMatrix<T>& matrix, const QueryPanels& queries)
       : matrix_(matrix), products_(queries.Products(matrix.Chunk())) {
     if (!std::is_same_v<T, float>) wide_.resize(matrix.Chunk() * matrix.dim);
-    if (matrix.epsilon > 0) inverse_.resize(matrix.Chunk());
+    if (matrix.epsilon > 0) {
+      inverse_.resize(matrix.Chunk());
+      norms_.resize(matrix.Chunk());
+    }
   }
 
   void Load(int64_t number) {
@@ -121,7 +125,15 @@ class ClassChunk {
     if (matrix_.epsilon > 0) FindNorms();
   }
 
+  int64_t most() const { return matrix_.Chunk(); }
   ChunkProducts& products() const { return *products_; }
+
+  // Panel [count, kPanel] times the inverse norms, or the norms.
+  void Normalize(const TileKernels& tiles, bool inversely, float* panel) const {
+    if (inverse_.empty()) return;
+    const auto& factors = inversely ? norms_ : inverse_;
+    tiles.affine(panel, count, factors.data(), nullptr);
+  }
 
   const float* inverse_norms() const {
     return inverse_.empty() ? nullptr : inverse_.data();
@@ -165,14 +177,29 @@ class ClassChunk {
       float squares = 0;
       for (int64_t d = 0; d < matrix_.dim; ++d) squares += row[d] * row[d];
       squares_above_epsilon_[i] = squares > matrix_.epsilon;
-      inverse_[i] = 1 / std::sqrt(std::max(squares, matrix_.epsilon));
+      norms_[i] = std::sqrt(std::max(squares, matrix_.epsilon));
+      inverse_[i] = 1 / norms_[i];
     }
   }
 
   const ClassMatrix<T>& matrix_;
   const std::unique_ptr<ChunkProducts> products_;
-  std::vector<float> wide_, inverse_;
+  std::vector<float> wide_, norms_, inverse_;
   std::vector<char> squares_above_epsilon_;
+};
+
+// Exponentials of logits that the first pass keeps for the second, or none:
+// panels [count, kPanel] of each chunk, float [classes, padded batch] in all,
+// and what was taken off the logits before, [chunks, padded batch].
+template <class Float>
+struct Exponentials {
+  Float* panels = nullptr;
+  Float* shifts = nullptr;
+
+  template <class T>
+  Float* Panel(const ClassChunk<T>& chunk, int64_t number, int64_t rows) const {
+    return panels + chunk.first * rows + number * chunk.count * kPanel;
+  }
 };
 
 // What a unit of the first pass, or the whole of it, has found for the rows of
@@ -190,11 +217,13 @@ struct SoftmaxSums {
   }
 };
 
-// Folds the classes of a chunk into a panel of `sums`. panel [chunk, kPanel].
+// Folds the classes of a chunk into a panel of `sums`. Writes into panel
+// [count, kPanel] the exponentials of its logits less shift [kPanel], those of
+// targets apart.
 template <class T>
 void FoldChunk(const TileKernels& tiles, const ClassChunk<T>& chunk,
                int64_t dim, const TargetValues& targets, int64_t number,
-               int64_t place, float* panel, SoftmaxSums* sums) {
+               int64_t place, float* panel, float* shift, SoftmaxSums* sums) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
   float* const top = sums->top.data() + place * kPanel;
   double* const sum = sums->sum.data() + place * kPanel;
@@ -208,7 +237,7 @@ void FoldChunk(const TileKernels& tiles, const ClassChunk<T>& chunk,
     });
   };
   for_each_target([](float* logit, float delta) { *logit += delta; });
-  float shift[kPanel], fade[kPanel];
+  float fade[kPanel];
   std::copy_n(top, kPanel, shift);
   tiles.column_max(panel, chunk.count, shift);
   bool is_risen = false;
@@ -228,71 +257,85 @@ void FoldChunk(const TileKernels& tiles, const ClassChunk<T>& chunk,
   tiles.exponentials(panel, chunk.count, shift, sum);
   if (rows == nullptr) return;
   for_each_target([](float* weight, float) { *weight = 0; });
-  if (chunk.inverse_norms() != nullptr) {
-    tiles.affine(panel, chunk.count, chunk.inverse_norms(), nullptr);
-  }
+  chunk.Normalize(tiles, false, panel);
   chunk.products().AddRows(panel, rows);
 }
 
-// Merges what several units have found of the same rows into the first.
-inline void MergeSums(const std::vector<SoftmaxSums*>& parts, int64_t dim) {
-  SoftmaxSums& all = *parts[0];
-  const int64_t size = all.top.size();
-  for (int64_t b = 0; b < size; ++b) {
-    float top = all.top[b];
-    for (const SoftmaxSums* part : parts) top = std::max(top, part->top[b]);
-    const bool is_lowest = top == -std::numeric_limits<float>::infinity();
-    double sum = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      SoftmaxSums& part = *parts[i];
-      const double fade =
-          part.top[b] == top || is_lowest
-              ? 1.0
-              : std::exp(static_cast<double>(part.top[b]) - top);
-      sum += part.sum[b] * fade;
-      if (all.rows.empty()) continue;
-      const int64_t place = b / kPanel * dim * kPanel + b % kPanel;
-      float* to = all.rows.data() + place;
-      const float* from = part.rows.data() + place;
-      for (int64_t d = 0; d < dim; ++d) {
-        const float moved = from[d * kPanel] * static_cast<float>(fade);
-        to[d * kPanel] = i == 0 ? moved : to[d * kPanel] + moved;
+// Merges what several units have found of a panel into the first.
+inline void MergeSums(const std::vector<SoftmaxSums*>& parts, int64_t dim,
+                      int64_t place) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  const int64_t first = place * kPanel;
+  float top[kPanel], fade[kPanel];
+  std::fill_n(top, kPanel, kLowest);
+  double sum[kPanel] = {};
+  for (const SoftmaxSums* part : parts) {
+    for (int64_t j = 0; j < kPanel; ++j) {
+      top[j] = std::max(top[j], part->top[first + j]);
+    }
+  }
+  float* const to = parts[0]->rows.data() + first * dim;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const SoftmaxSums& part = *parts[i];
+    for (int64_t j = 0; j < kPanel; ++j) {
+      const float own = part.top[first + j];
+      fade[j] = own == top[j] || top[j] == kLowest ? 1 : std::exp(own - top[j]);
+      sum[j] += part.sum[first + j] * fade[j];
+    }
+    if (part.rows.empty()) continue;
+    const float* from = part.rows.data() + first * dim;
+    for (int64_t d = 0; d < dim * kPanel; d += kPanel) {
+      for (int64_t j = 0; j < kPanel; ++j) {
+        const float moved = from[d + j] * fade[j];
+        to[d + j] = i == 0 ? moved : to[d + j] + moved;
       }
     }
-    all.top[b] = top;
-    all.sum[b] = sum;
   }
+  std::copy_n(top, kPanel, parts[0]->top.data() + first);
+  std::copy_n(sum, kPanel, parts[0]->sum.data() + first);
 }
 
 // A SoftmaxSums for each group of panels; `deltas` are added to the logits of
 // the targets (the margin).
 template <class T>
-std::vector<SoftmaxSums> ForwardSoftmax(const TileKernels& tiles,
-                                        const ClassMatrix<T>& matrix,
-                                        const QueryPanels& queries,
-                                        const TargetValues& deltas,
-                                        bool wants_rows,
-                                        const ParallelFor& parallel) {
+std::vector<SoftmaxSums> ForwardSoftmax(
+    const TileKernels& tiles, const ClassMatrix<T>& matrix,
+    const QueryPanels& queries, const TargetValues& deltas, bool wants_rows,
+    const ParallelFor& parallel, const Exponentials<float>& kept = {}) {
   const int64_t chunks = CeilOf(matrix.num_classes, matrix.Chunk());
   const int64_t groups = queries.groups();
-  const int64_t stretches =
-      std::clamp<int64_t>(kMostUnits / std::max<int64_t>(groups, 1), 1,
-                          std::max<int64_t>(chunks, 1));
+  // A power of two, which most machines have of threads.
+  int64_t stretches = 1;
+  while (2 * stretches * groups <= kMostUnits && 2 * stretches <= chunks) {
+    stretches *= 2;
+  }
   std::vector<SoftmaxSums> units(groups * stretches);
+  const auto panels_of = [&](int64_t group) {
+    return std::min(kGroupPanels, queries.panels() - group * kGroupPanels);
+  };
   const auto run_unit = [&](int64_t unit) {
     const int64_t group = unit / stretches, stretch = unit % stretches;
-    const int64_t first = group * kGroupPanels;
-    const int64_t count = std::min(kGroupPanels, queries.panels() - first);
+    const int64_t first = group * kGroupPanels, count = panels_of(group);
     SoftmaxSums& sums = units[unit];
     sums.Assign(count, matrix.dim, wants_rows);
     ClassChunk<T> chunk(matrix, queries);
-    std::vector<float> panel(matrix.Chunk() * kPanel);
+    std::vector<float> scratch(kept.panels ? 0 : matrix.Chunk() * kPanel);
+    float shift[kPanel];
     const int64_t end = (stretch + 1) * chunks / stretches;
     for (int64_t i = stretch * chunks / stretches; i < end; ++i) {
       chunk.Load(i);
       for (int64_t p = 0; p < count; ++p) {
-        FoldChunk(tiles, chunk, matrix.dim, deltas, first + p, p, panel.data(),
-                  &sums);
+        float* panel = scratch.data();
+        float* taken_off = shift;
+        if (kept.panels != nullptr) {
+          panel = kept.Panel(chunk, first + p, queries.rows());
+          taken_off = kept.shifts + i * queries.rows() + (first + p) * kPanel;
+        }
+        FoldChunk(tiles, chunk, matrix.dim, deltas, first + p, p, panel,
+                  taken_off, &sums);
+        if (kept.panels != nullptr && wants_rows) {
+          chunk.Normalize(tiles, true, panel);
+        }
       }
     }
   };
@@ -300,22 +343,26 @@ std::vector<SoftmaxSums> ForwardSoftmax(const TileKernels& tiles,
   parallel(groups * stretches, kWhole, [&](int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; ++unit) run_unit(unit);
   });
-  std::vector<SoftmaxSums> merged(groups);
-  parallel(groups, kWhole, [&](int64_t begin, int64_t end) {
-    for (int64_t group = begin; group < end; ++group) {
+  const int64_t of_panel = stretches * matrix.dim * kPanel / 4;
+  parallel(queries.panels(), of_panel, [&](int64_t begin, int64_t end) {
+    for (int64_t number = begin; number < end; ++number) {
       std::vector<SoftmaxSums*> parts;
       for (int64_t s = 0; s < stretches; ++s) {
-        parts.push_back(&units[group * stretches + s]);
+        parts.push_back(&units[number / kGroupPanels * stretches + s]);
       }
-      MergeSums(parts, matrix.dim);
-      merged[group] = std::move(*parts[0]);
+      MergeSums(parts, matrix.dim, number % kGroupPanels);
     }
   });
+  std::vector<SoftmaxSums> merged;
+  for (int64_t group = 0; group < groups; ++group) {
+    merged.push_back(std::move(units[group * stretches]));
+  }
   return merged;
 }
 
 // What the second pass needs of each row of the batch, padded to whole panels
-// with zeros: see ColumnGrad.
+// with zeros: `factor` is upstream, 0 where there are no labels, and `lift` is
+// taken off the gradient of each logit.
 struct SoftmaxGradInput {
   std::vector<float> logsumexp, factor, lift;
   int64_t batch;
@@ -338,11 +385,13 @@ class ChunkGradients {
  public:
   ChunkGradients(const TileKernels& tiles, const ClassMatrix<T>& matrix,
                  const QueryPanels& queries, const TargetValues& target_grads,
-                 const SoftmaxGradInput& input)
+                 const SoftmaxGradInput& input,
+                 const Exponentials<const float>& kept)
       : tiles_(tiles),
         queries_(queries),
         target_grads_(target_grads),
         input_(input),
+        kept_(kept),
         dim_panels_(PanelsOf(matrix.dim)),
         chunk_(matrix, queries),
         panels_(kGroupPanels * matrix.Chunk() * kPanel),
@@ -383,10 +432,26 @@ class ChunkGradients {
   // panel [count, kPanel]: the gradients of the logits of a panel of queries.
   void LogitGradients(int64_t number, float* panel) {
     const int64_t row = number * kPanel;
-    chunk_.Logits(tiles_, number, panel);
-    tiles_.gradients(panel, chunk_.count,
-                     {input_.logsumexp.data() + row, input_.factor.data() + row,
-                      input_.lift.data() + row});
+    const float *const logsumexp = input_.logsumexp.data() + row,
+                       *const factor = input_.factor.data() + row,
+                       *const lift = input_.lift.data() + row;
+    const float* from = panel;
+    float scale[kPanel];
+    std::copy_n(factor, kPanel, scale);
+    if (kept_.panels == nullptr) {
+      double unused[kPanel] = {};
+      chunk_.Logits(tiles_, number, panel);
+      tiles_.exponentials(panel, chunk_.count, logsumexp, unused);
+    } else {
+      const int64_t rows = queries_.rows();
+      const float* const shift =
+          kept_.shifts + chunk_.first / chunk_.most() * rows + row;
+      for (int64_t j = 0; j < kPanel; ++j) {
+        scale[j] *= std::exp(shift[j] - logsumexp[j]);
+      }
+      from = kept_.Panel(chunk_, number, rows);
+    }
+    tiles_.scale(from, chunk_.count, scale, lift, panel);
     // What pads the last panel has a factor of 0, but the exponential of a
     // large bias, or the logit of an infinite row, would make it NaN.
     const int64_t used = std::min(kPanel, input_.batch - row);
@@ -410,6 +475,7 @@ class ChunkGradients {
   const QueryPanels& queries_;
   const TargetValues& target_grads_;
   const SoftmaxGradInput& input_;
+  const Exponentials<const float> kept_;
   const int64_t dim_panels_;
   ClassChunk<T> chunk_;
   std::vector<float> panels_, grads_, bias_grads_;
@@ -418,19 +484,20 @@ class ChunkGradients {
 // Hands the gradients of each chunk of classes, as soon as they are there, to
 // take(const ChunkGradients&), which make_take() makes for each thread.
 // `target_grads` are those of the logits of the targets, before the lift is
-// taken off.
+// taken off. With what the first pass kept, no logits are computed.
 template <class T, class MakeTake>
 void BackwardSoftmax(const TileKernels& tiles, const ClassMatrix<T>& matrix,
                      const QueryPanels& queries,
                      const TargetValues& target_grads,
                      const SoftmaxGradInput& input, const ParallelFor& parallel,
-                     const MakeTake& make_take) {
+                     const MakeTake& make_take,
+                     const Exponentials<const float>& kept = {}) {
   constexpr int64_t kWhole = 100000;  // a chunk is worth a thread
   parallel(CeilOf(matrix.num_classes, matrix.Chunk()), kWhole,
            [&](int64_t begin, int64_t end) {
              auto take = make_take();
              ChunkGradients<T> found(tiles, matrix, queries, target_grads,
-                                     input);
+                                     input, kept);
              for (int64_t number = begin; number < end; ++number) {
                found.Run(number);
                take(found);

@@ -25,13 +25,6 @@ struct TileLeft {
   int64_t row, step, block;
 };
 
-// What a column of a panel, a row of the batch, has in the gradient.
-struct ColumnGrad {
-  const float* logsumexp;
-  const float* factor;  // upstream, 0 where there are no labels
-  const float* lift;    // taken off the gradient of each logit
-};
-
 struct TileKernels {
   const char* name;
 
@@ -52,8 +45,9 @@ struct TileKernels {
   void (*exponentials)(float* panel, int64_t count, const float* shift,
                        double* sums);
 
-  // panel(c, j) = factor[j] * exp(panel(c, j) - logsumexp[j]) - lift[j].
-  void (*gradients)(float* panel, int64_t count, const ColumnGrad& columns);
+  // to(c, j) = panel(c, j) * scale[j] - lift[j].
+  void (*scale)(const float* panel, int64_t count, const float* scale,
+                const float* lift, float* to);
 
   // sum_c exp(logits[c] - top), where no logit is above top. A float sum of 16
   // numbers for each lane and of those a double one, a relative error below

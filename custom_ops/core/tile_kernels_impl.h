@@ -165,14 +165,12 @@ inline void Exponentials(float* panel, int64_t count, const float* shift,
   }
 }
 
-inline void Gradients(float* panel, int64_t count, const ColumnGrad& columns) {
-  for (int64_t j = 0; j < kPanel; j += kTileLanes) {
-    const TileVector logsumexp = LoadTile(columns.logsumexp + j);
-    const TileVector factor = LoadTile(columns.factor + j);
-    const TileVector lift = LoadTile(columns.lift + j);
-    for (int64_t i = 0; i < count; ++i) {
-      float* at = panel + i * kPanel + j;
-      StoreTile(factor * TileExp(LoadTile(at) - logsumexp) - lift, at);
+inline void Scale(const float* panel, int64_t count, const float* scale,
+                  const float* lift, float* to) {
+  for (int64_t i = 0; i < count; ++i, panel += kPanel, to += kPanel) {
+    for (int64_t j = 0; j < kPanel; j += kTileLanes) {
+      const TileVector factor = LoadTile(scale + j);
+      StoreTile(LoadTile(panel + j) * factor - LoadTile(lift + j), to + j);
     }
   }
 }
@@ -220,5 +218,5 @@ inline void SoftmaxRow(const float* logits, int64_t count, float logsumexp,
 #undef TFXCLASS_TILE_INLINE
 
 inline constexpr TileKernels kKernels = {
-    TFXCLASS_TILE_NAME, Multiply,  Affine,   ColumnMax,
-    Exponentials,       Gradients, SumOfExp, SoftmaxRow};
+    TFXCLASS_TILE_NAME, Multiply, Affine,   ColumnMax,
+    Exponentials,       Scale,    SumOfExp, SoftmaxRow};

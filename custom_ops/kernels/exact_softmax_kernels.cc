@@ -52,6 +52,7 @@ class ExactSoftmaxOp : public OpKernel {
  public:
   explicit ExactSoftmaxOp(OpKernelConstruction* c) : OpKernel(c) {
     OP_REQUIRES_OK(c, c->GetAttr("wants_rows", &wants_rows_));
+    OP_REQUIRES_OK(c, c->GetAttr("kept_bytes", &kept_bytes_));
     OP_REQUIRES_OK(c, c->GetAttr("bfloat16_products", &is_narrow_));
     OP_REQUIRES_OK(c, c->GetAttr("epsilon", &epsilon_));
     OP_REQUIRES_OK(c, CheckEpsilon("epsilon", epsilon_));
@@ -62,17 +63,26 @@ class ExactSoftmaxOp : public OpKernel {
     SoftmaxInputs in;
     OP_REQUIRES_OK(c,
                    ReadSoftmaxInputs(c, kernel.shape(), "deltas", false, &in));
-    Tensor *top, *total, *rows;
+    Tensor *top, *total, *rows, *exponentials, *shifts;
     OP_REQUIRES_OK(c, AllocateOutput(c, 0, {in.batch}, &top));
     OP_REQUIRES_OK(c, AllocateOutput(c, 1, {in.batch}, &total));
     OP_REQUIRES_OK(
         c, AllocateOutput(c, 2, {wants_rows_ ? in.batch : 0, in.dim}, &rows));
+    const auto [of_panels, of_shifts] = KeptSizes(in.batch, kernel.shape());
+    const bool keeps = of_panels <= kept_bytes_ / int64_t{sizeof(float)};
+    OP_REQUIRES_OK(
+        c, AllocateOutput(c, 3, {keeps ? of_panels : 0}, &exponentials));
+    OP_REQUIRES_OK(c, AllocateOutput(c, 4, {keeps ? of_shifts : 0}, &shifts));
+    Exponentials<float> kept;
+    if (keeps) {
+      kept = {exponentials->flat<float>().data(), shifts->flat<float>().data()};
+    }
     const int64_t num_classes = kernel.dim_size(0);
     const ClassMatrix<Stored> matrix =
         in.Matrix(StoredData<T, Stored>(kernel), num_classes, epsilon_);
     const std::vector<SoftmaxSums> sums =
         ForwardSoftmax(BestTiles(), matrix, *MakePanels(in, false, is_narrow_),
-                       in.Targets(num_classes), wants_rows_, PoolOf(c));
+                       in.Targets(num_classes), wants_rows_, PoolOf(c), kept);
     float* const out = rows->flat<float>().data();
     for (int64_t b = 0; b < in.batch; ++b) {
       constexpr int64_t kGroup = kGroupPanels * kPanel;
@@ -92,6 +102,7 @@ class ExactSoftmaxOp : public OpKernel {
 
  private:
   bool wants_rows_, is_narrow_;
+  int64_t kept_bytes_;
   float epsilon_;
 };
 
@@ -128,7 +139,7 @@ class ExactSoftmaxGradOp : public OpKernel {
         BestTiles(),
         in.Matrix(StoredData<T, Stored>(kernel), num_classes, epsilon_),
         *MakePanels(in, true, is_narrow_), in.Targets(num_classes),
-        in.Grads(uniform_), PoolOf(c), [=] { return take; });
+        in.Grads(uniform_), PoolOf(c), [=] { return take; }, in.kept);
   }
 
  private:
@@ -190,7 +201,7 @@ class ClassUpdateOp : public LazyRowsOp<Inputs, Stored, float> {
     const Stored* const kernel = slotted.var;
     BackwardSoftmax(BestTiles(), in.Matrix(kernel, num_classes, epsilon_),
                     *MakePanels(in, true, is_narrow_), in.Targets(num_classes),
-                    in.Grads(uniform_), PoolOf(c), make_take);
+                    in.Grads(uniform_), PoolOf(c), make_take, in.kept);
   }
 
   bool is_narrow_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "core/exact_softmax.h"
 #include "kernels/kernel_utils.h"
@@ -19,6 +20,7 @@ struct SoftmaxInputs {
   const float* target_values = nullptr;
   const float* logsumexp = nullptr;
   const float* factor = nullptr;
+  Exponentials<const float> kept;
   int64_t batch = 0, dim = 0, width = 0;
 
   template <class T>
@@ -45,6 +47,15 @@ inline absl::Status CheckEpsilon(const char* name, float epsilon) {
   if (std::isfinite(epsilon) && epsilon >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("`", name, "` must be a number >= 0. Received: ", epsilon));
+}
+
+// Numbers of the exponentials that are kept, and of their shifts.
+inline std::pair<int64_t, int64_t> KeptSizes(
+    int64_t batch, const tensorflow::TensorShape& kernel) {
+  ClassMatrix<float> matrix;
+  matrix.dim = kernel.dim_size(1);
+  const int64_t rows = PanelsOf(batch) * kPanel, classes = kernel.dim_size(0);
+  return {rows * classes, rows * CeilOf(classes, matrix.Chunk())};
 }
 
 // Reads the inputs of these names beside a kernel of shape `kernel`;
@@ -102,6 +113,18 @@ inline absl::Status ReadSoftmaxInputs(tensorflow::OpKernelContext* c,
   TF_RETURN_IF_ERROR(CheckSame("factor", *factor, of_rows));
   in->logsumexp = logsumexp->flat<float>().data();
   in->factor = factor->flat<float>().data();
+  tensorflow::OpInputList kept;
+  TF_RETURN_IF_ERROR(c->input_list("kept", &kept));
+  const int64_t found = kept.size() == 2 ? kept[0].NumElements() : -1;
+  if (kept.size() == 0 || found == 0) return absl::OkStatus();
+  const auto [panels, shifts] = KeptSizes(batch, kernel);
+  if (found != panels || kept[1].NumElements() != shifts) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`kept` must be what ExactSoftmax keeps of ", batch, " queries and ",
+        kernel.dim_size(0), " classes. Received: ", kept.size(),
+        " tensors, the first of ", std::max<int64_t>(found, 0), " numbers"));
+  }
+  in->kept = {kept[0].flat<float>().data(), kept[1].flat<float>().data()};
   return absl::OkStatus();
 }
 

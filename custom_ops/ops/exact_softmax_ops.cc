@@ -25,6 +25,8 @@ absl::Status SumsShape(InferenceContext* c) {
   c->set_output(1, c->Vector(batch));
   c->set_output(
       2, c->Matrix(wants_rows ? batch : c->MakeDim(0), c->Dim(queries, 1)));
+  c->set_output(3, c->Vector(c->UnknownDim()));
+  c->set_output(4, c->Vector(c->UnknownDim()));
   return absl::OkStatus();
 }
 
@@ -40,7 +42,8 @@ absl::Status GradShape(InferenceContext* c) {
 
 // The log-sum-exp of a row's logits, those of the targets raised by `deltas`,
 // is top + log(total). `rows` is the sum of exp(logit - top) * row over all
-// classes but the targets, [0, dim] without `wants_rows`.
+// classes but the targets, [0, dim] without `wants_rows`. The `exponentials` of
+// logits less their `shifts` are empty if they take more than `kept_bytes`.
 REGISTER_OP("Tfxclass>ExactSoftmax")
     .Input("queries: float")
     .Input("kernel: T")
@@ -50,15 +53,19 @@ REGISTER_OP("Tfxclass>ExactSoftmax")
     .Output("top: float")
     .Output("total: double")
     .Output("rows: float")
+    .Output("exponentials: float")
+    .Output("shifts: float")
     .Attr("T: {bfloat16, float} = DT_FLOAT")
     .Attr("num_bias: int >= 0")
     .Attr("epsilon: float = 0.0")
     .Attr("bfloat16_products: bool = false")
     .Attr("wants_rows: bool")
+    .Attr("kept_bytes: int = 0")
     .SetShapeFn(SumsShape);
 
 // Of the logits, factor * (softmax - uniform), but at the targets target_grads
-// - factor * uniform; of these the gradients of kernel and bias.
+// - factor * uniform; of these the gradients of kernel and bias. `kept` are the
+// exponentials and shifts of the same inputs, or nothing or empty.
 REGISTER_OP("Tfxclass>ExactSoftmaxGrad")
     .Input("queries: float")
     .Input("kernel: T")
@@ -67,10 +74,12 @@ REGISTER_OP("Tfxclass>ExactSoftmaxGrad")
     .Input("target_grads: float")
     .Input("logsumexp: float")
     .Input("factor: float")
+    .Input("kept: num_kept * float")
     .Output("kernel_grad: float")
     .Output("bias_grad: float")
     .Attr("T: {bfloat16, float} = DT_FLOAT")
     .Attr("num_bias: int >= 0")
+    .Attr("num_kept: int >= 0")
     .Attr("epsilon: float = 0.0")
     .Attr("bfloat16_products: bool = false")
     .Attr("uniform: float = 0.0")

@@ -81,7 +81,9 @@ TFXCLASS_UPDATE("LazyAdamUpdate")
       .Input("target_grads: float")            \
       .Input("logsumexp: float")               \
       .Input("factor: float")                  \
+      .Input("kept: num_kept * float")         \
       .Attr("num_bias: int >= 0")              \
+      .Attr("num_kept: int >= 0")              \
       .Attr("epsilon_of_norm: float")          \
       .Attr("uniform: float")                  \
       .Attr("bfloat16_products: bool = false") \

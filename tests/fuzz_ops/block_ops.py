@@ -138,7 +138,7 @@ def draw_exact(d, values):
 
 def check_exact(args, outputs, live):
     del live
-    top, total, rows = outputs
+    top, total, rows, *_ = outputs
     assert top.shape == total.shape == args["queries"].shape[:1]
     floats = (args["queries"], args["kernel"], *args["bias"], args["deltas"])
     if not is_moderate(*floats):
@@ -149,7 +149,8 @@ def check_exact(args, outputs, live):
 
 @described("exact_softmax", check_exact)
 def _draw_exact(d):
-    return {**draw_exact(d, "deltas"), "wants_rows": d.chance()}
+    kept = {"kept_bytes": d.choice([0, 2**30])}
+    return {**draw_exact(d, "deltas"), "wants_rows": d.chance(), **kept}
 
 
 def check_exact_grad(args, outputs, live):
@@ -161,9 +162,13 @@ def check_exact_grad(args, outputs, live):
 def draw_class_gradient(d):
     """Arguments of the gradients, in every op that computes them."""
     args = draw_exact(d, "target_grads")
-    batch = len(args["queries"])
+    batch, (classes, dim) = len(args["queries"]), args["kernel"].shape
+    rows = -(-batch // 32) * 32
+    chunk = min(max(32_768 // max(dim, 1) // 12 * 12, 48), 252)
+    kept = [d.floats(rows * classes), d.floats(rows * -(-classes // chunk))]
     return {
         **args,
+        "kept": kept if d.chance() else [],
         "logsumexp": d.floats(batch),
         "factor": d.floats(batch),
         "uniform": d.choice([0.0, 0.1]),

@@ -76,6 +76,7 @@ def exact_softmax(targets):
             "targets": targets,
             "deltas": np.zeros(targets.shape, np.float32),
             "wants_rows": False,
+            "kept_bytes": 0,
             "epsilon": 0.0,
             "bfloat16_products": False,
         },

@@ -55,7 +55,9 @@ def block(request):
     return request.param
 
 
-def sums(queries, kernel, bias, ids, deltas, epsilon, block, narrow=False):
+def sums(
+    queries, kernel, bias, ids, deltas, epsilon, block, narrow=False, kept=0
+):
     """What `sums` returns, by the op or in blocks."""
     if block is not None:
         rows = ClassRows(kernel, bias, epsilon > 0)
@@ -69,6 +71,7 @@ def sums(queries, kernel, bias, ids, deltas, epsilon, block, narrow=False):
         deltas,
         epsilon=epsilon,
         wants_rows=True,
+        kept_bytes=kept,
         bfloat16_products=narrow,
     )
 
@@ -85,7 +88,7 @@ def assert_sums(found, queries, rows, bias, ids, deltas, rounding=0.0):
     Args:
         rounding: float, relative error of a weight in the sum of the rows.
     """
-    top, total, of_rows = map(np.asarray, found)
+    top, total, of_rows = map(np.asarray, found[:3])
     logits = queries.astype(np.float64) @ rows.T + bias
     batch, targets = np.nonzero(ids >= 0)[0], ids[ids >= 0]
     logits[batch, targets] += deltas[ids >= 0]
@@ -123,12 +126,12 @@ def test_sums_where_all_logits_are_infinite(block):
         return sums(queries, kernel, bias, ids, deltas, 0.0, block)
 
     bias = np.full(150, -np.inf)
-    top, total, rows = found(bias)
+    top, total, rows, *_ = found(bias)
     assert np.all(top == -np.inf)
     np.testing.assert_array_equal(total, [0, 0])
     np.testing.assert_array_equal(rows, np.zeros((2, 2)))
     bias[140:] = 2.0
-    top, total, rows = found(bias)
+    top, total, rows, *_ = found(bias)
     np.testing.assert_allclose(top, [3, 3])
     np.testing.assert_allclose(total, [10, 10])
     np.testing.assert_allclose(rows, np.full((2, 2), 10.0))
@@ -138,8 +141,15 @@ def test_sums_where_all_logits_are_infinite(block):
 
 @pytest.mark.parametrize("size", [*SIZES, *WIDTHS])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_gradients_are_those_of_numpy(size, normalize, block):
+@pytest.mark.parametrize(
+    ("block", "most"), [(None, 0), (None, 2**30), (1024, 0), (64, 0)]
+)
+def test_gradients_are_those_of_numpy(size, normalize, block, most):
     queries, kernel, bias, ids, values, rows = drawn(1, *size, normalize)
+    epsilon = 1e-6 if normalize else 0.0
+    first = sums(queries, kernel, bias, ids, values, epsilon, block, kept=most)
+    kept = first[3:]
+    assert any(map(len, kept)) == (most > 0)
     random = np.random.default_rng(2)
     factor = random.normal(size=size[0]).astype(np.float32)
     logits = queries.astype(np.float64) @ rows.T + bias
@@ -153,8 +163,9 @@ def test_gradients_are_those_of_numpy(size, normalize, block):
         logsumexp.astype(np.float32),
         factor,
         uniform,
-        1e-6 if normalize else 0.0,
+        epsilon,
         block=block,
+        kept=kept,
     )
     of_kernel, of_bias = gradient.dense(kernel)
     expected = factor[:, None] * np.exp(logits - logsumexp[:, None])
@@ -181,20 +192,23 @@ def test_gradients_are_those_of_numpy(size, normalize, block):
 
 @pytest.mark.parametrize("batch", [32, 33])
 @pytest.mark.parametrize("narrow", [False, True])
-def test_what_pads_a_batch_gives_no_nan(batch, narrow):
+@pytest.mark.parametrize("most", [0, 2**20])
+def test_what_pads_a_batch_gives_no_nan(batch, narrow, most):
     """An exponential past float32, and a row that is not finite."""
     kernel = np.zeros((4, 3), np.float32)
     kernel[1, 0] = -np.inf
     queries = np.ones((batch, 3), np.float32)
     bias = np.array([0, 0, 89.3, 266.7], np.float32)
+    given = queries, bias, np.full((batch, 1), -1), np.zeros((batch, 1), "f4")
+    *_, exponentials, shifts = sums(
+        given[0], kernel, *given[1:], 0.0, None, narrow, most
+    )
     gradient = exact_softmax.ClassGradient(
-        queries,
-        bias,
-        np.full((batch, 1), -1),
-        np.zeros((batch, 1), np.float32),
+        *given,
         np.full(batch, 266.7, np.float32),
         np.ones(batch, np.float32),
         bfloat16_products=narrow,
+        kept=[exponentials, shifts],
     )
     of_kernel, of_bias = gradient.dense(kernel)
     expected = np.array([0, 0, 0, batch])
@@ -409,6 +423,22 @@ def test_bad_arguments(name, changes):
     }
     with pytest.raises(tf.errors.InvalidArgumentError, match=name):
         ops.tfxclass_exact_softmax(**{**arguments, **changes})
+
+
+def test_what_was_kept_of_another_batch_is_refused():
+    queries, kernel, bias, ids, values, _ = drawn(0, 33, 50, 7, 1)
+    numbers = np.zeros(33, np.float32)
+    for kept in (
+        [np.ones(5)] * 2,
+        [np.ones(64 * 50), np.ones(3)],
+        [np.ones(1)],
+    ):
+        gradient = exact_softmax.ClassGradient(
+            *(queries, bias, ids, values, numbers, numbers),
+            kept=[x.astype(np.float32) for x in kept],
+        )
+        with pytest.raises(tf.errors.InvalidArgumentError, match="kept"):
+            gradient.dense(kernel)
 
 
 def trained(optimizer, steps=5, eager=False, width=1, **options):
@@ -805,3 +835,38 @@ def test_memory_of_a_step_by_class_is_estimated_without_the_gradient():
     assert gradient_bytes(optimizers.LazyAdam(clipnorm=1.0)) > matrix
     assert gradient_bytes(optimizers.LocalSGD()) >= matrix
     assert gradient_bytes(keras.optimizers.Adam()) == 3 * matrix
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_exponentials_are_kept_where_they_fit(similarity, monkeypatch):
+    """Fewer bytes give the same training, as `keep_exponentials` does."""
+    given = []
+    sums = exact_softmax.sums
+
+    def spy(*args, **options):
+        given.append(options["kept_bytes"])
+        return sums(*args, **options)
+
+    monkeypatch.setattr(exact_softmax, "sums", spy)
+    options = {"similarity": similarity, "keep_exponentials": True}
+    kept, kept_weights, model = trained(optimizers.LazyAdam(), **options)
+    head = layers.FullSoftmax.from_config(model.layers[-1].get_config())
+    assert head.keep_exponentials
+    monkeypatch.setattr(layers.FullSoftmax, "kept_bytes", 0)
+    plain, weights, _ = trained(optimizers.LazyAdam(), similarity=similarity)
+    assert given == [sys.maxsize, 0]
+    np.testing.assert_allclose(kept, plain, rtol=1e-5)
+    for found, expected in zip(kept_weights, weights):
+        # Steps of 0.001, whose direction a rounding may turn.
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_kept_exponentials_are_in_the_plan():
+    def bytes_of(**options):
+        head = layers.FullSoftmax(1_000_000, **options)
+        return tfxclass.estimate(head, 8, 256).activation_bytes
+
+    assert bytes_of(keep_exponentials=True) == 4 * 256 * 1_000_000
+    assert bytes_of() < 2**25
+    with pytest.raises(ValueError, match="`keep_exponentials`"):
+        layers.FullSoftmax(9, keep_exponentials="yes")

@@ -127,8 +127,8 @@ def test_it_is_printed_as_a_table():
     "options, message",
     [
         ({"machines": 0}, "`machines` must be a positive integer"),
-        ({"machines": 65}, "must be at least `machines`.*batch=64"),
-        ({"machines": 60, "num_classes": 50}, "must be at least `machines`"),
+        ({"machines": 65}, "`machines` .*batch=64. Received: 65"),
+        ({"machines": 60, "num_classes": 50}, "at most num_classes=50"),
         ({"num_sampled": -1}, "`num_sampled`.*-1"),
         ({"link": 1e9}, "`link` must be a tfxclass.planning.Link"),
         ({"memory_bytes": 0.0}, "`memory_bytes`.*0.0"),

@@ -205,7 +205,10 @@ BAD = {
         ["`sequences` must be lists of integer", "[1.5] at position 1"],
     ),
     "shape": (lambda: retrieval.evaluate([1], [1]), ["ids", "(1,)"]),
-    "k": (lambda: retrieval.evaluate([[1]], [1], k=2), ["k=2", "1 answers"]),
+    "k": (
+        lambda: retrieval.evaluate([[1]], [1], k=2),
+        ["`k`", "at most the 1 answers. Received: 2"],
+    ),
     "k, no int": (
         lambda: retrieval.evaluate([[1]], [1], k=1.5),
         ["`k`", "1.5"],

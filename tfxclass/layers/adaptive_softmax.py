@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_number
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.targets import Targets
 from tfxclass.core.targets import merge_repeats
 from tfxclass.layers.block_heads import BlockHead
@@ -236,9 +237,7 @@ class AdaptiveSoftmax(BlockHead):
 def _check_cutoffs(cutoffs, num_classes):
     cutoffs = as_positive_ints("cutoffs", cutoffs)
     is_rising = all(a < b for a, b in itertools.pairwise(cutoffs))
-    if not is_rising or (cutoffs and cutoffs[-1] >= num_classes):
-        raise ValueError(
-            "`cutoffs` must be rising numbers of classes below `num_classes`. "
-            f"Received: cutoffs={cutoffs} with num_classes={num_classes}."
-        )
+    is_valid = is_rising and max(cutoffs, default=0) < num_classes
+    wanted = f"rising numbers of classes below num_classes={num_classes}"
+    check_value("cutoffs", cutoffs, is_valid, wanted)
     return cutoffs

@@ -12,6 +12,7 @@ from tfxclass.checks import as_list
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_nonnegative
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.core.class_update import ClassUpdate
 from tfxclass.core.forward import Step
 from tfxclass.core.targets import Targets
@@ -133,11 +134,9 @@ def _check_blocks(blocks, num_classes):
         tuple(as_positive_ints("blocks", block))
         for block in as_list("blocks", blocks, "(size, width)")
     ]
-    if not blocks or any(len(block) != 2 for block in blocks):
-        raise ValueError(
-            "`blocks` must be a list of (size, width), one at least. "
-            f"Received: {blocks}"
-        )
+    are_pairs = bool(blocks) and all(len(block) == 2 for block in blocks)
+    wanted = "a list of (size, width), one at least"
+    check_value("blocks", blocks, are_pairs, wanted)
     total = sum(size for size, _ in blocks)
     if total != num_classes:
         raise ValueError(

@@ -130,11 +130,8 @@ def set_rows(
     )
     wanted = [tuple(weight.shape[1:]) for weight in weights]
     shapes = [column.shape[1:] for column in columns]
-    if shapes != wanted:
-        raise ValueError(
-            "`class_features` must have the shapes of the other classes, "
-            f"{wanted} for each class. Received: {shapes}"
-        )
+    like = f"of the shapes of the other classes, {wanted} for each class"
+    check_value("class_features", shapes, shapes == wanted, like)
     for weight, column in zip(weights, columns, strict=True):
         values = np.array(weight.numpy())
         values[ids] = column

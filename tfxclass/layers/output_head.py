@@ -40,6 +40,7 @@ from tfxclass.rows import search
 from tfxclass.rows.best import Best
 from tfxclass.rows.best import mask_missing
 from tfxclass.rows.best import merge
+from tfxclass.rows.class_matrix import KEPT_BYTES
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.rows.search import Parts
 from tfxclass.shards.exchange import NO_EXCHANGE
@@ -140,6 +141,9 @@ class OutputHead(keras.layers.Layer):
     #: Whether logits are products with class vectors (`class_rows`). Others
     #: search in exports by a beam.
     has_class_rows = True
+
+    #: Bytes of exponentials that a step of the exact softmax may keep.
+    kept_bytes = KEPT_BYTES
 
     #: What logits are divided by before they become probabilities.
     answer_temperature = 1.0
@@ -611,8 +615,12 @@ class OutputHead(keras.layers.Layer):
 
     def activation_bytes(self, batch: int, dim: int) -> int:
         """Memory of the logits and other activations of a step, in bytes."""
-        # A block of logits and its gradient, on a GPU also of class vectors.
         on_gpu = placement.on_gpu(self.rows_device)
+        kept = 4 * batch * self.num_classes
+        is_softmax = self.objective.name == "softmax"
+        if is_softmax and not on_gpu and kept <= self.kept_bytes:
+            return kept
+        # Logits and their gradient, on a GPU also class vectors, of a block.
         classes = blocks.block_size(batch, on_gpu, dim if on_gpu else 1)
         return 8 * (batch + on_gpu * dim) * min(classes, self.num_classes)
 

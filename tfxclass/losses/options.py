@@ -317,17 +317,13 @@ def finished(
     return losses * row_weights[:, 0]
 
 
-def as_loss_options(
-    given: LossOptions | dict[str, Any] | None,
-) -> LossOptions | None:
+def as_loss_options(given: Any) -> LossOptions | None:
     """Reads a head's argument `loss_options`, also a serialized one."""
     if isinstance(given, dict):
         given = keras.saving.deserialize_keras_object(given)
-    if given is not None and not isinstance(given, LossOptions):
-        raise ValueError(
-            "`loss_options` must be a tfxclass.losses.LossOptions or None. "
-            f"Received: {given!r}"
-        )
+    is_valid = given is None or isinstance(given, LossOptions)
+    wanted = "a tfxclass.losses.LossOptions or None"
+    check_value("loss_options", given, is_valid, wanted)
     return given
 
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from tfxclass.checks import as_array
 from tfxclass.checks import as_positive_ints
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.metrics.propensity import check_propensities
 from tfxclass.retrieval import measures
 from tfxclass.retrieval.measures import as_answers
@@ -130,9 +131,6 @@ def f1_scores(
 
 
 def _check_classes(name, ids, num_classes):
-    most = ids.max(initial=-1)
-    if most >= num_classes:
-        raise ValueError(
-            f"`{name}` must be below the number of classes. Received: {most} "
-            f"with {num_classes} classes"
-        )
+    most = int(ids.max(initial=-1))
+    wanted = f"below the number of classes, {num_classes}"
+    check_value(name, most, most < num_classes, wanted)

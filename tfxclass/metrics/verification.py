@@ -9,6 +9,7 @@ from tfxclass.checks import as_ids
 from tfxclass.checks import as_numbers
 from tfxclass.checks import check_k
 from tfxclass.checks import check_number
+from tfxclass.checks import check_value
 
 _BLOCK_ROWS = 1024
 
@@ -40,11 +41,8 @@ def verification_accuracy(
         Huang et al., Labeled Faces in the Wild, 2007.
     """
     values, is_same = _check_pairs(similarities, same)
-    if not 2 <= folds <= len(is_same):
-        raise ValueError(
-            "`folds` must be from 2 to the number of pairs. Received: "
-            f"folds={folds} with {len(is_same)} pairs."
-        )
+    wanted = f"from 2 to the number of pairs, {len(is_same)}"
+    check_value("folds", folds, 2 <= folds <= len(is_same), wanted)
     accuracies = []
     for rows in np.array_split(np.arange(len(is_same)), folds):
         others = np.delete(values, rows), np.delete(is_same, rows)

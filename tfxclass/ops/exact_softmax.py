@@ -1,8 +1,8 @@
 """The softmax over all classes in two passes over the class vectors.
 
 By compiled ops, for CPUs; `rows/exact_blocks.py` has the functions for GPUs.
-Neither the logits nor, where an optimizer takes a `ClassGradient`, the gradient
-of the kernel is ever held. The result does not depend on the number of threads.
+Logits are not held beyond `kept_bytes`, nor, where an optimizer takes a
+`ClassGradient`, the gradient. The number of threads makes no difference.
 custom_ops/core/exact_softmax.h has the mathematics and the references.
 
 In all functions:
@@ -41,15 +41,9 @@ def multiplies_bfloat16() -> bool:
         return False
     with tf.init_scope(), tf.device("CPU"):
         # The logit is 1 if its factor was rounded, and more otherwise.
-        top, _, _ = ops.tfxclass_exact_softmax(
-            queries=[[1 + 2**-10]],
-            kernel=[[1.0]],
-            bias=[],
-            targets=[[-1]],
-            deltas=[[0.0]],
-            wants_rows=False,
-            epsilon=0.0,
-            bfloat16_products=True,
+        given = [[1 + 2**-10]], [[1.0]], None, [[-1]], [[0.0]]
+        top, *_ = sums(
+            *given, epsilon=0.0, wants_rows=False, bfloat16_products=True
         )
         return float(top[0]) == 1.0
 
@@ -60,7 +54,8 @@ class ClassGradient(NamedTuple):
     The gradient of a logit is factor * (softmax - uniform), and at the targets
     target_grads - factor * uniform. `factor` and `logsumexp` are float32
     `[batch]`, and `target_grads` `[batch, p]`. `block` is how many classes
-    `rows/exact_blocks.py` takes at a time, None for the op.
+    `rows/exact_blocks.py` takes at a time, None for the op, and `kept` what
+    `sums` kept.
     """
 
     queries: Any
@@ -73,6 +68,7 @@ class ClassGradient(NamedTuple):
     epsilon: float = 0.0
     bfloat16_products: bool = False
     block: Scalar | None = None
+    kept: Any = ()
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -102,13 +98,16 @@ def sums(
     *,
     epsilon: float,
     wants_rows: bool,
+    kept_bytes: int = 0,
     bfloat16_products: bool = False,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+) -> tuple[tf.Tensor, ...]:
     """One pass over all classes; `deltas` raise the targets' logits.
 
-    Returns `(top, total, rows)`: float32 and float64 `[batch]`, the log-sum-exp
-    is top + log(total); if `wants_rows`, float32 `[batch, dim]`, the sum of
-    exp(logit - top) times the (normalised) row of all classes but the targets.
+    Returns `(top, total, rows, *kept)`: float32 and float64 `[batch]`, the
+    log-sum-exp is top + log(total); if `wants_rows`, float32 `[batch, dim]`,
+    the sum of exp(logit - top) times the (normalised) row of all classes but
+    the targets; for a gradient with a product less, 4 bytes for each logit,
+    or empty where that is more than `kept_bytes`.
     """
     return ops.tfxclass_exact_softmax(
         queries=queries,
@@ -118,6 +117,7 @@ def sums(
         deltas=deltas,
         epsilon=epsilon,
         wants_rows=wants_rows,
+        kept_bytes=kept_bytes,
         bfloat16_products=bfloat16_products,
     )
 

@@ -155,12 +155,9 @@ def plan(
     num_sampled = check_optional_int("num_sampled", num_sampled)
     if num_sampled is not None:
         num_sampled = min(num_sampled, num_classes)
-    if min(num_classes, batch) < machines:
-        raise ValueError(
-            "`num_classes` and `batch` must be at least `machines`. Received: "
-            f"num_classes={num_classes}, batch={batch} with "
-            f"machines={machines}"
-        )
+    wanted = f"at most num_classes={num_classes} and batch={batch}"
+    is_valid = machines <= min(num_classes, batch)
+    check_value("machines", machines, is_valid, wanted)
     is_link = isinstance(link, Link)
     check_value("link", link, is_link, "a tfxclass.planning.Link")
     check_positive("memory_bytes", memory_bytes)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_ids
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.retrieval.sequences import as_sequences
 
 
@@ -168,11 +169,8 @@ def evaluate(
             "the data, which may leave no questions for a test"
         )
     k = check_positive_int("k", ids.shape[1] if k is None else k)
-    if k > ids.shape[1]:
-        raise ValueError(
-            "`k` must be at least 1 and at most the number of answers. "
-            f"Received: k={k} with {ids.shape[1]} answers"
-        )
+    is_valid = k <= ids.shape[1]
+    check_value("k", k, is_valid, f"at most the {ids.shape[1]} answers")
     ids = ids[:, :k]
     ranks = ranks_of(ids, labels, k)
     count = tf.constant((labels >= 0).sum(axis=1), tf.float64)

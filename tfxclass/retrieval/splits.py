@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_array
 from tfxclass.checks import as_list
+from tfxclass.checks import check_value
 from tfxclass.retrieval.sequences import as_sequences
 from tfxclass.retrieval.sequences import next_items
 
@@ -148,11 +149,8 @@ def split_at(
     limits = [_as_times(name, [limit])[0] for name, limit in given.items()]
     for name, limit in zip(given, limits):
         is_alike = (limit.dtype.kind == "M") == (found.dtype.kind == "M")
-        if len(found) and not is_alike:
-            raise ValueError(
-                f"`{name}` must be like `times`, which are {found.dtype}. "
-                f"Received: {limit!r}"
-            )
+        wanted = f"like `times`, which are {found.dtype}"
+        check_value(name, limit, is_alike or not len(found), wanted)
     if not limits[0] <= limits[1]:
         raise ValueError(
             "`validation_time` must not be after `test_time`. Received: "

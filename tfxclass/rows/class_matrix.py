@@ -27,6 +27,9 @@ _SAMPLED_ROWS = 1000
 # Rows that are normalized at a time for an export.
 _BLOCK = 65_536
 
+#: Exponentials of 256 rows and 131,072 classes: they are kept between passes.
+KEPT_BYTES = 2**27
+
 # The `ClassMatrix` of each variable that it owns, by the variable's id. Keras
 # hands optimizers and files variables alone, and they cannot be keys: they
 # have no hash, and `==` compares their elements.
@@ -50,6 +53,7 @@ class ClassRows(NamedTuple):
             expected count of each; infinite for a row that is none.
         bfloat16_products: bool, whether products of the exact softmax may be
             of numbers rounded to bfloat16.
+        kept_bytes: int, of exponentials that it may keep between its passes.
         is_stock: bool, whether only TensorFlow's own ops may read them, as in
             an export.
     """
@@ -62,6 +66,7 @@ class ClassRows(NamedTuple):
     device: str | None = None
     log_counts: Any = None
     bfloat16_products: bool = False
+    kept_bytes: int = KEPT_BYTES
     is_stock: bool = False
 
     @property

@@ -67,7 +67,7 @@ class ExactPart:
         if rows.normalize:
             inverse = norms.inverse_norms(taken)[..., tf.newaxis]
             taken, factors = taken * inverse, factors * inverse
-        logits = tf.einsum("bd,bpd->bp", self.queries, factors)
+        logits = tf.reduce_sum(self.queries[:, tf.newaxis] * factors, axis=2)
         if rows.bias is not None:
             logits += tf.gather(rows.bias, safe)
         self._target_rows = taken
@@ -75,7 +75,8 @@ class ExactPart:
 
     def stats(self) -> tf.Tensor:
         """Max, sum of exponentials and target; float32 `[batch of all, 3]`."""
-        self._top, total, self._sum_of_rows = self._sums(self._is_recorded)
+        found = self._sums(self._is_recorded)
+        self._top, total, self._sum_of_rows, *self._kept = found
         # Rounding a finished sum to float32 makes no visible difference.
         total = tf.cast(total, tf.float32)
         target = self._terms.weighted()
@@ -94,6 +95,8 @@ class ExactPart:
                 *(queries, rows.kernel, rows.bias, *given),
                 epsilon=self._epsilon,
                 wants_rows=wants_rows,
+                # A product by AMX takes less time than reading them.
+                kept_bytes=rows.kept_bytes * (wants_rows and not narrow),
                 bfloat16_products=narrow,
             )
         all_blocks = blocks.Blocks(queries, rows, size=self._block)
@@ -125,6 +128,7 @@ class ExactPart:
             self._epsilon,
             self._bfloat16_products,
             self._block,
+            self._kept,
         )
         of_rows = self.gradient.dense(self.rows.kernel)
         return self._queries_grad(logsumexp), *of_rows
@@ -138,8 +142,8 @@ class ExactPart:
         if self.uniform:
             mean -= self.uniform * self._all_rows
         gradient = self.gradient
-        at_targets = tf.einsum(
-            "bp,bpd->bd", gradient.target_grads, self._target_rows
+        at_targets = tf.reduce_sum(
+            gradient.target_grads[:, :, tf.newaxis] * self._target_rows, axis=1
         )
         factor = gradient.factor[:, tf.newaxis]
         return at_targets + tf.math.multiply_no_nan(mean, factor)

@@ -32,20 +32,15 @@ def cross_entropy(parts: Parts, targets: Targets, **options: Any) -> tf.Tensor:
     `options` are for `streamed_loss` and `ExactPart`. If the classes are a
     sample, their log expected counts are subtracted from logits.
     """
-    parts = [(x, _corrected(rows)) for x, rows in parts]
+    corrected = []
+    for queries, rows in parts:
+        if rows.log_counts is not None:
+            bias = (0.0 if rows.bias is None else rows.bias) - rows.log_counts
+            rows = rows._replace(bias=bias, log_counts=None)
+        corrected.append((queries, rows))
     return streamed_loss(
-        ExactPart, parts, targets, is_recorded=is_recorded(), **options
+        ExactPart, corrected, targets, is_recorded=is_recorded(), **options
     )
-
-
-def _corrected(rows):
-    """`ClassRows` whose biases are less the log expected counts."""
-    if rows.log_counts is None:
-        return rows
-    bias = -rows.log_counts
-    if rows.bias is not None:
-        bias += rows.bias
-    return rows._replace(bias=bias, log_counts=None)
 
 
 def streamed_loss(

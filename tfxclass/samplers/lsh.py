@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfxclass.checks import check_choice
 from tfxclass.checks import check_fraction
+from tfxclass.checks import check_value
 from tfxclass.core.targets import places_of
 from tfxclass.rows.class_matrix import ClassRows
 from tfxclass.samplers import neighbor_cache
@@ -75,7 +76,7 @@ class LSHSampler(IndexedSampler):
     def __init__(
         self,
         num_sampled: int | None = None,
-        tables: LSHTables | Config | None = None,
+        tables: LSHTables | None = None,
         scheme: str = "embedding",
         negatives: str = "batch",
         neighbor_fraction: float = 0.5,
@@ -91,11 +92,8 @@ class LSHSampler(IndexedSampler):
         if isinstance(tables, dict):
             tables = keras.saving.deserialize_keras_object(tables)
         tables = LSHTables() if tables is None else tables
-        if not isinstance(tables, LSHTables):
-            raise ValueError(
-                "`tables` must be a tfxclass.samplers.LSHTables or None. "
-                f"Received: {tables!r}"
-            )
+        wanted = "a tfxclass.samplers.LSHTables or None"
+        check_value("tables", tables, isinstance(tables, LSHTables), wanted)
         self.tables, self.scheme = tables, scheme
         self.negatives, self.correction = negatives, correction
         # Classes of the fill are no classes of a row's own. Other options

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.rows import search
 from tfxclass.samplers.sampler import NUM_PROBES
 from tfxclass.samplers.sampler import part_of_steps
@@ -70,11 +71,8 @@ def check_rebuild_interval(value: int | str) -> int | str:
     """A positive integer as an int, or `"auto"`; ValueError for others."""
     if not isinstance(value, str):
         return check_positive_int("rebuild_interval", value)
-    if value != "auto":
-        raise ValueError(
-            '`rebuild_interval` must be a positive integer or "auto". '
-            f"Received: {value!r}"
-        )
+    wanted = 'a positive integer or "auto"'
+    check_value("rebuild_interval", value, value == "auto", wanted)
     return value
 
 
@@ -124,18 +122,13 @@ class AdaptiveAllocation(Options):
     def __post_init__(self) -> None:
         for name in ("cumulative_probability", "num_trees", "rebuild_interval"):
             value = getattr(self, name)
-            if np.shape(value) != (2,):
-                raise ValueError(
-                    f"`{name}` must be two numbers, for the first and the last "
-                    f"step of the ramp. Received: {value!r}"
-                )
+            wanted = "two numbers, for the first and the last step of the ramp"
+            check_value(name, value, np.shape(value) == (2,), wanted)
             setattr(self, name, tuple(value))
-        low, high = self.cumulative_probability
-        if not 0 < low <= high <= 1:
-            raise ValueError(
-                "`cumulative_probability` must be two rising thresholds in "
-                f"(0, 1]. Received: {self.cumulative_probability}"
-            )
+        low, high = ends = self.cumulative_probability
+        wanted = "two rising thresholds in (0, 1]"
+        is_valid = 0 < low <= high <= 1
+        check_value("cumulative_probability", ends, is_valid, wanted)
         check_positive_int("phase_steps", self.phase_steps)
         check_positive_int("ramp_steps", self.ramp_steps)
         check_positive_int("num_trees", min(self.num_trees))

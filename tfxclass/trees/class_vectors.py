@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from tfxclass.checks import as_numbers
 from tfxclass.checks import check_positive_int
+from tfxclass.checks import check_value
 from tfxclass.trees.class_means import directions
 
 
@@ -59,11 +60,9 @@ def class_vectors(
 
 def _weights(weights, num_features):
     weights = as_numbers("feature_weights", weights).astype(np.float32)
-    if weights.shape != (num_features,) or not np.all(np.isfinite(weights)):
-        raise ValueError(
-            f"`feature_weights` must be finite, of shape ({num_features},). "
-            f"Received: shape {weights.shape}"
-        )
+    is_valid = weights.shape == (num_features,) and np.isfinite(weights).all()
+    wanted = f"finite, of shape ({num_features},)"
+    check_value("feature_weights", weights.shape, bool(is_valid), wanted)
     return weights
 
 
