@@ -29,6 +29,7 @@
 #define TFXCLASS_CORE_LSH_TABLES_H_
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -167,12 +168,16 @@ class LshBuilder {
   LshTable SortIds(const uint32_t* codes, int64_t count,
                    const std::vector<int64_t>* ids) const {
     constexpr int64_t kCost = 5;
+    const auto bucket = [code_bits = result_.functions->options().bits(),
+                         range_bits = result_.range_bits()](uint32_t code) {
+      return LshBucket(code, code_bits, range_bits);
+    };
     LshTable table;
     table.offsets.assign((int64_t{1} << result_.range_bits()) + 2, 0);
     // One place further: after the second pass each is its bucket's begin.
     parallel_.InOrder(count, kCost, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        ++table.offsets[Bucket(codes[i]) + 2];
+        ++table.offsets[bucket(codes[i]) + 2];
       }
     });
     for (size_t b = 2; b < table.offsets.size(); ++b) {
@@ -181,17 +186,11 @@ class LshBuilder {
     table.ids.resize(count);
     parallel_.InOrder(count, kCost, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        table.ids[table.offsets[Bucket(codes[i]) + 1]++] = ids ? (*ids)[i] : i;
+        table.ids[table.offsets[bucket(codes[i]) + 1]++] = ids ? (*ids)[i] : i;
       }
     });
     table.offsets.pop_back();
     return table;
-  }
-
-  int32_t Bucket(uint32_t code) const {
-    int32_t bucket;
-    result_.BucketsOf(&code, 1, &bucket);
-    return bucket;
   }
 
   LshTable MergeTable(const LshTable& old, const TouchedRows& touched,
@@ -223,30 +222,48 @@ class LshBuilder {
     const int64_t limit = result_.bucket_size;
     if (limit == 0) return table;
     const uint64_t seed = result_.functions->options().seed;
-    std::vector<std::pair<uint64_t, int32_t>> keyed;
+    std::vector<uint64_t> priorities, least;
     int32_t* to = table.ids.data();
     for (size_t b = 0; b + 1 < table.offsets.size(); ++b) {
       parallel_.Check();
       const int32_t* begin = table.ids.data() + table.offsets[b];
-      const int32_t* end = table.ids.data() + table.offsets[b + 1];
+      const int64_t size = table.ids.data() + table.offsets[b + 1] - begin;
       table.offsets[b] = to - table.ids.data();
-      if (end - begin <= limit) {
-        to = std::copy(begin, end, to);
-        continue;
+      priorities.resize(size > limit ? size : 0);
+      for (size_t i = 0; i < priorities.size(); ++i) {
+        priorities[i] = BucketPriority(seed, number, begin[i]);
       }
-      keyed.clear();
-      for (const int32_t* id = begin; id < end; ++id) {
-        keyed.emplace_back(BucketPriority(seed, number, *id), *id);
+      // No two ids of a bucket have the same.
+      const uint64_t most = MostOfLeast(priorities, limit, &least);
+      for (int64_t i = 0; i < size; ++i) {
+        *to = begin[i];
+        to += priorities.empty() || priorities[i] <= most;
       }
-      std::nth_element(keyed.begin(), keyed.begin() + limit, keyed.end());
-      int32_t* const first = to;
-      for (int64_t i = 0; i < limit; ++i) *to++ = keyed[i].second;
-      std::sort(first, to);
     }
     table.offsets.back() = to - table.ids.data();
     table.ids.resize(table.offsets.back());
     table.ids.shrink_to_fit();
     return table;
+  }
+
+  // The greatest of the `count` least values; `some` is scratch memory.
+  static uint64_t MostOfLeast(const std::vector<uint64_t>& values,
+                              int64_t count, std::vector<uint64_t>* some) {
+    const size_t size = values.size();
+    if (size == 0) return 0;
+    // Of uniform values, below this lie the least and few more.
+    const double wanted = count + 4 * std::sqrt(count);
+    const uint64_t bound = std::min(wanted / size, 0.99) * 0x1p64;
+    some->resize(size);
+    int64_t num = 0;
+    for (const uint64_t value : values) {
+      (*some)[num] = value;
+      num += value < bound;
+    }
+    if (num < count) std::copy(values.begin(), values.end(), some->begin());
+    const auto end = num < count ? some->end() : some->begin() + num;
+    std::nth_element(some->begin(), some->begin() + (count - 1), end);
+    return (*some)[count - 1];
   }
 
   LshTables& result_;

@@ -24,6 +24,7 @@
 #include "core/lane_rows.h"
 #include "core/parallel.h"
 #include "core/philox.h"
+#include "core/tile_dispatch.h"
 #include "core/vectors.h"
 
 namespace tfxclass {
@@ -96,22 +97,6 @@ inline SparsePlanes DrawSparsePlanes(int64_t count, int64_t dim, uint64_t seed,
 
 namespace internal {
 
-// Two planes at once: eight sums hide the latency of an addition.
-inline void TwoProducts(const float* block, const float* a, const float* b,
-                        int64_t dim, Lanes* by_a, Lanes* by_b) {
-  Lanes sum_a[kBlockVectors] = {}, sum_b[kBlockVectors] = {};
-  for (int64_t d = 0; d < dim; ++d) {
-    const Lanes of_a = Lanes{} + a[d], of_b = Lanes{} + b[d];
-    for (int64_t j = 0; j < kBlockVectors; ++j) {
-      const Lanes x = LoadLanes(block + d * kBlockRows + j * kLanes);
-      sum_a[j] += of_a * x;
-      sum_b[j] += of_b * x;
-    }
-  }
-  std::copy_n(sum_a, kBlockVectors, by_a);
-  std::copy_n(sum_b, kBlockVectors, by_b);
-}
-
 inline void AddCoordinates(const float* block, const int32_t* coordinates,
                            int64_t count, Lanes* sums) {
   // Two halves side by side, for the same latency.
@@ -142,17 +127,22 @@ inline void DenseSimHashCodes(const std::vector<float>& planes, int64_t dim,
                               int64_t num_hashes, const float* block,
                               int64_t first, int64_t num, uint32_t* to,
                               int64_t stride) {
-  const int64_t end = (first + num) * num_hashes;
+  // Four tiles of the rows that the fastest of TileKernels has in registers.
+  constexpr int64_t kTogether = 48;
+  static_assert(kBlockRows == kPanel, "a block is a panel");
+  float products[kTogether * kBlockRows];
+  const int64_t begin = first * num_hashes, end = (first + num) * num_hashes;
   CodeLanes codes;
-  Lanes products[2][kBlockVectors];
-  for (int64_t p = first * num_hashes; p < end; ++p) {
-    const int64_t side = (p - first * num_hashes) % 2;
-    if (side == 0) {
-      const float* plane = planes.data() + p * dim;
-      internal::TwoProducts(block, plane, p + 1 < end ? plane + dim : plane,
-                            dim, products[0], products[1]);
+  for (int64_t p = begin; p < end; ++p) {
+    const int64_t place = (p - begin) % kTogether;
+    if (place == 0) {
+      BestTiles().multiply({planes.data() + p * dim, dim, 1, kPanel}, block,
+                           std::min(kTogether, end - p), dim, false, products,
+                           kBlockRows);
     }
-    codes.AppendSigns(products[side]);
+    Lanes of_plane[kBlockVectors];
+    std::memcpy(of_plane, products + place * kBlockRows, sizeof(of_plane));
+    codes.AppendSigns(of_plane);
     if ((p + 1) % num_hashes) continue;
     codes.Store(to);
     codes = CodeLanes();
