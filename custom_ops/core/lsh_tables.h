@@ -197,8 +197,9 @@ class LshBuilder {
                       const LshTable& added) const {
     LshTable merged;
     merged.offsets.reserve(old.offsets.size());
-    merged.ids.reserve(old.ids.size() + added.ids.size());
+    merged.ids.resize(old.ids.size() + added.ids.size());
     merged.offsets.push_back(0);
+    int32_t* to = merged.ids.data();
     for (size_t b = 0; b + 1 < old.offsets.size(); ++b) {
       parallel_.Check();
       int64_t next = added.offsets[b];
@@ -206,14 +207,13 @@ class LshBuilder {
       for (int64_t i = old.offsets[b]; i < old.offsets[b + 1]; ++i) {
         const int32_t id = old.ids[i];
         if (touched.Contains(id)) continue;
-        while (next < end && added.ids[next] < id) {
-          merged.ids.push_back(added.ids[next++]);
-        }
-        merged.ids.push_back(id);
+        while (next < end && added.ids[next] < id) *to++ = added.ids[next++];
+        *to++ = id;
       }
-      while (next < end) merged.ids.push_back(added.ids[next++]);
-      merged.offsets.push_back(merged.ids.size());
+      while (next < end) *to++ = added.ids[next++];
+      merged.offsets.push_back(to - merged.ids.data());
     }
+    merged.ids.resize(to - merged.ids.data());
     return merged;
   }
 
