@@ -2,10 +2,10 @@
 
     python benchmarks/floors.py [--turns 3]
 
-Run it alone on the machine, and on each kind of processor: the rows of another
-kind stay. Batch 256, 128 dimensions, 670,091 classes, 6,700 sampled. Small
-steps: batch 128, 10,000 classes, 228 sampled, alone or 32 in one call, as
-`steps_per_execution=32` runs them, the last rows with one thread for all ops.
+Run it alone, and on each kind of processor: the rows of others stay. The
+environment ONEDNN_MAX_CPU_ISA=AVX2 limits oneDNN and our ops. Batch 256, 128
+dimensions, 670,091 classes, 6,700 sampled. Small steps: batch 128, 10,000
+classes, 228 sampled, alone or 32 in one call, the last rows with one thread.
 
 The floor is the time of three products at the rate of one large product (256 x
 128 x 670,091), and the time to read and write class vectors and two moments

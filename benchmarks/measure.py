@@ -259,6 +259,8 @@ def machine():
     found = re.search(r"^model name\s*:(.*)", text, re.M)
     name = found[1].strip() if found else platform.machine()
     wide = "AVX-512" if "avx512f" in text else "AVX2"
+    if limit := os.environ.get("ONEDNN_MAX_CPU_ISA"):
+        wide += f" limited to {limit}"
     return f"{name}, {os.cpu_count()} cores, {wide}"
 
 

@@ -12,10 +12,8 @@ active, at least 512. SelectiveSoftmax and LSHSoftmax are means over 1,000
 steps, refreshes of the index and all. `exact` are exact losses in float32 and
 in `mixed_bfloat16`. `cpu_ms` is the time of all threads together.
 
-`projected`: 2,048-wide features and plain SGD throughout (a million rows of
-2,048 floats and Adam's slots would be 25 GB), the head alone. `trees`: counts
-fall as 1 / rank, and labels are drawn by them for both trees, so Huffman's
-paths are about the entropy long.
+`projected`: 2,048-wide features and plain SGD, the head alone. `trees`: counts
+fall as 1 / rank, and labels are drawn by them for both trees.
 
 `gpu`: inside TensorFlow. Four random batches lie on the GPU and take turns. A
 time is the mean over ten steps, with the loss read at the end; the median of

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -79,10 +80,20 @@ inline int RunnableTiles(const TileKernels* found[2]) {
   return count;
 }
 
+// Whether oneDNN is told to use no instructions beyond AVX2, as one who asks
+// how fast such a processor is does.
+inline bool IsLimitedToAvx2() {
+  const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  return most != nullptr &&
+         (std::strncmp(most, "SSE", 3) == 0 || std::strcmp(most, "AVX") == 0 ||
+          std::strncmp(most, "AVX2", 4) == 0);
+}
+
 inline const TileKernels& BestTiles() {
   static const TileKernels* const best = [] {
     const TileKernels* found[2];
-    return found[RunnableTiles(found) - 1];
+    const int count = RunnableTiles(found);
+    return found[IsLimitedToAvx2() ? 0 : count - 1];
   }();
   return *best;
 }

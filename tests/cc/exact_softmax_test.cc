@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -240,10 +241,24 @@ void TileExpIsWithinItsError() {
   }
 }
 
+void TheLimitOfOneDnnIsKept() {
+  for (const char* const name : {"AVX2", "AVX", "SSE41", "AVX2_VNNI"}) {
+    setenv("ONEDNN_MAX_CPU_ISA", name, 1);
+    CHECK(IsLimitedToAvx2());
+  }
+  for (const char* const name : {"AVX512_CORE", "AVX10_1_512", "ALL"}) {
+    setenv("ONEDNN_MAX_CPU_ISA", name, 1);
+    CHECK(!IsLimitedToAvx2());
+  }
+  unsetenv("ONEDNN_MAX_CPU_ISA");
+  CHECK(!IsLimitedToAvx2());
+}
+
 }  // namespace
 }  // namespace tfxclass
 
 int main() {
+  tfxclass::TheLimitOfOneDnnIsKept();
   tfxclass::BothPassesAreRightHoweverTheyAreCut();
   tfxclass::TileExpIsWithinItsError();
 }

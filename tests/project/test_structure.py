@@ -9,7 +9,7 @@ import pytest
 from benchmarks import structure
 
 BOUNDS = {
-    "lines of heads": 27_999,
+    "lines of heads": 27_998,
     "lines of the tagger": 5_993,
     "lines of benchmarks": 8_996,
     "classes of ours under a head": 4,
