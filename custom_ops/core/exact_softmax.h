@@ -110,8 +110,9 @@ class ClassChunk {
     }
   }
 
-  void Load(int64_t number) {
-    first = number * matrix_.Chunk();
+  void Load(int64_t chunk) {
+    index = chunk;
+    first = index * matrix_.Chunk();
     count = std::min(matrix_.Chunk(), matrix_.num_classes - first);
     const T* from = matrix_.rows + first * matrix_.dim;
     if constexpr (std::is_same_v<T, float>) {
@@ -125,7 +126,6 @@ class ClassChunk {
     if (matrix_.epsilon > 0) FindNorms();
   }
 
-  int64_t most() const { return matrix_.Chunk(); }
   ChunkProducts& products() const { return *products_; }
 
   // Panel [count, kPanel] times the inverse norms, or the norms.
@@ -166,7 +166,7 @@ class ClassChunk {
     }
   }
 
-  int64_t first = 0, count = 0;
+  int64_t index = 0, first = 0, count = 0;
   const float* rows = nullptr;
 
  private:
@@ -199,6 +199,10 @@ struct Exponentials {
   template <class T>
   Float* Panel(const ClassChunk<T>& chunk, int64_t number, int64_t rows) const {
     return panels + chunk.first * rows + number * chunk.count * kPanel;
+  }
+  template <class T>
+  Float* Shift(const ClassChunk<T>& chunk, int64_t number, int64_t rows) const {
+    return shifts + chunk.index * rows + number * kPanel;
   }
 };
 
@@ -279,8 +283,11 @@ inline void MergeSums(const std::vector<SoftmaxSums*>& parts, int64_t dim,
     const SoftmaxSums& part = *parts[i];
     for (int64_t j = 0; j < kPanel; ++j) {
       const float own = part.top[first + j];
-      fade[j] = own == top[j] || top[j] == kLowest ? 1 : std::exp(own - top[j]);
-      sum[j] += part.sum[first + j] * fade[j];
+      const bool is_top = own == top[j] || top[j] == kLowest;
+      const double wide =
+          is_top ? 1 : std::exp(static_cast<double>(own) - top[j]);
+      fade[j] = wide;
+      sum[j] += part.sum[first + j] * wide;
     }
     if (part.rows.empty()) continue;
     const float* from = part.rows.data() + first * dim;
@@ -310,12 +317,10 @@ std::vector<SoftmaxSums> ForwardSoftmax(
     stretches *= 2;
   }
   std::vector<SoftmaxSums> units(groups * stretches);
-  const auto panels_of = [&](int64_t group) {
-    return std::min(kGroupPanels, queries.panels() - group * kGroupPanels);
-  };
   const auto run_unit = [&](int64_t unit) {
     const int64_t group = unit / stretches, stretch = unit % stretches;
-    const int64_t first = group * kGroupPanels, count = panels_of(group);
+    const int64_t first = group * kGroupPanels;
+    const int64_t count = std::min(kGroupPanels, queries.panels() - first);
     SoftmaxSums& sums = units[unit];
     sums.Assign(count, matrix.dim, wants_rows);
     ClassChunk<T> chunk(matrix, queries);
@@ -329,7 +334,7 @@ std::vector<SoftmaxSums> ForwardSoftmax(
         float* taken_off = shift;
         if (kept.panels != nullptr) {
           panel = kept.Panel(chunk, first + p, queries.rows());
-          taken_off = kept.shifts + i * queries.rows() + (first + p) * kPanel;
+          taken_off = kept.Shift(chunk, first + p, queries.rows());
         }
         FoldChunk(tiles, chunk, matrix.dim, deltas, first + p, p, panel,
                   taken_off, &sums);
@@ -444,8 +449,7 @@ class ChunkGradients {
       tiles_.exponentials(panel, chunk_.count, logsumexp, unused);
     } else {
       const int64_t rows = queries_.rows();
-      const float* const shift =
-          kept_.shifts + chunk_.first / chunk_.most() * rows + row;
+      const float* const shift = kept_.Shift(chunk_, number, rows);
       for (int64_t j = 0; j < kPanel; ++j) {
         scale[j] *= std::exp(shift[j] - logsumexp[j]);
       }

@@ -31,7 +31,7 @@ std::unique_ptr<QueryPanels> MakePanels(const SoftmaxInputs& in,
                                         bool has_gradient_side,
                                         bool is_narrow) {
 #ifdef TFXCLASS_HAS_AMX_PRODUCTS
-  if (is_narrow && HasAmx()) {
+  if (is_narrow && !IsLimitedToAvx2() && HasAmx()) {
     return std::make_unique<AmxPanels>(in.queries, in.batch, in.dim,
                                        has_gradient_side);
   }

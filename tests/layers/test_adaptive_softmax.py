@@ -282,7 +282,7 @@ INVALID = {
     "equal": (lambda: layers.AdaptiveSoftmax(9, [3, 3]), ["rising"]),
     "too_great": (
         lambda: layers.AdaptiveSoftmax(9, [3, 9]),
-        ["below num_classes=9", "[3, 9]"],
+        ["below `num_classes`", "[3, 9]"],
     ),
     "zero": (
         lambda: layers.AdaptiveSoftmax(9, [0, 3]),

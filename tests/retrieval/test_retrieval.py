@@ -207,7 +207,7 @@ BAD = {
     "shape": (lambda: retrieval.evaluate([1], [1]), ["ids", "(1,)"]),
     "k": (
         lambda: retrieval.evaluate([[1]], [1], k=2),
-        ["`k`", "at most the 1 answers. Received: 2"],
+        ["`k`", "at most 1, the answers. Received: 2"],
     ),
     "k, no int": (
         lambda: retrieval.evaluate([[1]], [1], k=1.5),

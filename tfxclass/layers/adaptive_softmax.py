@@ -236,8 +236,9 @@ class AdaptiveSoftmax(BlockHead):
 
 def _check_cutoffs(cutoffs, num_classes):
     cutoffs = as_positive_ints("cutoffs", cutoffs)
-    is_rising = all(a < b for a, b in itertools.pairwise(cutoffs))
-    is_valid = is_rising and max(cutoffs, default=0) < num_classes
-    wanted = f"rising numbers of classes below num_classes={num_classes}"
+    pairs = itertools.pairwise([*cutoffs, num_classes])
+    is_valid = all(a < b for a, b in pairs)
+    most = f"num_classes={num_classes}"
+    wanted = f"rising numbers of classes below `num_classes`, {most}"
     check_value("cutoffs", cutoffs, is_valid, wanted)
     return cutoffs

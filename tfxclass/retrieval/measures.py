@@ -170,7 +170,7 @@ def evaluate(
         )
     k = check_positive_int("k", ids.shape[1] if k is None else k)
     is_valid = k <= ids.shape[1]
-    check_value("k", k, is_valid, f"at most the {ids.shape[1]} answers")
+    check_value("k", k, is_valid, f"at most {ids.shape[1]}, the answers")
     ids = ids[:, :k]
     ranks = ranks_of(ids, labels, k)
     count = tf.constant((labels >= 0).sum(axis=1), tf.float64)

@@ -126,9 +126,8 @@ class AdaptiveAllocation(Options):
             check_value(name, value, np.shape(value) == (2,), wanted)
             setattr(self, name, tuple(value))
         low, high = ends = self.cumulative_probability
-        wanted = "two rising thresholds in (0, 1]"
-        is_valid = 0 < low <= high <= 1
-        check_value("cumulative_probability", ends, is_valid, wanted)
+        like = "two rising thresholds in (0, 1]"
+        check_value("cumulative_probability", ends, 0 < low <= high <= 1, like)
         check_positive_int("phase_steps", self.phase_steps)
         check_positive_int("ramp_steps", self.ramp_steps)
         check_positive_int("num_trees", min(self.num_trees))
