@@ -384,7 +384,7 @@ def test_sdist_can_be_built_from(tmp_path):
         for path in (ROOT / "custom_ops").rglob("*")
         if path.suffix in (".py", ".h", ".cc")
     ]
-    assert "custom_ops/units/texts.cc" in sources
+    assert "custom_ops/units/softmaxes_and_texts.cc" in sources
     assert [name for name in sources if name.endswith(".cu.cc")]
     assert set(sources) <= names
     assert {"setup.py", "tfxclass_cli.py", "CITATION.cff"} <= names

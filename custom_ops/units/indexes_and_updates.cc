@@ -1,4 +1,10 @@
-// Steps of sparse optimizers, and what TensorFlow knows of all ops.
+// Indexes of class vectors (forests, hash tables, groups), steps of sparse
+// optimizers, and what TensorFlow knows of all ops.
+#include "kernels/forest_kernels.cc"
+#include "kernels/group_kernels.cc"
+#include "kernels/kmeans_kernels.cc"
+#include "kernels/lsh_hash_kernels.cc"
+#include "kernels/lsh_kernels.cc"
 #include "kernels/row_update_kernels.cc"
 #include "ops/active_classes_ops.cc"
 #include "ops/exact_softmax_ops.cc"

@@ -1,0 +1,13 @@
+// Sampled classes, softmaxes, trees of classes, the tagger, and files of data.
+#include "kernels/active_classes_kernels.cc"
+#include "kernels/exact_softmax_kernels.cc"
+#include "kernels/linear_kernels.cc"
+#include "kernels/neighbor_memory_kernels.cc"
+#include "kernels/softmax_block_kernels.cc"
+#include "kernels/sparse_scores_kernels.cc"
+#include "kernels/sparsemax_kernels.cc"
+#include "kernels/text_embeddings_kernels.cc"
+#include "kernels/text_terms_kernels.cc"
+#include "kernels/tree_path_kernels.cc"
+#include "kernels/tree_search_kernels.cc"
+#include "kernels/xc_lines_kernels.cc"
