@@ -28,8 +28,8 @@ _OFFSETS = {"term_offset": 4.0, "label_offset": 10.0}
 _BATCH = 256
 # Labels up to which a step computes all of them; labels of a step otherwise.
 _MAX_FULL, _NUM_SAMPLED = 1024, 512
-# Terms of a text that are learned from: the heaviest.
-_MAX_TERMS = 128
+#: Terms of a text that are learned from: the heaviest.
+MAX_TERMS = 128
 # Passes over the texts; fewer than the least are not worth their time. Few
 # texts have more passes, so that there are enough steps, up to the most.
 _MIN_EPOCHS, _MAX_EPOCHS, _MIN_STEPS = 2, 20, 100
@@ -122,13 +122,8 @@ class TextEmbedding(keras.layers.Layer):
         return (ids_shape[0], self.num_labels)
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "num_terms": self.num_terms,
-            "num_labels": self.num_labels,
-            "units": self.units,
-            "first": self.first,
-        }
+        names = "num_terms", "num_labels", "units", "first"
+        return super().get_config() | {x: getattr(self, x) for x in names}
 
 
 def log_cosines(sums: tf.Tensor, tags: tf.Tensor) -> tf.Tensor:
@@ -174,7 +169,7 @@ def plan(
         units = min(most, _MAX_WEIGHTS // data.num_features)
         if units < _MIN_UNITS:
             units = _MIN_UNITS if is_needed else 0
-    terms = np.minimum(np.diff(rows.splits), _MAX_TERMS).sum()
+    terms = np.minimum(np.diff(rows.splits), MAX_TERMS).sum()
     sampled = max(_labels_of_batch(data), _NUM_SAMPLED)
     classes = len(rows) * min(sampled, data.num_labels)
     seconds = units * (_TERM_SECONDS * terms + _CLASS_SECONDS * classes)
@@ -223,7 +218,7 @@ def train(
         2017, of sums of embeddings. Here classes are compared by cosine.
         Duchi, Hazan and Singer, Adaptive Subgradient Methods, JMLR 2011.
     """
-    rows = data.rows.heaviest(_MAX_TERMS)
+    rows = data.rows.heaviest(MAX_TERMS)
     random = np.random.default_rng(seed)
     every = np.flatnonzero(np.diff(data.labels.splits))
     labeled = every if among is None else np.intersect1d(every, among)
@@ -242,6 +237,7 @@ def train(
         )
         variables = terms, term_sums, tags, tag_sums, squares
         texts = [tf.constant(x) for x in (*rows, *data.labels[:2])]
+        texts[1] = tf.cast(texts[1], tf.int32)
         del rows  # The ops read copies, which may be gigabytes.
         # Of several labels, frequent ones are pushed down; the linear scores
         # know them well.

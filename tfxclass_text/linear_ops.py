@@ -75,7 +75,8 @@ def linear_one_vs_rest(
         SVM, ICML 2008.
     """
     found = library.ops.tfxclass_linear_one_vs_rest(
-        *rows, *labels, *group_labels, *group_rows,
+        rows[0], tf.cast(rows[1], tf.int32), rows[2],
+        *labels, *group_labels, *group_rows,
         *(_NO_WEIGHTS if start is None else start),
         num_features=num_features, num_labels=num_labels, c=c, bias=bias,
         num_epochs=num_epochs, tolerance=tolerance, threshold=threshold,

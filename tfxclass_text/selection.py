@@ -44,7 +44,7 @@ _MIN_KNOWN = 0.5
 # a sample whose rare terms count, from which they hardly can be.
 _MAX_SECONDS, _PASS = 6.0, 12.0
 # Texts that are answered at a time.
-_ANSWERED = 256
+_ANSWERED = 64
 # Seconds to score a held-out text and label, and to build and trace the
 # layers (measured).
 _SCORE, _BUILD = 3e-7, 1.0
@@ -118,16 +118,15 @@ class _Task:
 
     def linear_data(self, recipe: Recipe) -> LabeledRows:
         """What classifiers learn from; ids of embeddings' own terms follow."""
-        rows = self.table.join(recipe.fields)
-        if recipe.terms is not None:
-            rows = rows.heaviest(recipe.terms)
+        rows = self.table.join(recipe.fields, most=recipe.terms)
         return self._labeled(rows, self.fields_of(recipe))
 
     def embedding_data(self, recipe: Recipe) -> tuple[LabeledRows, int]:
         """What embeddings learn from, and the id of their first term."""
         fields = tuple(self.own_fields) or recipe.fields
         first = self.table.size_of(recipe.fields) if self.own_fields else 0
-        return self._labeled(self.table.join(fields), fields), first
+        rows = self.table.join(fields, most=embeddings.MAX_TERMS)
+        return self._labeled(rows, fields), first
 
     def _labeled(self, rows, fields):
         size = max(self.table.size_of(fields), 1)

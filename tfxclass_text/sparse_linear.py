@@ -217,16 +217,11 @@ class SparseLinear(keras.layers.Layer):
         return (ids_shape[0], self.num_labels)
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "num_features": self.num_features,
-            "num_labels": self.num_labels,
-            "num_dense": self.num_dense,
-            "num_entries": self.num_entries,
-            "activation": self.activation,
-            "num_groups": self.num_groups,
-            "group_slope": self.group_slope,
-        }
+        names = (
+            "num_features", "num_labels", "num_dense", "num_entries",
+            "activation", "num_groups", "group_slope",
+        )  # fmt: skip
+        return super().get_config() | {x: getattr(self, x) for x in names}
 
 
 def empty(data: LabeledRows) -> SparseLinear:

@@ -17,7 +17,7 @@ class SparseRows(NamedTuple):
 
     #: int64 `[rows + 1]`.
     splits: np.ndarray
-    #: int64 and float32 `[entries]`.
+    #: int64 or, of the terms of texts, int32; float32. Both `[entries]`.
     ids: np.ndarray
     values: np.ndarray
 
@@ -48,7 +48,7 @@ class SparseRows(NamedTuple):
 
     def where(self, kept: np.ndarray) -> "SparseRows":
         """The entries where `kept`, bool `[entries]`, is true."""
-        splits = np.append(0, np.cumsum(kept))[self.splits]
+        splits = np.searchsorted(np.flatnonzero(kept), self.splits)
         return SparseRows(splits, self.ids[kept], self.values[kept])
 
     def heaviest(self, most: int) -> "SparseRows":

@@ -103,7 +103,8 @@ def rows_of(
         for part, field, vocabulary, counted in zip(
             parts, fields, vocabularies, terms, strict=True
         ):
-            part.append(fields_lib.weigh(field, vocabulary, counted, size))
+            found = fields_lib.weigh(field, vocabulary, counted, size)
+            part.append(found.with_ids(found.ids.astype(np.int32)))
     return [stack(*part) for part in parts]
 
 
@@ -132,15 +133,21 @@ class TermTable:
         self,
         fields: Sequence[Field],
         parts: dict[Field, SparseRows] | None = None,
+        most: int | None = None,
     ) -> SparseRows:
-        """One `SparseRows` of the given fields, of `parts` or of all texts."""
+        """`SparseRows` of the fields, of `parts` or of all texts.
+
+        Of all texts, `most` is how many terms of each are taken, the heaviest.
+        """
         sizes = [len(self.vocabularies[field].hashes) for field in fields]
         if parts is not None:
             return side_by_side([parts[field] for field in fields], sizes)
         # The last ones are often asked for again.
-        if self._joined[0] != fields:
+        if self._joined[0] != (fields, most):
             self._joined = None, None
-            self._joined = fields, self.join(fields, self._parts)
+            rows = self.join(fields, self._parts)
+            rows = rows if most is None else rows.heaviest(most)
+            self._joined = (fields, most), rows
         return self._joined[1]
 
     def size_of(self, fields: Iterable[Field]) -> int:

@@ -26,12 +26,13 @@
 namespace tfxclass {
 
 // A ragged array: row i is values[splits[i]] to values[splits[i + 1]].
-struct RaggedIds {
+template <class T>
+struct Ragged {
   const int64_t* splits = nullptr;
-  const int64_t* values = nullptr;
+  const T* values = nullptr;
   int64_t size(int64_t i) const { return splits[i + 1] - splits[i]; }
-  const int64_t* begin(int64_t i) const { return values + splits[i]; }
-  const int64_t* end(int64_t i) const { return values + splits[i + 1]; }
+  const T* begin(int64_t i) const { return values + splits[i]; }
+  const T* end(int64_t i) const { return values + splits[i + 1]; }
 };
 
 // Weights by feature; columns are places in group_labels, and ascend within a
@@ -45,11 +46,11 @@ struct StartWeights {
 
 struct LinearProblem {
   int64_t num_features = 0, num_labels = 0, num_groups = 0;
-  RaggedIds features;  // Of each row.
+  Ragged<int32_t> features;  // Of each row.
   const float* values = nullptr;
-  RaggedIds labels;        // Of each row.
-  RaggedIds group_labels;  // Each label in one group at most.
-  RaggedIds group_rows;
+  Ragged<int64_t> labels;        // Of each row.
+  Ragged<int64_t> group_labels;  // Each label in one group at most.
+  Ragged<int64_t> group_rows;
   StartWeights start;  // Null: zeros.
 };
 
@@ -100,7 +101,7 @@ class TileReader {
     group_ = tile.group;
     rows_ = DualRows();
     used_.clear();
-    const RaggedIds& group = problem_.group_rows;
+    const Ragged<int64_t>& group = problem_.group_rows;
     const int64_t* end = group.end(group_);
     for (const int64_t* row = group.begin(group_); row != end; ++row) {
       CountRow(*row);
@@ -120,7 +121,7 @@ class TileReader {
       column_[members[i]] = i - tile.begin;
     }
     TileLabels labels;
-    const RaggedIds& group = problem_.group_rows;
+    const Ragged<int64_t>& group = problem_.group_rows;
     for (const int64_t* row = group.begin(tile.group);
          row != group.end(tile.group); ++row) {
       ReadLabels(*row, &labels);
@@ -159,7 +160,7 @@ class TileReader {
   static constexpr int32_t kNone = -1, kLone = -2, kShared = -3;
 
   void CountRow(int64_t row) {
-    const RaggedIds& all = problem_.features;
+    const Ragged<int32_t>& all = problem_.features;
     const bool is_new = problem_.start.splits == nullptr;
     for (int64_t n = all.splits[row]; n < all.splits[row + 1]; ++n) {
       int32_t& place = place_[all.values[n]];
@@ -168,7 +169,7 @@ class TileReader {
   }
 
   void ReadRow(int64_t row, DualRows* rows) {
-    const RaggedIds& all = problem_.features;
+    const Ragged<int32_t>& all = problem_.features;
     for (int64_t n = all.splits[row]; n < all.splits[row + 1]; ++n) {
       int32_t& place = place_[all.values[n]];
       if (place == kLone) {
@@ -188,7 +189,7 @@ class TileReader {
   }
 
   void ReadLabels(int64_t row, TileLabels* labels) {
-    const RaggedIds& all = problem_.labels;
+    const Ragged<int64_t>& all = problem_.labels;
     for (const int64_t* id = all.begin(row); id != all.end(row); ++id) {
       if (column_[*id] >= 0) labels->columns.push_back(column_[*id]);
     }

@@ -28,7 +28,7 @@ namespace tfxclass {
 // Texts and their labels, each a ragged list.
 struct LabeledTexts {
   const int64_t* splits;
-  const int64_t* terms;
+  const int32_t* terms;
   const float* values;
   const int64_t* label_splits;
   const int64_t* labels;

@@ -116,9 +116,10 @@ inline absl::Status AllocateOutput(tensorflow::OpKernelContext* c, int index,
 }
 
 // Every id must be in [lowest, num_classes).
-inline absl::Status CheckIds(const char* name, const tensorflow::Tensor& tensor,
-                             int64_t num_classes, int64_t lowest = 0) {
-  const auto ids = tensor.flat<int64_t>();
+template <class Id = int64_t>
+absl::Status CheckIds(const char* name, const tensorflow::Tensor& tensor,
+                      int64_t num_classes, int64_t lowest = 0) {
+  const auto ids = tensor.flat<Id>();
   for (int64_t i = 0; i < ids.size(); ++i) {
     if (ids(i) < lowest || ids(i) >= num_classes) {
       return absl::InvalidArgumentError(

@@ -30,7 +30,7 @@ inline absl::Status CheckLabeledRows(tensorflow::OpKernelContext* c, int first,
   TF_RETURN_IF_ERROR(CheckSplits(names[0], splits, features.NumElements()));
   TF_RETURN_IF_ERROR(CheckSplits(names[3], label_splits, labels.NumElements(),
                                  splits.NumElements() - 1));
-  TF_RETURN_IF_ERROR(CheckIds(names[1], features, num_features));
+  TF_RETURN_IF_ERROR(CheckIds<int32_t>(names[1], features, num_features));
   TF_RETURN_IF_ERROR(CheckFinite(names[2], values));
   return CheckIds(names[4], labels, num_labels);
 }

@@ -49,8 +49,9 @@ absl::Status CheckNorms(const Tensor& splits, const Tensor& values,
   return absl::OkStatus();
 }
 
-RaggedIds Ragged(const Tensor& splits, const Tensor& values) {
-  return {splits.flat<int64_t>().data(), values.flat<int64_t>().data()};
+template <class T>
+Ragged<T> RaggedOf(const Tensor& splits, const Tensor& values) {
+  return {splits.flat<int64_t>().data(), values.flat<T>().data()};
 }
 
 // The weights of all tiles as one matrix, by feature; in the order of the
@@ -110,11 +111,11 @@ class LinearOneVsRestOp : public OpKernel {
     problem.num_features = num_features_;
     problem.num_labels = num_labels_;
     problem.num_groups = c->input(5).NumElements() - 1;
-    problem.features = Ragged(c->input(0), c->input(1));
+    problem.features = RaggedOf<int32_t>(c->input(0), c->input(1));
     problem.values = c->input(2).flat<float>().data();
-    problem.labels = Ragged(c->input(3), c->input(4));
-    problem.group_labels = Ragged(c->input(5), c->input(6));
-    problem.group_rows = Ragged(c->input(7), c->input(8));
+    problem.labels = RaggedOf<int64_t>(c->input(3), c->input(4));
+    problem.group_labels = RaggedOf<int64_t>(c->input(5), c->input(6));
+    problem.group_rows = RaggedOf<int64_t>(c->input(7), c->input(8));
     if (HasStart(c)) {
       problem.start = {c->input(9).flat<int64_t>().data(),
                        c->input(10).flat<int32_t>().data(),

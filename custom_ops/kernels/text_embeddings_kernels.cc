@@ -62,7 +62,7 @@ class TrainTextEmbeddingsOp : public OpKernel {
     EmbeddingTable labels = {variables.data<float>(2), variables.data<float>(3),
                              squares[2], squares[3]};
     const LabeledTexts texts = {
-        c->input(5).flat<int64_t>().data(), c->input(6).flat<int64_t>().data(),
+        c->input(5).flat<int64_t>().data(), c->input(6).flat<int32_t>().data(),
         c->input(7).flat<float>().data(), c->input(8).flat<int64_t>().data(),
         c->input(9).flat<int64_t>().data()};
     EmbeddingTrainer trainer(options, texts, &terms, &labels);

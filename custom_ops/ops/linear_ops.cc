@@ -11,7 +11,7 @@ using tensorflow::shape_inference::ShapeHandle;
 
 REGISTER_OP("Tfxclass>LinearOneVsRest")
     .Input("feature_splits: int64")
-    .Input("features: int64")
+    .Input("features: int32")
     .Input("values: float")
     .Input("label_splits: int64")
     .Input("labels: int64")

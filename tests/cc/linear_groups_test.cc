@@ -43,7 +43,8 @@ struct Case {
     problem.group_labels = {group_label_split.data(), group_label.data()};
     problem.group_rows = {group_row_split.data(), group_row.data()};
   }
-  std::vector<int64_t> feature, label, group_label, group_row;
+  std::vector<int32_t> feature;
+  std::vector<int64_t> label, group_label, group_row;
   std::vector<int64_t> feature_split{0}, label_split{0};
   std::vector<int64_t> group_label_split{0}, group_row_split{0};
   std::vector<float> value;
@@ -134,7 +135,7 @@ void LoneFeaturesHaveTheirWeights() {
   Case shared(40, 12, 9, 1), lone(40, 12, 9, 1);
   // The last feature is moved to the end of the rows that it is in but one.
   std::vector<int64_t> split{0};
-  std::vector<int64_t> feature;
+  std::vector<int32_t> feature;
   std::vector<float> value;
   bool is_first = true;
   for (int64_t row = 0; row < 40; ++row) {

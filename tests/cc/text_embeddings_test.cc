@@ -55,7 +55,8 @@ struct Case {
   }
 
   EmbeddingOptions options;
-  std::vector<int64_t> split{0}, label_split{0}, term, label, order;
+  std::vector<int64_t> split{0}, label_split{0}, label, order;
+  std::vector<int32_t> term;
   std::vector<float> value, rows, label_rows, sums, label_sums;
 };
 

@@ -36,7 +36,7 @@ def _draw_linear(d):
     of_labels = num_labels if num_start else 0
     return {
         "feature_splits": d.splits(rows, num_values),
-        "features": d.ids([num_values], num_features),
+        "features": d.ids([num_values], num_features).astype(np.int32),
         "values": d.floats(num_values),
         "label_splits": d.splits(rows, len(labels)),
         "labels": labels,
@@ -146,7 +146,7 @@ def _draw_embeddings(d):
         "label_sums": Variable(np.abs(d.floats(labels))),
         "squares": Variable(np.zeros(4)),
         "text_splits": d.splits(texts, num_values),
-        "text_terms": d.ids([num_values], terms),
+        "text_terms": d.ids([num_values], terms).astype(np.int32),
         "text_values": d.floats(num_values),
         # Each has a label.
         "text_label_splits": np.arange(texts + 1),

@@ -44,7 +44,7 @@ def call(x, y, vectors, order, **changed):
     label_splits, labels = ragged(y)
     arguments = {
         "text_splits": splits,
-        "text_terms": terms,
+        "text_terms": terms.astype(np.int32),
         "text_values": x[x != 0],
         "text_label_splits": label_splits,
         "text_labels": labels,
