@@ -72,7 +72,7 @@ def as_list(
     """
     if isinstance(values, single) and not isinstance(values, bool):
         return [values]
-    error = f"`{name}` must be a list of {items}. Received: {values!r}"
+    error = f"`{name}` must be a list of {items}. Received: {values!r:.200}"
     if isinstance(values, (str, bytes)):
         raise ValueError(error)
     try:

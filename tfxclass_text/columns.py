@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfxclass import text_files
+from tfxclass.checks import as_list
 from tfxclass.types import Columns
 from tfxclass.types import Texts
 from tfxclass_text.fields import Field
@@ -21,12 +22,6 @@ TEXT = "text"
 
 def read(texts: Texts) -> Columns:
     """Lists of bytes by column, checked."""
-    if isinstance(texts, (str, bytes)):
-        raise ValueError(
-            "`texts` must be a list of texts, or a dict of such lists. "
-            f"Received: one text {texts[:40]!r}. For a file: texts, tags = "
-            "tfxclass.text.readers.read(path, columns, tags)"
-        )
     if isinstance(texts, Iterable) and hasattr(texts, "batch_size"):
         raise ValueError(
             "`texts` must be a list of texts, or a dict of such lists. A "
@@ -35,7 +30,8 @@ def read(texts: Texts) -> Columns:
         )
     columns = _columns_of(texts)
     columns = {TEXT: texts} if columns is None else columns
-    columns = {name: list(column) for name, column in columns.items()}
+    items = "texts, as `tfxclass.text.readers.read` reads files, or a dict of it"
+    columns = {x: as_list("texts", y, items) for x, y in columns.items()}
     if not columns or not any(columns.values()):
         raise ValueError("`texts` must have a text. Received: none.")
     sizes = {name: len(column) for name, column in columns.items()}

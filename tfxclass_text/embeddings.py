@@ -12,7 +12,6 @@ from tfxclass.layers.sparse_dense import sparse_product
 from tfxclass.ops import library
 from tfxclass.types import Config
 from tfxclass.types import Shape
-from tfxclass_text.linear_tree import PROCESS
 from tfxclass_text.sparse_rows import LabeledRows
 from tfxclass_text.text_features import add_weight
 
@@ -39,8 +38,9 @@ _TERM_SECONDS, _CLASS_SECONDS = 1.3e-9, 1.5e-10
 _MAX_SECONDS = 120.0
 # Of the terms' embeddings: a model stays well below 500 MB.
 _MAX_WEIGHTS = 50_000_000
-# Matrices of terms by units, in training.
-_STATES = 2
+# Matrices of terms by units, in training; and bytes of a term of a text, of
+# which a process holds several copies (measured).
+_STATES, _ENTRY_BYTES = 2, 40
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -146,7 +146,7 @@ class Plan(NamedTuple):
     passes: int
     #: Of CPU, that the passes take, roughly.
     seconds: float
-    #: Of the process at its peak, roughly.
+    #: Of vectors and texts at the peak, roughly.
     gigabytes: float
 
 
@@ -177,7 +177,8 @@ def plan(
     passes = max(passes, min(_MIN_STEPS // steps, _MAX_EPOCHS))
     passes = int(min(_MAX_SECONDS / max(seconds, 1e-9), passes))
     passes = max(passes if passes >= _MIN_EPOCHS else 0, least)
-    gigabytes = 4 * _STATES * units * data.num_features / 1e9 + PROCESS
+    state = 4 * _STATES * units * data.num_features
+    gigabytes = (state + _ENTRY_BYTES * len(rows.ids)) / 1e9
     units = int(units) if passes else 0
     return Plan(units, passes, passes * seconds, gigabytes)
 

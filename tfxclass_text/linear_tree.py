@@ -22,8 +22,6 @@ _SECONDS = 2.5e-10
 _VISIT = 20
 # Bytes at the peak for a nonzero, of about eight weights for each.
 _ENTRY_BYTES = 230
-#: GB of a process that has imported TensorFlow.
-PROCESS = 0.7
 #: Smaller weights are dropped.
 MIN_WEIGHT = 0.05
 # Labels of a group at most. Larger groups take longer to train: more rows that
@@ -67,7 +65,7 @@ def cost(
         # The rows of a group, and about as many hard negatives.
         share = 2 * len(labels.ids) / num_groups / max(len(rows), 1)
         columns = num_groups + min(share, 1.0) * num_labels
-    memory = _ENTRY_BYTES * len(rows.ids) / 1e9 + PROCESS
+    memory = _ENTRY_BYTES * len(rows.ids) / 1e9
     return seconds(entries, columns, num_epochs), memory
 
 

@@ -46,8 +46,8 @@ _MAX_SECONDS, _PASS = 6.0, 12.0
 # Texts that are answered at a time.
 _ANSWERED = 64
 # Seconds to score a held-out text and label, and to build and trace the
-# layers (measured).
-_SCORE, _BUILD = 3e-7, 1.0
+# layers (measured). GB of a process that has imported TensorFlow.
+_SCORE, _BUILD, _PROCESS = 3e-7, 1.0, 0.7
 #: Slope of the margins of a label tree's groups, for one of 1 of the labels: a
 #: group tells less of a text than a label (best of 0.1 to 1.7 on held-out
 #: titles of libraries).
@@ -551,16 +551,17 @@ def _learned(task, recipe, linear, answers):
 
 def _say_cost(task, recipe, num_trials, plan):
     """Tells what all phases take, before the first of them."""
-    seconds, gigabytes = _BUILD, 0.0
+    seconds, gigabytes = _BUILD, _PROCESS
     if recipe.passes:
-        of_one, gigabytes = linear_tree.cost(
+        of_one, of_classifiers = linear_tree.cost(
             task.linear_data(recipe), recipe.groups, recipe.passes
         )
         seconds += (num_trials + (not task.is_final)) * of_one
         seconds += _SCORE * task.truth.size * (num_trials + 1)
+        gigabytes += of_classifiers
     if plan is not None:
         seconds += (1 if task.is_final else 2) * plan.seconds
-        gigabytes = max(gigabytes, plan.gigabytes)
+        gigabytes += plan.gigabytes
     without = "" if task.tagger.encoder is None else ", without the encoder"
     told = f"{seconds:.0f} CPU seconds and {gigabytes:.1f} GB{without}"
     task.tagger.say(f"this takes about {told}")

@@ -122,6 +122,7 @@ class Tagger(Estimator):
         for name, value in {**counts, "seed": seed, "verbose": verbose}.items():
             is_count = isinstance(value, numbers.Integral) and value >> 63 == 0
             is_chosen = value is None and name in counts
+            is_count &= name == "verbose" or not isinstance(value, bool)
             wanted = "an int of 0 or more, below 2^63"
             check_value(name, value, is_chosen or is_count, wanted)
         rates = {"learning_rate": learning_rate}
@@ -382,6 +383,7 @@ class Tagger(Estimator):
         """
         self._check_fitted()
         ks = as_positive_ints("ks", ks)
+        check_value("ks", ks, bool(ks), "one integer or several")
         columns = columns_lib.read(texts)
         size = columns_lib.size(columns)
         names = columns_lib.read_tags(tags, size)

@@ -333,6 +333,8 @@ def test_plain_text():
         ([], [], "must have a text"),
         ({}, [], "must have a text"),
         ("one text", ["a"], "a list of texts"),
+        (None, ["a"], "a list of texts.*None"),
+        ({"title": "one text"}, ["a"], "a list of texts.*one text"),
         (["a"], [[]], "must have a tag"),
         (["a"], [["x"], ["y"]], "an item for each of the 1 texts"),
         (["a"], ["x", "y"], "an item for each"),
@@ -389,7 +391,7 @@ def test_bad_arguments(options, message):
 
 
 def test_ks_are_positive_ints(trained):
-    for ks in ("5", [0], [1.5]):
+    for ks in ("5", [0], [1.5], ()):
         with pytest.raises(ValueError, match="`ks`"):
             trained.evaluate(TEXTS, TAGS, ks)
     assert "precision_at_2" in trained.evaluate(["a b"], [["kind03"]], 2)
