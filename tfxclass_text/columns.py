@@ -30,7 +30,7 @@ def read(texts: Texts) -> Columns:
         )
     columns = _columns_of(texts)
     columns = {TEXT: texts} if columns is None else columns
-    items = "texts, as `tfxclass.text.readers.read` reads files, or a dict of it"
+    items = "texts (`tfxclass.text.readers.read` of a file), or a dict of these"
     columns = {x: as_list("texts", y, items) for x, y in columns.items()}
     if not columns or not any(columns.values()):
         raise ValueError("`texts` must have a text. Received: none.")
