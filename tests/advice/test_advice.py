@@ -318,7 +318,13 @@ BAD = {
     ),
     "a dataset without labels": (
         lambda: advise_lib._split(tf.data.Dataset.from_tensors([X, X]), 4),
-        "must give batches",
+        "`data` must be data with labels.*Received: elements",
+    ),
+    "a dataset of rows": (
+        lambda: advise_lib._split(
+            tf.data.Dataset.from_tensor_slices((X, Y)), 4
+        ),
+        "`data` must be data with labels.*Received: elements",
     ),
 }
 
@@ -328,6 +334,13 @@ def test_what_is_refused(name):
     call, message = BAD[name]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_dataset_with_weights_is_split():
+    rows = tf.data.Dataset.from_tensor_slices((X, Y, np.ones(len(Y))))
+    train, held_out = advise_lib._split(rows.batch(5), 4)
+    assert [len(batch[2]) for batch in held_out] == [5]
+    assert len(next(iter(train))[2]) == 5
 
 
 def test_not_within_a_strategy():

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfxclass import layers
-from tfxclass.checks import check_batch
 from tfxclass.checks import check_positive
 from tfxclass.checks import check_positive_int
 from tfxclass.checks import check_value
+from tfxclass.data.batches import Batches
 from tfxclass.data.batches import labelled_arrays
 from tfxclass.data.batches import without_autotune
 from tfxclass.inference.graph import encoder_of
@@ -346,11 +346,11 @@ def _rate_text(rate):
 def _split(data, batch_size):
     """Training batches without an end, and held-out batches."""
     if isinstance(data, tf.data.Dataset):
-        data, number = without_autotune(data), int(data.cardinality())
-        most = max(number // _HELD_OUT, 1) if number >= 0 else _HELD_OUT
-        held_out = rows = 0
+        number = Batches("data", data, batch_size).count
+        most = _HELD_OUT if number is None else max(number // _HELD_OUT, 1)
+        data, held_out, rows = without_autotune(data), 0, 0
         for held_out, batch in enumerate(data.take(most), 1):
-            rows += len(check_batch(batch)[1])
+            rows += len(batch[1])
             if rows >= _MAX_HELD_OUT:
                 break
         train = data.skip(held_out)
