@@ -146,7 +146,7 @@ class Plan(NamedTuple):
     passes: int
     #: Of CPU, that the passes take, roughly.
     seconds: float
-    #: Of vectors and texts at the peak, roughly.
+    #: What vectors and texts take at the peak, roughly.
     gigabytes: float
 
 

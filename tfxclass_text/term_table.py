@@ -137,7 +137,7 @@ class TermTable:
     ) -> SparseRows:
         """`SparseRows` of the fields, of `parts` or of all texts.
 
-        Of all texts, `most` is how many terms of each are taken, the heaviest.
+        `most` is how many terms of each text are taken, the heaviest.
         """
         sizes = [len(self.vocabularies[field].hashes) for field in fields]
         if parts is not None:
