@@ -129,6 +129,7 @@ def read_tags(tags: Any, size: int, some: bool = True) -> list[list[str | int]]:
             f"the shape {tags.shape}. Fix: of a MultiLabelBinarizer, pass "
             "`binarizer.inverse_transform(array)`"
         )
+    tags = as_list("tags", tags, "the tags of each text")
     names = [_names(number, of_text) for number, of_text in enumerate(tags)]
     if len(names) != size:
         raise ValueError(

@@ -38,9 +38,9 @@ _TERM_SECONDS, _CLASS_SECONDS = 1.3e-9, 1.5e-10
 _MAX_SECONDS = 120.0
 # Of the terms' embeddings: a model stays well below 500 MB.
 _MAX_WEIGHTS = 50_000_000
-# Matrices of terms by units, in training; and bytes of a term of a text, of
-# which a process holds several copies (measured).
-_STATES, _ENTRY_BYTES = 2, 40
+# GB of a number of a term's vector and of what updates it; and of a term of a
+# text, of which a process holds several copies (measured).
+_VECTOR_GB, _ENTRY_GB = 8e-9, 4e-8
 
 
 @keras.saving.register_keras_serializable("tfxclass")
@@ -157,7 +157,7 @@ def plan(
     units: int | None = None,
     is_needed: bool = False,
 ) -> Plan:
-    """The `Plan` of embeddings of some texts.
+    """The `Plan` of embeddings of some texts, of `MAX_TERMS` terms at most.
 
     There are at most `most` units, where `units` does not say how many, and
     `passes` or, of few texts, more. Without units, and unless they are needed,
@@ -169,16 +169,15 @@ def plan(
         units = min(most, _MAX_WEIGHTS // data.num_features)
         if units < _MIN_UNITS:
             units = _MIN_UNITS if is_needed else 0
-    terms = np.minimum(np.diff(rows.splits), MAX_TERMS).sum()
     sampled = max(_labels_of_batch(data), _NUM_SAMPLED)
     classes = len(rows) * min(sampled, data.num_labels)
-    seconds = units * (_TERM_SECONDS * terms + _CLASS_SECONDS * classes)
+    entries = len(rows.ids)
+    seconds = units * (_TERM_SECONDS * entries + _CLASS_SECONDS * classes)
     steps = max(len(rows) // _BATCH, 1)
     passes = max(passes, min(_MIN_STEPS // steps, _MAX_EPOCHS))
     passes = int(min(_MAX_SECONDS / max(seconds, 1e-9), passes))
     passes = max(passes if passes >= _MIN_EPOCHS else 0, least)
-    state = 4 * _STATES * units * data.num_features
-    gigabytes = (state + _ENTRY_BYTES * len(rows.ids)) / 1e9
+    gigabytes = _VECTOR_GB * units * data.num_features + _ENTRY_GB * entries
     units = int(units) if passes else 0
     return Plan(units, passes, passes * seconds, gigabytes)
 

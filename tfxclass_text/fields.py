@@ -59,9 +59,9 @@ class Field:
         columns = as_list("columns", self.columns, "names", str)
         object.__setattr__(self, "columns", tuple(columns))
         check_choice("kind", self.kind, ("words", "chars", "values"))
-        check_positive_int("shortest", self.shortest)
-        check_positive_int("longest", self.longest)
-        check_positive_int("min_count", self.min_count)
+        for name in ("shortest", "longest", "min_count"):
+            number = check_positive_int(name, getattr(self, name))
+            object.__setattr__(self, name, number)
         is_shortest = self.kind != "words" or self.shortest == 1
         largest = 1 if self.kind == "values" else MOST_TERMS
         check_value("columns", columns, bool(columns), "names of columns")
@@ -127,10 +127,17 @@ class Vocabulary(NamedTuple):
 
 def read_terms(columns: Columns, fields: Sequence[Field]) -> list[Terms]:
     """The terms of some texts by field, counted in each text."""
-    return [
-        tuple(x.numpy() for x in field.count(tf.constant(texts, tf.string)))
-        for field, texts in zip(fields, texts_of(columns, fields))
-    ]
+    found = []
+    for field, texts in zip(fields, texts_of(columns, fields)):
+        counted = field.count(tf.constant(texts, tf.string))
+        rows, hashes, values = (x.numpy() for x in counted)
+        is_sound = np.isfinite(values)
+        if not is_sound.all():
+            text = texts[rows[np.argmin(is_sound)]].decode("utf-8", "replace")
+            wanted = "of features below 3.4e38"
+            check_value("+".join(field.columns), text[:99], False, wanted)
+        found.append((rows, hashes, values))
+    return found
 
 
 def texts_of(columns: Columns, fields: Sequence[Field]) -> list[list[bytes]]:

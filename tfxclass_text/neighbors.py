@@ -108,14 +108,10 @@ class NeighborVotes(keras.layers.Layer):
         return probabilities_shape
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "similarity": keras.saving.serialize_keras_object(self.similarity),
-            "num_labels": self.num_labels,
-            "num_pairs": self.num_pairs,
-            "num_neighbors": self.num_neighbors,
-            "share": self.share,
-        }
+        names = "num_labels", "num_pairs", "num_neighbors", "share"
+        own = {x: getattr(self, x) for x in names}
+        own["similarity"] = keras.saving.serialize_keras_object(self.similarity)
+        return super().get_config() | own
 
 
 def build_neighbor_votes(

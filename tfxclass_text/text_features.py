@@ -207,11 +207,9 @@ class TextFeatures(keras.layers.Layer):
         )
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "fields": [dataclasses.asdict(field) for field in self.fields],
-            "vocabulary_sizes": self.vocabulary_sizes,
-        }
+        fields = [dataclasses.asdict(field) for field in self.fields]
+        own = {"fields": fields, "vocabulary_sizes": self.vocabulary_sizes}
+        return super().get_config() | own
 
 
 def _padded(rows, ids, values, size):

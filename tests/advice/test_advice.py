@@ -320,6 +320,18 @@ BAD = {
         lambda: advise_lib._split(tf.data.Dataset.from_tensors([X, X]), 4),
         "`data` must be data with labels.*Received: elements",
     ),
+    "a dataset that reshuffles": (
+        lambda: advise_lib._split(
+            tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(20).batch(5), 4
+        ),
+        r"`data` must be a dataset without repeat\(\), and shuffled alike",
+    ),
+    "a dataset that repeats": (
+        lambda: advise_lib._split(
+            tf.data.Dataset.from_tensors((X, Y)).repeat(), 4
+        ),
+        r"`data` must be a dataset without repeat\(\), and shuffled alike",
+    ),
     "a dataset of rows": (
         lambda: advise_lib._split(
             tf.data.Dataset.from_tensor_slices((X, Y)), 4
@@ -334,6 +346,13 @@ def test_what_is_refused(name):
     call, message = BAD[name]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_tenth_of_a_dataset_of_unknown_length():
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(1)
+    train, held_out = advise_lib._split(rows.filter(lambda x, y: True), 4)
+    assert len(list(held_out)) == 2
+    np.testing.assert_array_equal(next(iter(train))[0], X[2:3])
 
 
 def test_a_dataset_with_weights_is_split():

@@ -217,6 +217,10 @@ BAD = {
         lambda: retrieval.split_sessions(SEQUENCES, validation=0.5, test=0.5),
         ["validation=0.5"],
     ),
+    "none to train on": (
+        lambda: retrieval.split_sessions(SEQUENCES, validation=0, test=0.9),
+        ["`sessions`", "enough to train on one"],
+    ),
     "times": (
         lambda: retrieval.split_sessions(SEQUENCES, times=[1]),
         ["1 times of 3"],

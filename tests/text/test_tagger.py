@@ -335,6 +335,7 @@ def test_plain_text():
         ("one text", ["a"], "a list of texts"),
         (None, ["a"], "a list of texts.*None"),
         ({"title": "one text"}, ["a"], "a list of texts.*one text"),
+        (["a"], 5, "`tags` must be a list of the tags.*5"),
         (["a"], [[]], "must have a tag"),
         (["a"], [["x"], ["y"]], "an item for each of the 1 texts"),
         (["a"], ["x", "y"], "an item for each"),
@@ -464,6 +465,10 @@ def test_scores_that_are_not_finite_are_nan():
     tagger.fit(texts, ["a", "b", "a", "c"] * 5)
     found = tagger.predict_proba(["f0:1e39", "f1:2"])
     assert not np.isfinite(found[0]).any() and np.isfinite(found[1]).all()
+    with pytest.raises(ValueError, match="`text` must be.*'f0:1e39 f1:1'"):
+        quiet(fields=[field]).fit(
+            [*texts, "f0:1e39 f1:1"], ["a", "b"] * 10 + ["a"]
+        )
 
 
 def test_other_columns_are_refused(trained):

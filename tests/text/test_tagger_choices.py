@@ -410,3 +410,8 @@ def test_seconds_of_a_pass_are_of_all_terms():
     # One, two; and runs of three characters within words.
     terms = len(fields_lib.read_terms({"text": [b"one two two"]}, fields)[1][1])
     assert found == linear_tree.seconds(100_000 * (2 + terms), 40, 1)
+
+
+def test_lengths_of_a_field_are_ints():
+    field = Field("text", "chars", 2.0, 3.0, min_count=1.0)
+    assert repr((field.shortest, field.longest, field.min_count)) == "(2, 3, 1)"

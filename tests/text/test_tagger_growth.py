@@ -65,6 +65,9 @@ def test_new_texts_and_tags():
     # What was learned before is not forgotten.
     assert tagger.evaluate(TEXTS, TAGS)["precision_at_1"] == 1.0
     assert tagger.summary["texts"] == len(TEXTS) * 4 + len(BOATS)
+    layer = tagger.model.get_layer("tag-scores")
+    weights = layer.num_entries + np.count_nonzero(layer.dense)
+    assert tagger.summary["weights"] == weights > 0
     assert tagger.summary["tags"] == 7 == len(tagger.thresholds)
     assert tagger.evaluate(BOATS, MORE)["precision_at_1"] == 1.0
 

@@ -144,8 +144,9 @@ def advise(
             `FullSoftmax`, `SampledSoftmax`, `SelectiveSoftmax` or `LSHSoftmax`.
             If it is compiled, its optimizer is tried, too.
         data: arrays `(x, y)` or `(x, y, sample_weight)` as for `model.fit`, or
-            a `tf.data.Dataset` of such batches. A tenth of the examples, and at
-            most 512, is held out: of a dataset, the first batches.
+            a `tf.data.Dataset` of such batches, the same ones in each pass. A
+            tenth of the examples, and at most 512, is held out: of a dataset,
+            the first batches.
         batch_size: int, number of examples in a batch of arrays. Defaults to
             256.
         seconds: float > 0, time limit. Recipes for which there is no time are
@@ -347,8 +348,17 @@ def _split(data, batch_size):
     """Training batches without an end, and held-out batches."""
     if isinstance(data, tf.data.Dataset):
         number = Batches("data", data, batch_size).count
-        most = _HELD_OUT if number is None else max(number // _HELD_OUT, 1)
         data, held_out, rows = without_autotune(data), 0, 0
+        # Otherwise rows that are held out in one pass are learned in another.
+        starts = [next(iter(data), (0, 0))[1] for _ in range(2)]
+        parts = [tf.nest.flatten(x, expand_composites=True) for x in starts]
+        is_same = all(map(np.array_equal, *parts))
+        is_same &= data.cardinality() != tf.data.INFINITE_CARDINALITY
+        wanted = "without repeat(), and shuffled alike in each pass"
+        check_value("data", data, is_same, f"a dataset {wanted}")
+        if number is None:
+            number = sum(1 for _ in data.take(_HELD_OUT**2))
+        most = max(number // _HELD_OUT, 1)
         for held_out, batch in enumerate(data.take(most), 1):
             rows += len(batch[1])
             if rows >= _MAX_HELD_OUT:

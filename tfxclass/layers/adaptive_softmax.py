@@ -227,11 +227,8 @@ class AdaptiveSoftmax(BlockHead):
         return super().activation_bytes(batch, dim) + 4 * tails
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "cutoffs": self.cutoffs,
-            "div_value": self.div_value,
-        }
+        own = {"cutoffs": self.cutoffs, "div_value": self.div_value}
+        return super().get_config() | own
 
 
 def _check_cutoffs(cutoffs, num_classes):

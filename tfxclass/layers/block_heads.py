@@ -248,9 +248,5 @@ class AdaptiveProjectedSoftmax(BlockHead):
         return {**super().changed_config(change), "group_sizes": sizes}
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "group_sizes": self.group_sizes,
-            "projection_dims": self.projection_dims,
-            "l2": self.l2,
-        }
+        names = "group_sizes", "projection_dims", "l2"
+        return super().get_config() | {x: getattr(self, x) for x in names}

@@ -128,8 +128,5 @@ class ProjectedSoftmax(SampledSoftmax):
         return 0.5 * self.l2 * tf.reduce_sum(weighted, axis=-1)
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "projection_dim": self.projection_dim,
-            "l2": self.l2,
-        }
+        own = {"projection_dim": self.projection_dim, "l2": self.l2}
+        return super().get_config() | own

@@ -231,11 +231,8 @@ class HeadAdam(RowOptimizer, keras.optimizers.Adam):
         return dataclasses.replace(rule, trained_marks=marks)
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "class_rate": self.class_rate,
-            "embedding_rate": self.embedding_rate,
-        }
+        names = "class_rate", "embedding_rate"
+        return super().get_config() | {x: getattr(self, x) for x in names}
 
 
 def _mean_so_far(handle, scale):

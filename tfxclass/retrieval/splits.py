@@ -105,6 +105,7 @@ def split_sessions(
     first_test = round(len(sessions) * (1 - test))
     first = round(len(sessions) * (1 - test - validation))
     train = sessions[:first]
+    check_value("sessions", len(sessions), first > 0, "enough to train on one")
     known = {item for session in train for item in session}
     validated, tested = sessions[first:first_test], sessions[first_test:]
     found = [zip(*next_items(part)) for part in (validated, tested)]
