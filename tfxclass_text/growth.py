@@ -137,8 +137,6 @@ def grow(tagger: Any, corpus: Corpus) -> Learned:
     thresholds[place] = tagger.thresholds
     new = LabeledRows(rows, labels, num_features, len(tags))
     summary |= {"texts": size, "one_tag_a_text": single_label}
-    in_blocks = int(np.count_nonzero(layers.linear.dense))
-    summary["weights"] = layers.linear.num_entries + in_blocks
     return Learned(
         tags, layers, thresholds, counts,
         remember(memory, new, tagger.seed, size - corpus.size, pending),

@@ -528,7 +528,6 @@ def _learned(task, recipe, linear, answers):
         "threshold": threshold,
         "tried": task.tried,
         "one_tag_a_text": task.single_label,
-        "weights": linear.num_entries + int(np.count_nonzero(linear.dense)),
         "texts": task.corpus.size,
         "fields": [str(field) for field in fields],
         "terms_a_text": round(len(data.rows.ids) / task.corpus.size, 1),

@@ -510,9 +510,11 @@ class Tagger(Estimator):
         self._counts, self._memory = learned.counts, learned.memory
         values = [x.value for x in self.model.weights]
         size = sum(x.dtype.size * x.shape.num_elements() for x in values)
+        linear = learned.layers.linear
         self.summary = {
             **learned.summary,
             "tags": len(self.tags),
+            "weights": linear.num_entries + int(np.count_nonzero(linear.dense)),
             "features": learned.layers.features.num_features,
             "cpu_seconds": round(time.process_time() - began, 1),
             "megabytes": round(size / 1e6, 1),

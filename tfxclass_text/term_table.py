@@ -141,13 +141,12 @@ class TermTable:
         """
         sizes = [len(self.vocabularies[field].hashes) for field in fields]
         if parts is not None:
-            return side_by_side([parts[field] for field in fields], sizes)
+            rows = side_by_side([parts[field] for field in fields], sizes)
+            return rows if most is None else rows.heaviest(most)
         # The last ones are often asked for again.
         if self._joined[0] != (fields, most):
             self._joined = None, None
-            rows = self.join(fields, self._parts)
-            rows = rows if most is None else rows.heaviest(most)
-            self._joined = (fields, most), rows
+            self._joined = (fields, most), self.join(fields, self._parts, most)
         return self._joined[1]
 
     def size_of(self, fields: Iterable[Field]) -> int:

@@ -324,13 +324,13 @@ BAD = {
         lambda: advise_lib._split(
             tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(20).batch(5), 4
         ),
-        r"`data` must be a dataset without repeat\(\), and shuffled alike",
+        r"`data` must be the same in each pass: without repeat\(\).*_iteration",
     ),
     "a dataset that repeats": (
         lambda: advise_lib._split(
             tf.data.Dataset.from_tensors((X, Y)).repeat(), 4
         ),
-        r"`data` must be a dataset without repeat\(\), and shuffled alike",
+        r"`data` must be the same in each pass: without repeat\(\).*_iteration",
     ),
     "a dataset of rows": (
         lambda: advise_lib._split(

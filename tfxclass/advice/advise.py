@@ -354,8 +354,8 @@ def _split(data, batch_size):
         parts = [tf.nest.flatten(x, expand_composites=True) for x in starts]
         is_same = all(map(np.array_equal, *parts))
         is_same &= data.cardinality() != tf.data.INFINITE_CARDINALITY
-        wanted = "without repeat(), and shuffled alike in each pass"
-        check_value("data", data, is_same, f"a dataset {wanted}")
+        fix = "without repeat(), and with reshuffle_each_iteration=False"
+        check_value("data", data, is_same, f"the same in each pass: {fix}")
         if number is None:
             number = sum(1 for _ in data.take(_HELD_OUT**2))
         most = max(number // _HELD_OUT, 1)
