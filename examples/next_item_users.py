@@ -10,6 +10,7 @@ either alone is worse. `docs/next_item.md` explains each step.
 """
 
 import argparse
+import math
 
 import keras
 import numpy as np
@@ -19,14 +20,14 @@ import tfxclass
 
 LENGTH, DIM, BLOCKS, HEADS, BATCH, NUM_SAMPLED, K = 20, 64, 2, 2, 128, 2048, 10
 DROPOUT = 0.3
+# The rate rises to RATE in a twentieth of the steps, and then falls to 0.
+RATE = 2e-3
 # Items are near each other within WINDOW steps. A user's LATEST items have
 # counts of NEIGHBORS others each.
 WINDOW, LATEST, NEIGHBORS = 10, 10, 200
 # Of the counts in the logits: none, well in validation on two sets of a shop,
 # and one that leaves nothing but counts.
 ALONE, WEIGHT, COUNTS = 0.0, 1.5, 1e9
-# Users of validation who are asked after each epoch.
-ASKED = 5_000
 
 
 def read(path):
@@ -39,52 +40,59 @@ def read(path):
         return [list(map(int, line.split()[1:])) for line in f]
 
 
-def rows_of(sequences):
-    """`(inputs, labels)`, int64 `[users, LENGTH]`, padded with 0 and -1."""
-    inputs = tfxclass.retrieval.pad([s[:-1] for s in sequences], LENGTH)
-    labels = [s[1:] for s in sequences]
-    return inputs, tfxclass.retrieval.pad(labels, LENGTH, value=-1)
+def rows_of(sequences, length):
+    """`(inputs, labels)`, int64 `[rows, length]`, padded with 0 and -1.
+
+    A longer sequence is several rows, and each item but the first a label.
+    """
+    rows = [
+        sequence[max(end - length - 1, 0) : end]
+        for sequence in sequences
+        for end in range(len(sequence), 1, -length)
+    ]
+    inputs = tfxclass.retrieval.pad([row[:-1] for row in rows], length)
+    labels = [row[1:] for row in rows]
+    return inputs, tfxclass.retrieval.pad(labels, length, value=-1)
 
 
 # ## Model
 
 
-def gated(x, found):
+def gated(x, found, dropout):
     """`x` plus what a layer found, as far as a gate lets it through."""
     gate = keras.layers.Dense(x.shape[-1], activation="sigmoid")(x)
-    return x + keras.layers.Dropout(DROPOUT)(found * gate)
+    return x + keras.layers.Dropout(dropout)(found * gate)
 
 
-def block(x):
+def block(x, dropout):
     """Causal attention, then two dense layers (SwiGLU)."""
     dim = x.shape[-1]
     norm = keras.layers.RMSNormalization()(x)
     attention = keras.layers.MultiHeadAttention(HEADS, dim // HEADS)
-    x = gated(x, attention(norm, norm, use_causal_mask=True))
+    x = gated(x, attention(norm, norm, use_causal_mask=True), dropout)
     norm = keras.layers.RMSNormalization()(x)
     hidden = keras.layers.Dense(2 * dim, activation="silu")(norm)
     found = hidden * keras.layers.Dense(2 * dim)(norm)
-    return gated(x, keras.layers.Dense(dim)(found))
+    return gated(x, keras.layers.Dense(dim)(found), dropout)
 
 
-def make_models(num_items, dim=DIM):
+def make_models(num_items, dim=DIM, length=LENGTH, dropout=DROPOUT):
     """`(model, answers)`: what is trained, and its last position."""
-    seen = keras.Input([LENGTH], dtype="int64", name="seen")
+    seen = keras.Input([length], dtype="int64", name="seen")
     small = keras.initializers.RandomNormal(stddev=dim**-0.5)
     items = keras.layers.Embedding(num_items, dim, small, mask_zero=True)
-    places = keras.layers.Embedding(LENGTH, dim, name="places")
+    places = keras.layers.Embedding(length, dim, name="places")
     x = keras.layers.UnitNormalization()(items(seen))
-    x += 0.5 * places(keras.ops.zeros_like(seen) + np.arange(LENGTH))
-    x = keras.layers.Dropout(DROPOUT)(x)
+    x += 0.5 * places(keras.ops.zeros_like(seen) + np.arange(length))
+    x = keras.layers.Dropout(dropout)(x)
     for _ in range(BLOCKS):
-        x = block(x)
+        x = block(x, dropout)
     x = keras.layers.RMSNormalization()(x)
     cosine = tfxclass.layers.Cosine(scale=12.0)
     options = {"tied_to": items, "removed": [0], "similarity": cosine}
     size = min(NUM_SAMPLED, num_items)
     head = tfxclass.layers.SampledSoftmax(num_items, size, "top_k", **options)
     model = keras.Model(seen, head(x))
-    model.compile(tfxclass.optimizers.HeadAdam(), loss=head.loss)
     last = tfxclass.layers.FullSoftmax(num_items, **options)
     return model, keras.Model(seen, last(x[:, -1]))
 
@@ -159,7 +167,7 @@ class Ranking(keras.layers.Layer):
 
 def make_ranker(answers):
     """A model from the latest and all seen items to ids, best first."""
-    seen = keras.Input([LENGTH], dtype="int64", name="seen")
+    seen = keras.Input(answers.input_shape[1:], dtype="int64", name="seen")
     excluded = keras.Input([None], dtype="int64", name="exclude_ids")
     ranking = Ranking(answers.output.shape[-1], name="ranking")
     ids = ranking(answers(seen), seen, excluded)
@@ -180,33 +188,23 @@ def count(ranker, sequences):
 def evaluate(ranker, questions, weight, train=None):
     """Figures of answers without the items that a user has seen."""
     histories, longest = questions.histories, max(map(len, questions.histories))
-    seen = tfxclass.retrieval.pad(histories, LENGTH)
+    seen = tfxclass.retrieval.pad(histories, ranker.input_shape[0][1])
     excluded = tfxclass.retrieval.pad(histories, longest)
     ranker.get_layer("ranking").weight.assign(weight)
     ids = ranker.predict([seen, excluded], verbose=0)
     return tfxclass.retrieval.evaluate(ids, questions.labels, train=train)
 
 
-def train(model, ranker, split, epochs):
-    """The best epoch in validation by the weight of the counts, or none.
-
-    It is `(NDCG, epoch, weights of the model)`.
-    """
-    count(ranker, split.train)
-    asked = tfxclass.retrieval.Questions(*(x[:ASKED] for x in split.validation))
-    ndcg = evaluate(ranker, asked, COUNTS)["ndcg"]
-    print(f"NDCG@{K} in validation by counts: {ndcg:.4f}")
-    x, y = rows_of([s for s in split.train if len(s) > 1])
-    best = {ALONE: (-1.0,), WEIGHT: (-1.0,)}
-    for epoch in range(1, epochs + 1):
-        model.fit(x, y, BATCH, verbose=0)
-        told = f"Epoch {epoch}:"
-        for weight in best:
-            ndcg = evaluate(ranker, asked, weight)["ndcg"]
-            told += f" {ndcg:.4f} with counts times {weight}."
-            best[weight] = max(best[weight], (ndcg, epoch, model.get_weights()))
-        print(told)
-    return best
+def train(model, split, epochs, verbose="auto"):
+    x, y = rows_of(split.train, model.input_shape[1])
+    steps = epochs * math.ceil(len(x) / BATCH)
+    rising = steps // 20
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0, steps - rising, warmup_target=RATE, warmup_steps=rising
+    )
+    head = model.layers[-1]
+    model.compile(tfxclass.optimizers.HeadAdam(rate), loss=head.loss)
+    model.fit(x, y, BATCH, epochs, verbose=verbose)
 
 
 def main(data=None, epochs=20, path=None, dim=DIM):
@@ -216,9 +214,14 @@ def main(data=None, epochs=20, path=None, dim=DIM):
     split = tfxclass.retrieval.leave_one_out(sequences)
     model, answers = make_models(1 + max(map(max, sequences)), dim)
     ranker = make_ranker(answers)
-    best = train(model, ranker, split, epochs)
-    weight = max(best, key=lambda weight: best[weight][0])
-    model.set_weights(best[weight][-1])
+    train(model, split, epochs)
+    count(ranker, split.train)
+    ndcg = {
+        weight: evaluate(ranker, split.validation, weight)["ndcg"]
+        for weight in (ALONE, WEIGHT, COUNTS)
+    }
+    print(f"NDCG@{K} in validation by the weight of the counts: {ndcg}")
+    weight = max(ndcg, key=ndcg.get)
     # What users did last counts at once, without training.
     count(ranker, split.test.histories)
     figures = evaluate(ranker, split.test, weight, split.train)

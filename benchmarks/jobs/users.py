@@ -3,14 +3,17 @@
     python -m benchmarks.jobs.users FOLDER
 
 FOLDER has `Beauty.txt`, `Sports_and_Outdoors.txt` and `Toys_and_Games.txt`, as
-in `data/` of the repository RUCAIBox/CIKM2020-S3Rec. The last item of each user
-is the test. The epoch is chosen on the one before it
-(`examples/next_item_users.py`), which the transformer has not learned. The
-counts are of what it has learned, or ("latest") of that one, too.
+in `data/` of the repository RUCAIBox/CIKM2020-S3Rec, and `ml-1m.txt`. This one
+is made of `ml-1m_sas.txt` in asash/ml1m-sas-mapping:
+
+    awk '{s[$1] = s[$1] " " $2} END {for (i = 1; i in s; i++) print i s[i]}'
+
+The last item of each user is the test. The transformer has not learned the one
+before it, on which settings were chosen. The counts are of what it has learned,
+or ("latest") of that one, too.
 """
 
-import contextlib
-import io
+import itertools
 import os
 
 import keras
@@ -19,41 +22,43 @@ import tfxclass
 from benchmarks import measure
 from examples import next_item_users as users
 
-NAME, DIM, EPOCHS, SEEDS = "jobs/users", 128, 12, (0, 1, 2)
-DATA = ("Beauty", "Sports_and_Outdoors", "Toys_and_Games")
-#: The weight of the counts, and whether they are of the latest items, too.
+NAME, DIM, SEEDS = "jobs/users", 128, (0, 1, 2)
+SHOP = 16, users.LENGTH, users.DROPOUT, users.WEIGHT
+#: Epochs, items that are read, dropout, and the weight of the counts.
+DATA = {"ml-1m": (16, 50, 0.2, 0.5)}
+DATA |= dict.fromkeys(("Beauty", "Sports_and_Outdoors", "Toys_and_Games"), SHOP)
+#: The weight of the counts, or the set's, and whether the latest items count.
 METHODS = {
     "transformer": (users.ALONE, False),
     "co-occurrence": (users.COUNTS, False),
-    "both": (users.WEIGHT, False),
+    "both": (None, False),
     "co-occurrence, latest": (users.COUNTS, True),
-    "both, latest": (users.WEIGHT, True),
+    "both, latest": (None, True),
 }
 
 
 def child(folder, data, seed):
+    epochs, length, dropout, own = DATA[data]
     sequences = users.read(os.path.join(folder, f"{data}.txt"))
     split = tfxclass.retrieval.leave_one_out(sequences)
     keras.utils.set_random_seed(seed)
-    model, answers = users.make_models(1 + max(map(max, sequences)), DIM)
+    num_items = 1 + max(map(max, sequences))
+    model, answers = users.make_models(num_items, DIM, length, dropout)
     ranker = users.make_ranker(answers)
-    with (
-        measure.Stopwatch() as watch,
-        contextlib.redirect_stdout(io.StringIO()),
-    ):
-        best = users.train(model, ranker, split, EPOCHS)
+    with measure.Stopwatch() as watch:
+        users.train(model, split, epochs, verbose=0)
+    users.count(ranker, split.train)
     rows = []
     for method, (weight, has_latest) in METHODS.items():
-        row = {"method": method}
+        weight = own if weight is None else weight
         if has_latest:
             users.count(ranker, split.test.histories)
-        if weight in best:
-            _, epoch, values = best[weight]
-            row |= {"epoch": float(epoch), "CPU s": round(watch.cpu, 1)}
-            model.set_weights(values)
         found = users.evaluate(ranker, split.test, weight)
-        names = {"hit_rate": "HR@10", "ndcg": "NDCG@10"}
-        rows.append(row | {names[x]: float(found[x]) for x in names})
+        row = {"method": method, "HR@10": float(found["hit_rate"])}
+        row["NDCG@10"] = float(found["ndcg"])
+        if weight != users.COUNTS:
+            row |= {"epochs": epochs, "CPU s": round(watch.cpu, 1)}
+        rows.append(row)
     return rows
 
 
@@ -62,19 +67,18 @@ def main():
     measure.run_child(child)
     folder = measure.arguments(__doc__, first=["folder"]).folder
     runs = {}
-    for seed in SEEDS:
-        for data in DATA:
-            job = data, seed, DIM, EPOCHS
-            found = measure.once(
-                "users", *job, run=lambda *job: measure.ask(folder, *job[:2])
-            )
-            runs.setdefault(data, []).append(found)
-            rows = [
-                {"data": data, **measure.of_seeds(lines)}
-                for data, found in runs.items()
-                for lines in zip(*found, strict=True)
-            ]
-            measure.save(NAME, rows)
+    for data, seed in itertools.product(DATA, SEEDS):
+        job = data, seed, *DATA[data]
+        found = measure.once(
+            "users", *job, run=lambda *job: measure.ask(folder, *job[:2])
+        )
+        runs.setdefault(data, []).append(found)
+        rows = [
+            {"data": data, **measure.of_seeds(lines)}
+            for data, found in runs.items()
+            for lines in zip(*found, strict=True)
+        ]
+        measure.save(NAME, rows)
 
 
 if __name__ == "__main__":

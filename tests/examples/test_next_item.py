@@ -25,6 +25,13 @@ def test_files(tmp_path):
     assert next_item_users.read(str(tmp_path / "users")) == [[4, 5]]
 
 
+def test_rows_of_users():
+    """Of five items all but the first are labels, once each."""
+    x, y = next_item_users.rows_of([[1, 2, 3, 4, 5], [6], [7, 8]], 3)
+    assert x.tolist() == [[2, 3, 4], [0, 0, 1], [0, 0, 7]]
+    assert y.tolist() == [[3, 4, 5], [-1, -1, 2], [-1, -1, 8]]
+
+
 def test_sessions(tmp_path, monkeypatch):
     """One of four items follows each: their mean reciprocal rank is 0.52."""
     monkeypatch.setattr(next_item, "BOOSTS", (None, 4.0))
