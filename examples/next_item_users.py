@@ -25,9 +25,9 @@ RATE = 2e-3
 # Items are near each other within WINDOW steps. A user's LATEST items have
 # counts of NEIGHBORS others each.
 WINDOW, LATEST, NEIGHBORS = 10, 10, 200
-# Of the counts in the logits: none, well in validation on two sets of a shop,
-# and one that leaves nothing but counts.
-ALONE, WEIGHT, COUNTS = 0.0, 1.5, 1e9
+# Weights of the counts in the logits, from none to nothing but counts.
+ALONE, COUNTS = 0.0, 1e9
+WEIGHTS = ALONE, 0.5, 1.0, 1.5, COUNTS
 
 
 def read(path):
@@ -37,7 +37,14 @@ def read(path):
         starts = np.arange(1_000)[:, None]
         return ((starts + steps.cumsum(1)) % 100 + 1).tolist()
     with open(path, encoding="utf8") as f:
-        return [list(map(int, line.split()[1:])) for line in f]
+        users = [list(map(int, line.split()[1:])) for line in f]
+    users = [items for items in users if items]
+    if not users or min(map(min, users)) < 1:
+        raise ValueError(
+            f"{path} must have users with item ids from 1 on. "
+            "`tfxclass.retrieval.number_items` makes ids of names."
+        )
+    return users
 
 
 def rows_of(sequences, length):
@@ -64,12 +71,13 @@ def gated(x, found, dropout):
     return x + keras.layers.Dropout(dropout)(found * gate)
 
 
-def block(x, dropout):
-    """Causal attention, then two dense layers (SwiGLU)."""
+def block(x, is_item, dropout):
+    """Causal attention to items, then two dense layers (SwiGLU)."""
     dim = x.shape[-1]
     norm = keras.layers.RMSNormalization()(x)
     attention = keras.layers.MultiHeadAttention(HEADS, dim // HEADS)
-    x = gated(x, attention(norm, norm, use_causal_mask=True), dropout)
+    found = attention(norm, norm, attention_mask=is_item, use_causal_mask=True)
+    x = gated(x, found, dropout)
     norm = keras.layers.RMSNormalization()(x)
     hidden = keras.layers.Dense(2 * dim, activation="silu")(norm)
     found = hidden * keras.layers.Dense(2 * dim)(norm)
@@ -80,13 +88,14 @@ def make_models(num_items, dim=DIM, length=LENGTH, dropout=DROPOUT):
     """`(model, answers)`: what is trained, and its last position."""
     seen = keras.Input([length], dtype="int64", name="seen")
     small = keras.initializers.RandomNormal(stddev=dim**-0.5)
-    items = keras.layers.Embedding(num_items, dim, small, mask_zero=True)
+    items = keras.layers.Embedding(num_items, dim, small)
     places = keras.layers.Embedding(length, dim, name="places")
     x = keras.layers.UnitNormalization()(items(seen))
     x += 0.5 * places(keras.ops.zeros_like(seen) + np.arange(length))
     x = keras.layers.Dropout(dropout)(x)
+    is_item = (seen > 0)[:, None]
     for _ in range(BLOCKS):
-        x = block(x, dropout)
+        x = block(x, is_item, dropout)
     x = keras.layers.RMSNormalization()(x)
     cosine = tfxclass.layers.Cosine(scale=12.0)
     options = {"tied_to": items, "removed": [0], "similarity": cosine}
@@ -144,7 +153,8 @@ class Ranking(keras.layers.Layer):
     def call(self, probabilities, seen, excluded):
         latest = seen[:, ::-1][:, :LATEST]
         counts = tf.gather(self.counts, latest)
-        counts /= np.arange(1, LATEST + 1, dtype="float32")[:, None]
+        ago = tf.range(1, tf.shape(latest)[1] + 1)
+        counts /= tf.cast(ago, counts.dtype)[:, None]
         shape = tf.shape(probabilities, tf.int64)
         users = tf.range(shape[0])[:, None]
         places = users[:, None] * shape[1] + tf.gather(self.others, latest)
@@ -196,37 +206,44 @@ def evaluate(ranker, questions, weight, train=None):
 
 
 def train(model, split, epochs, verbose="auto"):
+    """All epochs, with `HeadAdam`."""
     x, y = rows_of(split.train, model.input_shape[1])
     steps = epochs * math.ceil(len(x) / BATCH)
     rising = steps // 20
     rate = keras.optimizers.schedules.CosineDecay(
-        0.0, steps - rising, warmup_target=RATE, warmup_steps=rising
+        RATE / 100, steps - rising, warmup_target=RATE, warmup_steps=rising
     )
     head = model.layers[-1]
     model.compile(tfxclass.optimizers.HeadAdam(rate), loss=head.loss)
     model.fit(x, y, BATCH, epochs, verbose=verbose)
 
 
-def main(data=None, epochs=20, path=None, dim=DIM):
+def best_weight(ranker, questions):
+    """That of the counts, by NDCG."""
+    ndcg = {w: evaluate(ranker, questions, w)["ndcg"] for w in WEIGHTS}
+    print(f"NDCG@{K} in validation by the weight of the counts: {ndcg}")
+    return max(ndcg, key=ndcg.get)
+
+
+def main(data=None, epochs=20, path=None, dim=DIM, length=LENGTH):
     """Returns the figures of the test, a dict."""
     keras.utils.set_random_seed(0)
     sequences = read(data)
     split = tfxclass.retrieval.leave_one_out(sequences)
-    model, answers = make_models(1 + max(map(max, sequences)), dim)
+    model, answers = make_models(1 + max(map(max, sequences)), dim, length)
     ranker = make_ranker(answers)
     train(model, split, epochs)
     count(ranker, split.train)
-    ndcg = {
-        weight: evaluate(ranker, split.validation, weight)["ndcg"]
-        for weight in (ALONE, WEIGHT, COUNTS)
-    }
-    print(f"NDCG@{K} in validation by the weight of the counts: {ndcg}")
-    weight = max(ndcg, key=ndcg.get)
+    weight = best_weight(ranker, split.validation)
     # What users did last counts at once, without training.
     count(ranker, split.test.histories)
     figures = evaluate(ranker, split.test, weight, split.train)
     print({name: round(value, 4) for name, value in figures.items()})
     if path:
+        # A service counts all it has. It can load the model, count anew and
+        # export again, without training.
+        count(ranker, sequences)
+        ranker.save(f"{path}/model.keras")
         ranker.export(f"{path}/1", verbose=False)
     return figures
 
@@ -245,5 +262,11 @@ if __name__ == "__main__":
         type=int,
         default=DIM,
         help=f"width of the model (default: {DIM}; 128 is better and slower)",
+    )
+    parser.add_argument(
+        "--length",
+        type=int,
+        default=LENGTH,
+        help=f"items that the model reads (default: {LENGTH})",
     )
     main(**vars(parser.parse_args()))

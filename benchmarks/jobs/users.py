@@ -13,6 +13,8 @@ before it, on which settings were chosen. The counts are of what it has learned,
 or ("latest") of that one, too.
 """
 
+import contextlib
+import io
 import itertools
 import os
 
@@ -23,22 +25,14 @@ from benchmarks import measure
 from examples import next_item_users as users
 
 NAME, DIM, SEEDS = "jobs/users", 128, (0, 1, 2)
-SHOP = 16, users.LENGTH, users.DROPOUT, users.WEIGHT
-#: Epochs, items that are read, dropout, and the weight of the counts.
-DATA = {"ml-1m": (16, 50, 0.2, 0.5)}
+SHOP = 16, users.LENGTH, users.DROPOUT
+#: Epochs, items that are read, and dropout.
+DATA = {"ml-1m": (16, 50, 0.2)}
 DATA |= dict.fromkeys(("Beauty", "Sports_and_Outdoors", "Toys_and_Games"), SHOP)
-#: The weight of the counts, or the set's, and whether the latest items count.
-METHODS = {
-    "transformer": (users.ALONE, False),
-    "co-occurrence": (users.COUNTS, False),
-    "both": (None, False),
-    "co-occurrence, latest": (users.COUNTS, True),
-    "both, latest": (None, True),
-}
 
 
 def child(folder, data, seed):
-    epochs, length, dropout, own = DATA[data]
+    epochs, length, dropout = DATA[data]
     sequences = users.read(os.path.join(folder, f"{data}.txt"))
     split = tfxclass.retrieval.leave_one_out(sequences)
     keras.utils.set_random_seed(seed)
@@ -47,18 +41,20 @@ def child(folder, data, seed):
     ranker = users.make_ranker(answers)
     with measure.Stopwatch() as watch:
         users.train(model, split, epochs, verbose=0)
+    told = {"epochs": epochs, "CPU s": round(watch.cpu, 1)}
     users.count(ranker, split.train)
+    with contextlib.redirect_stdout(io.StringIO()):
+        best = users.best_weight(ranker, split.validation)
+    weights = {"transformer": 0.0, "co-occurrence": users.COUNTS, "both": best}
+    cases = ("", split.train), (", latest", split.test.histories)
     rows = []
-    for method, (weight, has_latest) in METHODS.items():
-        weight = own if weight is None else weight
-        if has_latest:
-            users.count(ranker, split.test.histories)
-        found = users.evaluate(ranker, split.test, weight)
-        row = {"method": method, "HR@10": float(found["hit_rate"])}
+    for (of, counted), method in itertools.product(cases, weights):
+        users.count(ranker, counted)
+        found = users.evaluate(ranker, split.test, weights[method])
+        row = {"method": method + of, "HR@10": float(found["hit_rate"])}
         row["NDCG@10"] = float(found["ndcg"])
-        if weight != users.COUNTS:
-            row |= {"epochs": epochs, "CPU s": round(watch.cpu, 1)}
-        rows.append(row)
+        row |= told if method != "co-occurrence" else {}
+        rows.append(row | {"weight": best} if method == "both" else row)
     return rows
 
 

@@ -2,9 +2,12 @@
 
 import lzma
 
+import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
+import tfxclass
 from examples import next_item
 from examples import next_item_users
 from tfxclass.export import checks
@@ -45,17 +48,46 @@ def test_sessions(tmp_path, monkeypatch):
 
 
 def test_users(tmp_path, monkeypatch):
-    """One of two items follows each."""
+    """One of two items follows each; histories are longer than the model's."""
     monkeypatch.setattr(next_item_users, "BLOCKS", 1)
-    figures = next_item_users.main(epochs=2, path=str(tmp_path))
+    figures = next_item_users.main(epochs=6, path=str(tmp_path), length=4)
     assert figures["hit_rate"] > 0.9 and figures["ndcg"] > 0.6
     checks.check_ops(str(tmp_path / "1"))
     served = tf.saved_model.load(str(tmp_path / "1"))
-    seen = np.zeros((1, next_item_users.LENGTH), np.int64)
-    seen[0, -3:] = [4, 5, 6]
+    seen = np.array([[0, 4, 5, 6]])
     ids = served.serve([seen, seen]).numpy()
     assert len(set(ids[0])) == next_item_users.K
     assert not np.isin(ids, [0, 4, 5, 6]).any()
+    ranker = keras.saving.load_model(tmp_path / "model.keras")
+    split = tfxclass.retrieval.leave_one_out(next_item_users.read(None))
+    alone = next_item_users.evaluate(
+        ranker, split.validation, next_item_users.ALONE
+    )
+    assert alone["hit_rate"] > 0.9 and alone["ndcg"] > 0.6
+    next_item_users.count(ranker, [[4, 5, 6, 50], [5, 6, 50]])
+    counted = next_item_users.COUNTS
+    ranker.get_layer("ranking").weight.assign(counted)
+    assert ranker([seen, seen]).numpy()[0, 0] == 50
+
+
+def test_padding_is_not_read():
+    """Answers stay as they are when the vector of item 0 changes."""
+    model, answers = next_item_users.make_models(30, dim=8)
+    seen = np.zeros((1, next_item_users.LENGTH), np.int64)
+    seen[0, -3:] = [4, 5, 6]
+    before = answers(seen).numpy()
+    (items,) = (x for x in model.layers if getattr(x, "input_dim", 0) == 30)
+    rows = items.embeddings.numpy()
+    rows[0] = np.random.default_rng(0).normal(size=8)
+    items.embeddings.assign(rows)
+    np.testing.assert_allclose(answers(seen).numpy(), before, rtol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", "anna\n", "anna 3 0\n"])
+def test_files_of_users_are_checked(tmp_path, text):
+    (tmp_path / "users").write_text(text)
+    with pytest.raises(ValueError, match="ids from 1 on.*number_items"):
+        next_item_users.read(str(tmp_path / "users"))
 
 
 def test_counts_of_near_items():
