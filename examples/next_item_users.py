@@ -219,7 +219,7 @@ def train(model, split, epochs, verbose="auto"):
 
 
 def best_weight(ranker, questions):
-    """That of the counts, by NDCG."""
+    """The weight of the counts with the best NDCG."""
     ndcg = {w: evaluate(ranker, questions, w)["ndcg"] for w in WEIGHTS}
     print(f"NDCG@{K} in validation by the weight of the counts: {ndcg}")
     return max(ndcg, key=ndcg.get)
