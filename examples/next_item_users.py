@@ -39,10 +39,11 @@ def read(path):
     with open(path, encoding="utf8") as f:
         users = [list(map(int, line.split()[1:])) for line in f]
     users = [items for items in users if items]
-    if not users or min(map(min, users)) < 1:
+    least = min(map(min, users), default="no users")
+    if not users or least < 1:
         raise ValueError(
-            f"{path} must have users with item ids from 1 on. "
-            "`tfxclass.retrieval.number_items` makes ids of names."
+            f"{path} must have users with item ids from 1 on. Received: "
+            f"{least}. `tfxclass.retrieval.number_items` makes ids of names."
         )
     return users
 
@@ -206,7 +207,7 @@ def evaluate(ranker, questions, weight, train=None):
 
 
 def train(model, split, epochs, verbose="auto"):
-    """All epochs, with `HeadAdam`."""
+    """Compiles the model, and trains it on all of `split.train`."""
     x, y = rows_of(split.train, model.input_shape[1])
     steps = epochs * math.ceil(len(x) / BATCH)
     rising = steps // 20

@@ -1,4 +1,4 @@
-"""The next item of users, in tables that others printed.
+r"""The next item of users, in tables that others printed.
 
     python -m benchmarks.jobs.users FOLDER
 
@@ -6,15 +6,14 @@ FOLDER has `Beauty.txt`, `Sports_and_Outdoors.txt` and `Toys_and_Games.txt`, as
 in `data/` of the repository RUCAIBox/CIKM2020-S3Rec, and `ml-1m.txt`. This one
 is made of `ml-1m_sas.txt` in asash/ml1m-sas-mapping:
 
-    awk '{s[$1] = s[$1] " " $2} END {for (i = 1; i in s; i++) print i s[i]}'
+    awk '{s[$1] = s[$1] " " $2} END {for (i = 1; i in s; i++) print i s[i]}' \
+        ml-1m_sas.txt > ml-1m.txt
 
 The last item of each user is the test. The transformer has not learned the one
 before it, on which settings were chosen. The counts are of what it has learned,
 or ("latest") of that one, too.
 """
 
-import contextlib
-import io
 import itertools
 import os
 
@@ -43,18 +42,19 @@ def child(folder, data, seed):
         users.train(model, split, epochs, verbose=0)
     told = {"epochs": epochs, "CPU s": round(watch.cpu, 1)}
     users.count(ranker, split.train)
-    with contextlib.redirect_stdout(io.StringIO()):
-        best = users.best_weight(ranker, split.validation)
+    best = users.best_weight(ranker, split.validation)
     weights = {"transformer": 0.0, "co-occurrence": users.COUNTS, "both": best}
-    cases = ("", split.train), (", latest", split.test.histories)
     rows = []
-    for (of, counted), method in itertools.product(cases, weights):
-        users.count(ranker, counted)
-        found = users.evaluate(ranker, split.test, weights[method])
-        row = {"method": method + of, "HR@10": float(found["hit_rate"])}
-        row["NDCG@10"] = float(found["ndcg"])
-        row |= told if method != "co-occurrence" else {}
-        rows.append(row | {"weight": best} if method == "both" else row)
+    for latest in ("", ", latest"):
+        for method, weight in weights.items():
+            found = users.evaluate(ranker, split.test, weight)
+            row = {"method": method + latest, "HR@10": float(found["hit_rate"])}
+            row["NDCG@10"] = float(found["ndcg"])
+            if method != "co-occurrence":
+                row |= told | {"weight": weight}
+            rows.append(row)
+        weights.pop("transformer", None)  # counts do not change it
+        users.count(ranker, split.test.histories)
     return rows
 
 

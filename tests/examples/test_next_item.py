@@ -83,10 +83,13 @@ def test_padding_is_not_read():
     np.testing.assert_allclose(answers(seen).numpy(), before, rtol=1e-5)
 
 
-@pytest.mark.parametrize("text", ["", "anna\n", "anna 3 0\n"])
-def test_files_of_users_are_checked(tmp_path, text):
+@pytest.mark.parametrize(
+    "text, received", [("", "no"), ("anna\n", "no"), ("anna 3 0\n", "0")]
+)
+def test_files_of_users_are_checked(tmp_path, text, received):
     (tmp_path / "users").write_text(text)
-    with pytest.raises(ValueError, match="ids from 1 on.*number_items"):
+    wanted = f"ids from 1 on. Received: {received}.*number_items"
+    with pytest.raises(ValueError, match=wanted):
         next_item_users.read(str(tmp_path / "users"))
 
 
