@@ -10,6 +10,7 @@ either alone is worse. `docs/next_item.md` explains each step.
 """
 
 import argparse
+import itertools
 import math
 
 import keras
@@ -37,15 +38,15 @@ def read(path):
         starts = np.arange(1_000)[:, None]
         return ((starts + steps.cumsum(1)) % 100 + 1).tolist()
     with open(path, encoding="utf8") as f:
-        users = [list(map(int, line.split()[1:])) for line in f]
+        users = [line.split()[1:] for line in f]
     users = [items for items in users if items]
-    least = min(map(min, users), default="no users")
-    if not users or least < 1:
-        raise ValueError(
-            f"{path} must have users with item ids from 1 on. Received: "
-            f"{least}. `tfxclass.retrieval.number_items` makes ids of names."
-        )
-    return users
+    for item in itertools.chain(*users or [["no items"]]):
+        if not item.isdecimal() or int(item) < 1:
+            raise ValueError(
+                f"{path} must have users with item ids from 1 on. Received: "
+                f"{item}. `tfxclass.retrieval.number_items` makes ids of names."
+            )
+    return [list(map(int, items)) for items in users]
 
 
 def rows_of(sequences, length):
@@ -115,18 +116,19 @@ def nearby(sequences, num_items):
 
     A pair counts 1 / distance, over the root of the other's popularity.
     """
-    rows = tfxclass.retrieval.pad(sequences, max(map(len, sequences)))
+    items = np.concatenate(sequences)
+    users = np.repeat(np.arange(len(sequences)), list(map(len, sequences)))
     keys, weights = [], []
-    for distance in range(1, min(WINDOW, rows.shape[1] - 1) + 1):
-        first, second = rows[:, :-distance], rows[:, distance:]
-        first, second = first[first > 0], second[first > 0]
+    for distance in range(1, WINDOW + 1):
+        same = users[:-distance] == users[distance:]
+        first, second = items[:-distance][same], items[distance:][same]
         keys += [first * num_items + second, second * num_items + first]
         weights.append(np.full(2 * len(first), 1 / distance))
     keys, places = np.unique(np.concatenate(keys), return_inverse=True)
     found = np.bincount(places, np.concatenate(weights))
     items, others = np.divmod(keys, num_items)
     popularity = np.bincount(others, found, num_items)
-    found /= np.sqrt(np.maximum(popularity[others], 1))
+    found = found / np.sqrt(np.maximum(popularity[others], 1))
     order = np.lexsort([-found, items])
     items, others, found = items[order], others[order], found[order]
     column = np.arange(len(items)) - np.searchsorted(items, items)

@@ -14,7 +14,6 @@ before it, on which settings were chosen. The counts are of what it has learned,
 or ("latest") of that one, too.
 """
 
-import itertools
 import os
 
 import keras
@@ -59,19 +58,18 @@ def child(folder, data, seed):
 
 
 def main():
-    """Means over the seeds so far, a row for each set and method."""
+    """Means over the seeds, a row for each set and method."""
     measure.run_child(child)
-    folder = measure.arguments(__doc__, first=["folder"]).folder
-    runs = {}
-    for data, seed in itertools.product(DATA, SEEDS):
-        job = data, seed, *DATA[data]
-        found = measure.once(
-            "users", *job, run=lambda *job: measure.ask(folder, *job[:2])
+    folder, rows = measure.arguments(__doc__, first=["folder"]).folder, []
+    for data, settings in DATA.items():
+        job = "users", data, *settings
+        found = measure.of_all_seeds(
+            *job,
+            seeds=SEEDS,
+            run=lambda data, *job: measure.ask(folder, data, job[-1]),
         )
-        runs.setdefault(data, []).append(found)
-        rows = [
+        rows += [
             {"data": data, **measure.of_seeds(lines)}
-            for data, found in runs.items()
             for lines in zip(*found, strict=True)
         ]
         measure.save(NAME, rows)

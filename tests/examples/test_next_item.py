@@ -84,7 +84,8 @@ def test_padding_is_not_read():
 
 
 @pytest.mark.parametrize(
-    "text, received", [("", "no"), ("anna\n", "no"), ("anna 3 0\n", "0")]
+    "text, received",
+    [("", "no"), ("anna\n", "no"), ("anna 3 0\n", "0"), ("a b1 3", "b1")],
 )
 def test_files_of_users_are_checked(tmp_path, text, received):
     (tmp_path / "users").write_text(text)
@@ -117,3 +118,9 @@ def test_counts_are_added():
         p = np.concatenate([p, np.zeros((1, 4), "float32")], axis=1)
         ids = layer(p, seen, seen).numpy()
         assert ids[0, 0] == best
+
+
+def test_users_of_one_item_have_no_counts():
+    others, counts = next_item_users.nearby([[1], [2]], num_items=3)
+    assert others.shape == counts.shape == (3, next_item_users.NEIGHBORS)
+    assert not counts.any()
