@@ -1,7 +1,7 @@
 """Random projection, recovery and fine-tuning of an LSTM language model.
 
     python benchmarks/language_model.py --data FOLDER [row ...]
-        [--size small] [--epochs 2] [--slim_epochs 1] [--seed 0]
+        [--size small] [--epochs 2] [--slim_epochs 1] [--exact 0] [--seed 0]
 
 FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt (Penn Treebank). Words
 that training does not have are no targets.
@@ -11,17 +11,17 @@ The RP paper (Yuan et al., 2020) takes the configurations of Zaremba et al.
 that falls after some epochs. The paper's size is "large". RP has a third of the
 units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
 
+"tied" is a size of ours: the class vectors are the embedding, and Adam trains.
+"sampled" has NUM_SAMPLED words in a step, and all in the last `--exact` epochs.
+
 "lift" and "dual" begin with what `recover` makes of RP after
 `--slim_epochs`. Their first line is not trained on; the other epochs train the
 whole model in full width, at the rates that these epochs have for all rows. The
 dual has the l2 of L2 that is best on the validation words.
-
-What has a result in benchmarks/cache/penn_treebank is not trained again.
 """
 
 import math
-import os
-import warnings
+import pathlib
 from typing import NamedTuple
 
 import keras
@@ -34,13 +34,13 @@ from tfxclass import recovery
 
 NAME = "penn_treebank"
 L2 = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-TRAINED = ("full", "RP", "RP-A")
+TRAINED, NUM_SAMPLED = ("full", "sampled", "RP", "RP-A"), 1_000
 RECOVERED = ("lift", "dual")
 PARTS = ("train", "valid", "test")
 
 
 class Size(NamedTuple):
-    """A configuration of Zaremba et al."""
+    """A configuration of Zaremba et al., or with Adam."""
 
     units: int
     length: int  # steps of time between two updates
@@ -50,11 +50,13 @@ class Size(NamedTuple):
     flat: int  # epochs at a rate of 1
     fall: float  # by which each epoch after these divides it
     batch: int = 20  # segments of a step
+    adam: float = 0.0  # its first rate; the class vectors are tied then
 
 
 SIZES = {
     "small": Size(200, 20, 0.0, 0.1, 5.0, 4, 2.0),
     "large": Size(1500, 35, 0.65, 0.04, 10.0, 14, 1.15),
+    "tied": Size(512, 32, 0.5, 0.05, 32.0, 8, 1.3, batch=64, adam=2e-3),
 }
 
 
@@ -62,9 +64,8 @@ def read(folder):
     """`(counts, parts)`: words by falling frequency, and id sequences."""
     words = {}
     for part in PARTS:
-        path = os.path.join(folder, f"ptb.{part}.txt")
-        with open(path, encoding="utf-8") as f:
-            words[part] = f.read().replace("\n", " <eos> ").split()
+        text = pathlib.Path(folder, f"ptb.{part}.txt").read_text("utf-8")
+        words[part] = text.replace("\n", " <eos> ").split()
     known, counts = np.unique(words["train"], return_counts=True)
     order = np.argsort(-counts, kind="stable")
     ids = {known[place]: i for i, place in enumerate(order)}
@@ -95,7 +96,8 @@ def make_model(row, counts, size, seed):
         return keras.initializers.RandomUniform(-size.span, size.span)
 
     inputs = keras.Input(batch_shape=(size.batch, size.length), dtype="int32")
-    x = keras.layers.Embedding(len(counts), size.units, first())(inputs)
+    words = keras.layers.Embedding(len(counts), size.units, first())
+    x = words(inputs)
     for _ in range(2):
         x = keras.layers.Dropout(size.dropout)(x)
         x = keras.layers.LSTM(
@@ -108,6 +110,7 @@ def make_model(row, counts, size, seed):
         )(x)
     x = keras.layers.Dropout(size.dropout)(x)
     same = {"kernel_initializer": first(), "seed": seed}
+    tied = {"tied_to": words} if size.adam else same
     layers = tfxclass.layers
     if row == "RP":
         head = layers.ProjectedSoftmax(len(counts), size.units // 3, **same)
@@ -115,16 +118,21 @@ def make_model(row, counts, size, seed):
         head = layers.AdaptiveProjectedSoftmax(
             len(counts), layers.split_by_frequency(counts, 4), **same
         )
+    elif row == "sampled":
+        drawn = min(NUM_SAMPLED, len(counts)), "log_uniform"
+        head = layers.SampledSoftmax(len(counts), *drawn, **tied)
     else:
-        head = layers.FullSoftmax(len(counts), **same)
+        head = layers.FullSoftmax(len(counts), **tied)
     return compiled(keras.Model(inputs, head(x)), size)
 
 
 def compiled(model, size):
     # Keras has the mean of a segment's losses where Zaremba et al. have the
     # sum: the norm is so much smaller, and `train` has so much more of a rate.
-    optimizer = tfxclass.optimizers.LazySGD(
-        float(size.length), global_clipnorm=size.clip / size.length
+    kinds = tfxclass.optimizers
+    optimizer = (kinds.HeadAdam if size.adam else kinds.LazySGD)(
+        size.adam or float(size.length),
+        global_clipnorm=size.clip / size.length,
     )
     model.compile(optimizer, loss=model.layers[-1].loss)
     return model
@@ -137,13 +145,14 @@ def forget(model):
             layer.reset_state()
 
 
-def train(model, data, size, epoch):
+def train(model, data, size, epoch, **options):
     """An epoch, the first is 1; returns its CPU seconds."""
     rate = size.fall ** -max(epoch - size.flat, 0)
-    model.optimizer.learning_rate.assign(size.length * rate)
+    model.optimizer.learning_rate.assign((size.adam or size.length) * rate)
     forget(model)
     with measure.Stopwatch() as clock:
-        model.fit(*data, batch_size=size.batch, shuffle=False, verbose=0)
+        options |= {"batch_size": size.batch, "shuffle": False, "verbose": 0}
+        model.fit(*data, **options)
     return clock.cpu
 
 
@@ -157,18 +166,15 @@ def perplexity(model, data, size):
 
 def recovered(method, model, parts, size):
     """The full model, and a dict with the dual's l2."""
-    x, y = parts["train"]
-    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(size.batch)
+    data = tf.data.Dataset.from_tensor_slices(parts["train"]).batch(size.batch)
     forget(model)
-    if method != "dual":
-        full = recovery.recover(model, data, method="lift", verbose=0)
-        return compiled(full, size), {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the step may overshoot
-        full = recovery.recover(model, data, l2=1.0, method="dual", verbose=0)
+    options = {"l2": 1.0} if method == "dual" else {}
+    full = recovery.recover(model, data, method=method, verbose=0, **options)
     compiled(full, size)
-    kernel = full.layers[-1].kernel
-    found, once = [], kernel.numpy()
+    if method != "dual":
+        return full, {}
+    found, kernel = [], full.layers[-1].kernel
+    once = kernel.numpy()
     for l2 in L2:
         kernel.assign(once / l2)
         found.append((perplexity(full, parts["valid"], size), l2))
@@ -189,7 +195,9 @@ def trained(row, args, counts, parts):
         lines.append(line_of(model, parts, size, args.slim_epochs, **chosen))
     first = args.slim_epochs if is_recovered else 0
     for epoch in range(first + 1, args.epochs + 1):
-        took = train(model, parts["train"], size, epoch)
+        is_exact = row == "sampled" and epoch > args.epochs - args.exact
+        last = [tfxclass.callbacks.ExactLast(epochs=1)] if is_exact else []
+        took = train(model, parts["train"], size, epoch, callbacks=last)
         lines.append(line_of(model, parts, size, epoch, cpu_s=took))
     return lines
 
@@ -214,6 +222,7 @@ def main(given=None):
         size="small",
         epochs=2,
         slim_epochs=1,
+        exact=0,
         seed=0,
     )
     counts, parts = read(args.data)
@@ -222,7 +231,7 @@ def main(given=None):
     }
     about, rows = {"size": args.size, "seed": args.seed}, []
     for row in args.rows:
-        job = row, *about.values(), args.epochs, args.slim_epochs
+        job = row, *about.values(), args.epochs, args.slim_epochs, args.exact
         lines = measure.once(
             NAME,
             *job,

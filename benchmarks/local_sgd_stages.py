@@ -23,6 +23,7 @@ import math
 import measure
 import numpy as np
 import recovery
+from scipy import special
 from sklearn import datasets
 
 from tfxclass import optimizers
@@ -50,18 +51,14 @@ class Problem:
         return float(largest.max() / 2 + MU)
 
     def value(self, kernel):
-        logits = self.x @ kernel.T
-        most = logits.max(axis=1, keepdims=True)
-        logs = np.log(np.exp(logits - most).sum(axis=1)) + most[:, 0]
-        losses = logs - logits[np.arange(len(self.y)), self.y]
-        return losses.mean() + MU / 2 * (kernel * kernel).sum()
+        logs = special.log_softmax(self.x @ kernel.T, axis=1)
+        loss = -logs[np.arange(len(self.y)), self.y].mean()
+        return loss + MU / 2 * (kernel * kernel).sum()
 
     def gradients(self, kernels, rows):
         """Of each replica's kernel on its rows, `[replicas, 10, DIM]`."""
         x, y = self.x[rows], self.y[rows]
-        logits = x @ kernels.swapaxes(1, 2)
-        p = np.exp(logits - logits.max(axis=2, keepdims=True))
-        p /= p.sum(axis=2, keepdims=True)
+        p = special.softmax(x @ kernels.swapaxes(1, 2), axis=2)
         p -= np.eye(10)[y]
         return p.swapaxes(1, 2) @ x / rows.shape[1] + MU * kernels
 
