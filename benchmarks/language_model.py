@@ -34,7 +34,7 @@ from tfxclass import recovery
 
 NAME = "penn_treebank"
 L2 = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-TRAINED, NUM_SAMPLED = ("full", "sampled", "RP", "RP-A"), 1_000
+TRAINED, NUM_SAMPLED = ("full", "sampled", "RP", "RP-A"), 2_000
 RECOVERED = ("lift", "dual")
 PARTS = ("train", "valid", "test")
 
