@@ -1,6 +1,6 @@
 r"""The next item of users, in tables that others printed.
 
-    python -m benchmarks.jobs.users FOLDER
+    python -m benchmarks.jobs.users FOLDER [--data SET ...]
 
 FOLDER has `Beauty.txt`, `Sports_and_Outdoors.txt` and `Toys_and_Games.txt`, as
 in `data/` of the repository RUCAIBox/CIKM2020-S3Rec, and `ml-1m.txt`. This one
@@ -9,9 +9,9 @@ is made of `ml-1m_sas.txt` in asash/ml1m-sas-mapping:
     awk '{s[$1] = s[$1] " " $2} END {for (i = 1; i in s; i++) print i s[i]}' \
         ml-1m_sas.txt > ml-1m.txt
 
-The last item of each user is the test. The transformer has not learned the one
-before it, on which settings were chosen. The counts are of what it has learned,
-or ("latest") of that one, too.
+The last item of each user is the test. The one before it is the validation,
+which the transformer has not learned. The counts are of what it has learned, or
+("latest") of that one, too.
 """
 
 import os
@@ -60,19 +60,19 @@ def child(folder, data, seed):
 def main():
     """Means over the seeds, a row for each set and method."""
     measure.run_child(child)
-    folder, rows = measure.arguments(__doc__, first=["folder"]).folder, []
-    for data, settings in DATA.items():
-        job = "users", data, *settings
-        found = measure.of_all_seeds(
-            *job,
-            seeds=SEEDS,
-            run=lambda data, *job: measure.ask(folder, data, job[-1]),
-        )
+    args, rows = measure.arguments(__doc__, first=["folder"], data=[*DATA]), []
+
+    def run(data, *job):
+        return measure.ask(args.folder, data, job[-1])
+
+    for data in args.data:
+        job = data, *DATA[data]
+        found = measure.of_all_seeds("users", *job, seeds=SEEDS, run=run)
         rows += [
             {"data": data, **measure.of_seeds(lines)}
             for lines in zip(*found, strict=True)
         ]
-        measure.save(NAME, rows)
+        measure.save(NAME, rows, ("data", "method"))
 
 
 if __name__ == "__main__":
