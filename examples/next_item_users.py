@@ -12,6 +12,7 @@ either alone is worse. `docs/next_item.md` explains each step.
 import argparse
 import itertools
 import math
+import os
 
 import keras
 import numpy as np
@@ -114,10 +115,12 @@ def make_models(num_items, dim=DIM, length=LENGTH, dropout=DROPOUT):
 def nearby(sequences, num_items):
     """`(others, counts)`, `[num_items, NEIGHBORS]`: items near each item.
 
-    A pair counts 1 / distance, over the root of the other's popularity.
+    A pair counts 1 / distance, over the root of the other's popularity. Items
+    that are new, with ids from `num_items` on, are left out.
     """
     items = np.concatenate(sequences)
     users = np.repeat(np.arange(len(sequences)), list(map(len, sequences)))
+    items, users = items[items < num_items], users[items < num_items]
     keys, weights = [], []
     for distance in range(1, WINDOW + 1):
         same = users[:-distance] == users[distance:]
@@ -142,7 +145,7 @@ def nearby(sequences, num_items):
 class Ranking(keras.layers.Layer):
     """Ids `[batch, K]`, by probabilities, counts of `nearby`, and seen items.
 
-    A logit grows by `weight * log(1 + 100 * count)`.
+    A logit grows by `weight * log(1 + 100 * count)`. -1 stands for no item.
     """
 
     def __init__(self, num_items, **kwargs):
@@ -172,7 +175,8 @@ class Ranking(keras.layers.Layer):
         places = tf.stack([users, excluded], axis=-1)
         never = tf.fill(tf.shape(excluded), float("-inf"))
         logits = tf.tensor_scatter_nd_update(logits, places, never)
-        return tf.math.top_k(logits, K).indices
+        best, ids = tf.math.top_k(logits, K)
+        return tf.where(best > float("-inf"), ids, -1)
 
     def get_config(self):
         return {**super().get_config(), "num_items": self.num_items}
@@ -196,6 +200,11 @@ def count(ranker, sequences):
 
 
 # ## Evaluation and export
+
+
+def before_test(sequences):
+    """What is known when the test asks for the last item of each user."""
+    return [s[:-1] if len(s) > 2 else s for s in sequences]
 
 
 def evaluate(ranker, questions, weight, train=None):
@@ -228,18 +237,28 @@ def best_weight(ranker, questions):
     return max(ndcg, key=ndcg.get)
 
 
-def main(data=None, epochs=20, path=None, dim=DIM, length=LENGTH):
+def main(
+    data=None, epochs=20, path=None, dim=DIM, length=LENGTH, dropout=DROPOUT
+):
     """Returns the figures of the test, a dict."""
     keras.utils.set_random_seed(0)
     sequences = read(data)
+    longest, last = max(map(len, sequences)), max(map(max, sequences))
+    if longest < 3 or last < K:
+        raise ValueError(
+            f"{data} must have a user with three items, and {K} items in all. "
+            f"Received: at most {longest} items a user, and ids up to {last}."
+        )
+    if path:
+        os.makedirs(path, exist_ok=True)
     split = tfxclass.retrieval.leave_one_out(sequences)
-    model, answers = make_models(1 + max(map(max, sequences)), dim, length)
+    model, answers = make_models(last + 1, dim, length, dropout)
     ranker = make_ranker(answers)
     train(model, split, epochs)
     count(ranker, split.train)
     weight = best_weight(ranker, split.validation)
     # What users did last counts at once, without training.
-    count(ranker, split.test.histories)
+    count(ranker, before_test(sequences))
     figures = evaluate(ranker, split.test, weight, split.train)
     print({name: round(value, 4) for name, value in figures.items()})
     if path:
@@ -271,5 +290,12 @@ if __name__ == "__main__":
         type=int,
         default=LENGTH,
         help=f"items that the model reads (default: {LENGTH})",
+    )
+    parser.add_argument(
+        "--dropout",
+        type=float,
+        default=DROPOUT,
+        help=f"fraction of what layers find that is left out while the model "
+        f"trains (default: {DROPOUT})",
     )
     main(**vars(parser.parse_args()))

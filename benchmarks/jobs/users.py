@@ -53,7 +53,7 @@ def child(folder, data, seed):
                 row |= told | {"weight": weight}
             rows.append(row)
         weights.pop("transformer", None)  # counts do not change it
-        users.count(ranker, split.test.histories)
+        users.count(ranker, users.before_test(sequences))
     return rows
 
 

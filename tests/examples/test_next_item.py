@@ -50,6 +50,7 @@ def test_sessions(tmp_path, monkeypatch):
 def test_users(tmp_path, monkeypatch):
     """One of two items follows each; histories are longer than the model's."""
     monkeypatch.setattr(next_item_users, "BLOCKS", 1)
+    tmp_path /= "new"
     figures = next_item_users.main(epochs=6, path=str(tmp_path), length=4)
     assert figures["hit_rate"] > 0.9 and figures["ndcg"] > 0.6
     checks.check_ops(str(tmp_path / "1"))
@@ -68,6 +69,9 @@ def test_users(tmp_path, monkeypatch):
     counted = next_item_users.COUNTS
     ranker.get_layer("ranking").weight.assign(counted)
     assert ranker([seen, seen]).numpy()[0, 0] == 50
+    # Of 100 items 92 are excluded, so that two places are empty.
+    ids = ranker([seen, np.arange(93)[None]]).numpy()[0]
+    assert sorted(ids) == [-1, -1, *range(93, 101)]
 
 
 def test_padding_is_not_read():
@@ -124,3 +128,16 @@ def test_users_of_one_item_have_no_counts():
     others, counts = next_item_users.nearby([[1], [2]], num_items=3)
     assert others.shape == counts.shape == (3, next_item_users.NEIGHBORS)
     assert not counts.any()
+
+
+def test_new_items_are_not_counted():
+    known = next_item_users.nearby([[1, 2], [2, 3, 1]], num_items=3)
+    others = next_item_users.nearby([[1, 2], [2, 1]], num_items=3)
+    np.testing.assert_array_equal(known, others)
+
+
+@pytest.mark.parametrize("text", ["anna 1 12", "anna 1 2 3"])
+def test_few_items_are_refused(tmp_path, text):
+    (tmp_path / "users").write_text(text)
+    with pytest.raises(ValueError, match="three items, and 10 items"):
+        next_item_users.main(str(tmp_path / "users"))
