@@ -11,8 +11,9 @@ The RP paper (Yuan et al., 2020) takes the configurations of Zaremba et al.
 that falls after some epochs. The paper's size is "large". RP has a third of the
 units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
 
-"tied" is a size of ours: the class vectors are the embedding, and Adam trains.
-"sampled" has NUM_SAMPLED words in a step, and all in the last `--exact` epochs.
+"tied" is a size of ours: HeadAdam trains, and "full" and "sampled" have the
+embedding as class vectors. "sampled" has NUM_SAMPLED words in a step, and all
+in the last `--exact` epochs. Words that do not fill a step are left out.
 
 "lift" and "dual" begin with what `recover` makes of RP after
 `--slim_epochs`. Their first line is not trained on; the other epochs train the
@@ -32,7 +33,6 @@ import tensorflow as tf
 import tfxclass
 from tfxclass import recovery
 
-NAME = "penn_treebank"
 L2 = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 TRAINED, NUM_SAMPLED = ("full", "sampled", "RP", "RP-A"), 2_000
 RECOVERED = ("lift", "dual")
@@ -50,7 +50,7 @@ class Size(NamedTuple):
     flat: int  # epochs at a rate of 1
     fall: float  # by which each epoch after these divides it
     batch: int = 20  # segments of a step
-    adam: float = 0.0  # its first rate; the class vectors are tied then
+    adam: float = 0.0  # the first rate of HeadAdam
 
 
 SIZES = {
@@ -229,16 +229,17 @@ def main(given=None):
     parts = {
         part: segments(words, SIZES[args.size]) for part, words in parts.items()
     }
-    about, rows = {"size": args.size, "seed": args.seed}, []
+    name, rows = f"penn_treebank_{args.size}", []
+    about = {"exact": args.exact, "seed": args.seed}
     for row in args.rows:
-        job = row, *about.values(), args.epochs, args.slim_epochs, args.exact
+        job = row, *about.values(), args.epochs, args.slim_epochs
         lines = measure.once(
-            NAME,
+            name,
             *job,
             run=lambda *_, row=row: trained(row, args, counts, parts),
         )
         rows += [{**about, "row": row, **line} for line in lines]
-    measure.save(NAME, rows, ("size", "seed", "row", "epoch"))
+    measure.save(name, rows, ("exact", "seed", "row", "epoch"))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def test_rows_are_trained_once(benchmark, monkeypatch, tmp_path):
         options = f"--data {tmp_path} {rows} --epochs 3 --slim_epochs 2"
         benchmark.main(options.split())
         assert trained == expected
-    rows = saved["penn_treebank"]
+    rows = saved["penn_treebank_small"]
     found = {(row["row"], row["epoch"]): row["test"] for row in rows}
     names = [("RP", epoch) for epoch in (1, 2, 3)]
     assert [*found] == [*names, ("lift", 2), ("lift", 3)]
