@@ -15,10 +15,9 @@ units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
 embedding as class vectors. "sampled" has NUM_SAMPLED words in a step, and all
 in the last `--exact` epochs. Words that do not fill a step are left out.
 
-"lift" and "dual" begin with what `recover` makes of RP after
-`--slim_epochs`. Their first line is not trained on; the other epochs train the
-whole model in full width, at the rates that these epochs have for all rows. The
-dual has the l2 of L2 that is best on the validation words.
+"lift" and "dual" begin with what `recover` makes of RP after `--slim_epochs`,
+untrained in their first line. They then train the whole model in full width, at
+the rates of all rows. The dual has the l2 of L2 that is best in validation.
 """
 
 import math
