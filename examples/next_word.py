@@ -1,0 +1,256 @@
+"""The next word of a text: a recurrent model, from text files to a server.
+
+    python -m examples.next_word --data FOLDER
+
+FOLDER has `train.txt`, `valid.txt` and `test.txt`: a sentence a line, words
+between spaces. Without it, a small text is generated. The class vectors are the
+embedding of the words (`tied_to`). Most epochs sample words, and the last ones
+have all of them (`ExactLast`). Words that a text has used come again, so a
+cache of them helps: the neural cache of Grave et al., Improving Neural Language
+Models with a Continuous Cache (ICLR 2017). `docs/language_models.md` has the
+choices and the results.
+"""
+
+import argparse
+import collections
+import pathlib
+
+import keras
+import numpy as np
+
+import tfxclass
+
+UNITS, LAYERS, LENGTH, BATCH, DROPOUT, NUM_SAMPLED = 256, 2, 32, 64, 0.5, 2048
+# The rate rises to RATE in a twentieth of the steps, and then falls to 0.
+RATE, EXACT, K = 2e-3, 3, 20
+# Words that the cache holds; how much it prefers similar places, and its
+# weight.
+CACHE, SHARPNESS, WEIGHTS = 500, (10.0, 20.0, 40.0, 80.0), (0.05, 0.1, 0.2)
+PARTS = ("train", "valid", "test")
+END, UNKNOWN = "<eos>", "<unk>"
+
+
+def read(folder):
+    """`(words, parts)`: words by falling frequency, and ids of each part.
+
+    A word that training does not have is `<unk>`, or -1 without such a word.
+    """
+    if folder is None:
+        texts = generated()
+    else:
+        paths = [pathlib.Path(folder, f"{part}.txt") for part in PARTS]
+        texts = [path.read_text("utf8") for path in paths]
+    texts = [text.replace("\n", f" {END} ").split() for text in texts]
+    least = BATCH * LENGTH + 1
+    for part, text in zip(PARTS, texts):
+        if len(text) < least:
+            raise ValueError(
+                f"{part}.txt must have at least {least:,} words, a step of "
+                f"{BATCH} x {LENGTH} and one more. Received: {len(text):,}."
+            )
+    counts = collections.Counter(texts[0])
+    words = [word for word, _ in counts.most_common()]
+    ids = {word: i for i, word in enumerate(words)}
+    other = ids.get(UNKNOWN, -1)
+    parts = [np.array([ids.get(word, other) for word in t]) for t in texts]
+    return words, dict(zip(PARTS, parts))
+
+
+def generated():
+    """Texts of paragraphs, each with a name of its own."""
+    random, texts = np.random.default_rng(0), []
+    for lines in (8_000, 1_000, 1_000):
+        names = random.permutation(np.arange(lines // 10) % 200).repeat(10)
+        things = random.integers(0, 50, (lines, 2))
+        texts.append(
+            "\n".join(
+                f"name{name} has thing{a} and thing{b}"
+                for name, (a, b) in zip(names, things)
+            )
+        )
+    return texts
+
+
+def steps_of(ids):
+    """`(x, y)`, int64 `[steps * BATCH, LENGTH]`.
+
+    The text is cut into BATCH streams. A row goes on where the row before it
+    in its stream ended. Words that do not fill a step are left out.
+    """
+    steps = (len(ids) - 1) // (BATCH * LENGTH)
+    count = steps * BATCH * LENGTH
+
+    def rows(part):
+        part = part.reshape(BATCH, steps, LENGTH)
+        return part.swapaxes(0, 1).reshape(-1, LENGTH)
+
+    return np.maximum(rows(ids[:count]), 0), rows(ids[1 : count + 1])
+
+
+# ## Model
+
+
+def make_model(num_words, units=UNITS, dropout=DROPOUT, stateful=True):
+    """A stateful model reads on where the last step of its stream ended."""
+    shape = [BATCH, LENGTH] if stateful else [None, None]
+    ids = keras.Input(batch_shape=shape, dtype="int64", name="ids")
+    small = keras.initializers.RandomUniform(-0.05, 0.05)
+    words = keras.layers.Embedding(num_words, units, small)
+    x = words(ids)
+    for _ in range(LAYERS):
+        x = keras.layers.Dropout(dropout)(x)
+        x = keras.layers.LSTM(units, return_sequences=True, stateful=stateful)(
+            x
+        )
+    x = keras.layers.Dropout(dropout)(x)
+    drawn = min(NUM_SAMPLED, num_words)
+    head = tfxclass.layers.SampledSoftmax(
+        num_words, drawn, "log_uniform", tied_to=words
+    )
+    return keras.Model(ids, head(x))
+
+
+class Forget(keras.callbacks.Callback):
+    """A text begins without what was read before."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        forget(self.model)
+
+    def on_test_begin(self, logs=None):
+        forget(self.model)
+
+
+def forget(model):
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.LSTM):
+            layer.reset_state()
+
+
+def train(model, parts, epochs, exact=EXACT, verbose="auto"):
+    """Compiles the model and trains it; the last `exact` epochs are exact."""
+    x, y = steps_of(parts["train"])
+    steps = epochs * len(x) // BATCH
+    rising = steps // 20
+    rate = keras.optimizers.schedules.CosineDecay(
+        RATE / 100, steps - rising, warmup_target=RATE, warmup_steps=rising
+    )
+    callbacks = [Forget()]
+    if exact:
+        callbacks.append(tfxclass.callbacks.ExactLast(epochs=exact))
+    optimizer = tfxclass.optimizers.HeadAdam(rate, global_clipnorm=1.0)
+    model.compile(optimizer, loss=model.layers[-1].loss)
+    return model.fit(
+        *(x, y, BATCH, epochs),
+        verbose=verbose,
+        callbacks=callbacks,
+        validation_data=steps_of(parts["valid"]),
+        validation_batch_size=BATCH,
+        shuffle=False,
+    )
+
+
+# ## Evaluation and export
+
+
+def answers_of(model, ids):
+    """`(features, p, y)`: features, the probability of y, and y, by stream.
+
+    They are `[BATCH, words of a stream, units]` and twice `[BATCH, words]`.
+    """
+    x, y = steps_of(ids)
+    head = model.layers[-1]
+    both = keras.Model(model.input, [head.input, head.output])
+    features, probabilities = [], []
+    forget(model)
+    for first in range(0, len(x), BATCH):
+        rows = slice(first, first + BATCH)
+        found, p = both(x[rows], training=False)
+        own = np.maximum(y[rows], 0)[..., None]
+        features.append(found.numpy())
+        probabilities.append(np.take_along_axis(p.numpy(), own, 2)[..., 0])
+    y = y.reshape(-1, BATCH, LENGTH).swapaxes(0, 1).reshape(BATCH, -1)
+    return np.concatenate(features, 1), np.concatenate(probabilities, 1), y
+
+
+def cache_of(features, y, sharpness):
+    """What the cache gives to each y, `[BATCH, words]`; -1 where it is empty.
+
+    The CACHE latest words are answers, weighed by `exp(sharpness * h . h')` of
+    the features before them, h', and of those before y, h.
+    """
+    places = np.arange(y.shape[1])
+    ago = places[:, None] - places
+    near = (ago > 0) & (ago <= CACHE)
+    found = np.full(y.shape, -1.0)
+    for stream, h in enumerate(features):
+        logits = np.where(near, sharpness * (h @ h.T), -np.inf)[1:]
+        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+        same = y[stream, 1:, None] == y[stream]
+        found[stream, 1:] = (weights * same).sum(1) / weights.sum(1)
+    return found
+
+
+def perplexity(p, y, cached=None, weight=0.0):
+    """exp of the mean of -log p over the words that have a class."""
+    if cached is not None:
+        mixed = (1 - weight) * p + weight * cached
+        p = np.where(cached < 0, p, mixed)
+    return float(np.exp(-np.log(p[y >= 0]).mean()))
+
+
+def best_cache(features, p, y):
+    """`(sharpness, weight)` of the cache with the least perplexity."""
+    found = {}
+    for sharpness in SHARPNESS:
+        cached = cache_of(features, y, sharpness)
+        for weight in WEIGHTS:
+            found[sharpness, weight] = perplexity(p, y, cached, weight)
+    return min(found, key=found.get)
+
+
+def evaluate(model, parts):
+    """Perplexities of validation and test, alone and with the cache."""
+    features, p, y = answers_of(model, parts["valid"])
+    sharpness, weight = best_cache(features, p, y)
+    figures = {"sharpness": sharpness, "weight": weight}
+    for part in PARTS[1:]:
+        features, p, y = answers_of(model, parts[part])
+        cached = cache_of(features, y, sharpness)
+        figures[part] = perplexity(p, y)
+        figures[f"{part}, cache"] = perplexity(p, y, cached, weight)
+    return figures
+
+
+def main(data=None, epochs=20, units=UNITS, path=None):
+    """Returns the perplexities, a dict."""
+    keras.utils.set_random_seed(0)
+    words, parts = read(data)
+    model = make_model(len(words), units)
+    train(model, parts, epochs, min(EXACT, epochs - 1))
+    figures = evaluate(model, parts)
+    print({name: round(value, 3) for name, value in figures.items()})
+    if path:  # A server reads texts of any length, each from its beginning.
+        served = make_model(len(words), units, stateful=False)
+        pairs = zip(served.trainable_variables, model.trainable_variables)
+        for variable, trained in pairs:
+            variable.assign(trained)
+        tfxclass.export.saved_model(served, path, top_k=K, labels=words)
+    return figures
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--data",
+        help="folder of train.txt, valid.txt and test.txt: a sentence a line "
+        "(default: a small text is generated)",
+    )
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument(
+        "--units",
+        type=int,
+        default=UNITS,
+        help=f"width of the model (default: {UNITS}; 512 is better, slower)",
+    )
+    parser.add_argument("--path", help="folder of the model's versions")
+    main(**vars(parser.parse_args()))

@@ -1,0 +1,67 @@
+"""The example of a language model, on its generated text."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from examples import next_word
+
+
+def test_steps_go_on_in_their_stream(monkeypatch):
+    monkeypatch.setattr(next_word, "BATCH", 3)
+    monkeypatch.setattr(next_word, "LENGTH", 4)
+    x, y = next_word.steps_of(np.arange(100))
+    assert x.shape == y.shape == (24, 4)
+    np.testing.assert_array_equal(y, x + 1)
+    for stream in range(3):
+        words = x[stream::3].ravel()
+        np.testing.assert_array_equal(words, np.arange(32) + 32 * stream)
+
+
+def test_cache(monkeypatch):
+    """Equal features weigh all words alike, of which two are held."""
+    monkeypatch.setattr(next_word, "CACHE", 2)
+    y = np.array([[5, 5, 6, 5, 7]])
+    found = next_word.cache_of(np.ones((1, 5, 3)), y, sharpness=2.0)
+    np.testing.assert_allclose(found, [[-1, 1, 0, 0.5, 0]])
+    p = np.full(y.shape, 0.5)
+    mixed = 0.5 ** np.array([1, 1, 2, 1, 2])
+    mixed[1] = 0.75
+    wanted = np.exp(-np.log(mixed).mean())
+    assert next_word.perplexity(p, y, found, 0.5) == pytest.approx(wanted)
+    y[0, -1] = -1  # no word of training
+    wanted = np.exp(-np.log(mixed[:4]).mean())
+    assert next_word.perplexity(p, y, found, 0.5) == pytest.approx(wanted)
+
+
+def test_similar_places_weigh_more():
+    features = np.array([[[1.0, 0], [0, 1], [1, 0]]])
+    found = next_word.cache_of(features, np.array([[3, 4, 3]]), 2.0)
+    np.testing.assert_allclose(found[0, 2], 1 / (1 + np.exp(-2)))
+
+
+def test_unknown_words(tmp_path):
+    text = "a b c\n" * 1_000
+    for part, more in ("train", ""), ("valid", "d "), ("test", ""):
+        (tmp_path / f"{part}.txt").write_text(more + text)
+    words, parts = next_word.read(tmp_path)
+    assert sorted(words) == ["<eos>", "a", "b", "c"]
+    assert parts["valid"][0] == -1 and (parts["train"] >= 0).all()
+    (tmp_path / "test.txt").write_text("a b")
+    with pytest.raises(ValueError, match="test.txt must have at least 2,049"):
+        next_word.read(tmp_path)
+
+
+def test_generated_text(tmp_path, monkeypatch):
+    """A line ends for certain, and names come again."""
+    monkeypatch.setattr(next_word, "BATCH", 16)
+    monkeypatch.setattr(next_word, "RATE", 1e-2)
+    figures = next_word.main(epochs=3, units=32, path=str(tmp_path))
+    # Two of six words are one of 50 things, and a name is new once in ten
+    # lines: with the names unknown the least is (50 * 50 * 200) ** (1 / 6).
+    assert figures["test"] < 15
+    assert figures["test, cache"] < 0.97 * figures["test"]
+    served = tf.saved_model.load(str(tmp_path / "1"))
+    seen = tf.constant([[0, 1]], tf.int64)
+    answer = served.signatures["serving_default"](ids=seen)
+    assert answer["ids"].shape == (1, 2, next_word.K)
