@@ -16,9 +16,11 @@ import keras
 import numpy as np
 
 import tfxclass
+from examples import counts
 
 LENGTH, DIM, WIDTH, BATCH, NUM_SAMPLED, K = 20, 96, 64, 512, 2048, 20
-BOOSTS = (None, 2.0, 4.0, 8.0)
+# Options are chosen on so many questions of the validation.
+BOOSTS, ASKED = (0.0, 2.0, 4.0, 8.0), 5_000
 
 
 def read(path):
@@ -41,7 +43,7 @@ def lines_of(file):
 
 
 def inputs_of(histories):
-    return tfxclass.retrieval.pad(histories, LENGTH, latest="first")
+    return tfxclass.retrieval.pad(histories, LENGTH)
 
 
 # ## Model: a mean of normalized item vectors, weighted by attention
@@ -61,7 +63,7 @@ def make_model(num_items):
     vectors = keras.layers.UnitNormalization()(items(seen)) * is_item
     mean = keras.layers.UnitNormalization()(keras.ops.sum(vectors, axis=1))
     terms = by_column(vectors, WIDTH)
-    terms += keras.layers.Dense(WIDTH)(vectors[:, 0])[:, None]
+    terms += keras.layers.Dense(WIDTH)(vectors[:, -1])[:, None]
     terms += keras.layers.Dense(WIDTH)(mean)[:, None]
     scores = by_column(keras.ops.tanh(terms), 1)
     weights = keras.ops.softmax(scores + 1e9 * (is_item - 1), axis=1)
@@ -86,12 +88,22 @@ def train(sessions, num_items, epochs):
 # ## Evaluation and export
 
 
-def evaluate(model, questions, boost, train=None):
-    """Figures of answers where items of the session get `boost`."""
-    seen = inputs_of(questions[0])
-    best = tfxclass.top_k(model, K, boost=boost)
-    ids, _ = best.predict(seen if boost is None else [seen, seen], verbose=0)
-    return tfxclass.retrieval.evaluate(ids, questions[1], train=train)
+def make_ranker(sessions, num_items, epochs):
+    """A model that has learned and counted the sessions."""
+    model = train(sessions, num_items, epochs)
+    ranker = counts.make_ranker(model, K, boost=0.0)
+    counts.count(ranker, sessions)
+    return ranker
+
+
+def choose(ranker, questions):
+    """`boost` and `weight`, chosen one after the other, by the MRR."""
+    rows = np.random.default_rng(0).permutation(len(questions.labels))[:ASKED]
+    asked = [questions.histories[row] for row in rows], questions.labels[rows]
+    return {
+        name: counts.choose(ranker, asked, name, values, "mrr")
+        for name, values in (("boost", BOOSTS), ("weight", counts.WEIGHTS))
+    }
 
 
 def main(data=None, epochs=2, path=None):
@@ -100,14 +112,15 @@ def main(data=None, epochs=2, path=None):
     sessions, test = read(data)
     split = tfxclass.retrieval.split_sessions(sessions, test=0.1 * (not test))
     num_items = 1 + max(map(max, sessions))
-    model, asked = train(split.train, num_items, epochs), split.validation
-    boost = max(BOOSTS, key=lambda x: evaluate(model, asked, x)["mrr"])
+    ranker = make_ranker(split.train, num_items, epochs)
+    options = choose(ranker, split.validation)
     if test is not None:  # Learn the latest sessions, too.
-        model = train(sessions, num_items, epochs)
-    figures = evaluate(model, test or split.test, boost, split.train)
-    print("boost", boost, {x: round(y, 4) for x, y in figures.items()})
+        ranker = make_ranker(sessions, num_items, epochs)
+    asked = test or split.test
+    figures = counts.evaluate(ranker, asked, split.train, **options)
+    print(options, {name: round(y, 4) for name, y in figures.items()})
     if path is not None:
-        tfxclass.export.saved_model(model, path, top_k=K, boost=boost)
+        ranker.export(f"{path}/1", verbose=False)
     return figures
 
 

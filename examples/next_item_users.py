@@ -4,9 +4,9 @@
 
 `--data` is a text file with one user a line: a name, then item ids from 1 in
 order. Without it, a small set is generated. The model is SASRec (Kang and
-McAuley, 2018) with gated layers as in eSASRec (arXiv 2508.06450). Counts of
-items that are near each other are added to its logits: with few items a user,
-either alone is worse. `docs/next_item.md` explains each step.
+McAuley, 2018) with gated layers as in eSASRec (arXiv 2508.06450), and counts of
+near items (`examples/counts.py`): with few items a user, either alone is worse.
+`docs/next_item.md` explains each step.
 """
 
 import argparse
@@ -16,20 +16,14 @@ import os
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfxclass
+from examples import counts
 
 LENGTH, DIM, BLOCKS, HEADS, BATCH, NUM_SAMPLED, K = 20, 64, 2, 2, 128, 2048, 10
 DROPOUT = 0.3
 # The rate rises to RATE in a twentieth of the steps, and then falls to 0.
 RATE = 2e-3
-# Items are near each other within WINDOW steps. A user's LATEST items have
-# counts of NEIGHBORS others each.
-WINDOW, LATEST, NEIGHBORS = 10, 10, 200
-# Weights of the counts in the logits, from none to nothing but counts.
-ALONE, COUNTS = 0.0, 1e9
-WEIGHTS = ALONE, 0.5, 1.0, 1.5, COUNTS
 
 
 def read(path):
@@ -109,112 +103,12 @@ def make_models(num_items, dim=DIM, length=LENGTH, dropout=DROPOUT):
     return model, keras.Model(seen, last(x[:, -1]))
 
 
-# ## Counts
-
-
-def nearby(sequences, num_items):
-    """`(others, counts)`, `[num_items, NEIGHBORS]`: items near each item.
-
-    A pair counts 1 / distance, over the root of the other's popularity. Items
-    that are new, with ids from `num_items` on, are left out.
-    """
-    items = np.concatenate(sequences)
-    users = np.repeat(np.arange(len(sequences)), list(map(len, sequences)))
-    items, users = items[items < num_items], users[items < num_items]
-    keys, weights = [], []
-    for distance in range(1, WINDOW + 1):
-        same = users[:-distance] == users[distance:]
-        first, second = items[:-distance][same], items[distance:][same]
-        keys += [first * num_items + second, second * num_items + first]
-        weights.append(np.full(2 * len(first), 1 / distance))
-    keys, places = np.unique(np.concatenate(keys), return_inverse=True)
-    found = np.bincount(places, np.concatenate(weights))
-    items, others = np.divmod(keys, num_items)
-    popularity = np.bincount(others, found, num_items)
-    found = found / np.sqrt(np.maximum(popularity[others], 1))
-    order = np.lexsort([-found, items])
-    items, others, found = items[order], others[order], found[order]
-    column = np.arange(len(items)) - np.searchsorted(items, items)
-    best = column < NEIGHBORS
-    table = np.zeros((2, num_items, NEIGHBORS))
-    table[:, items[best], column[best]] = others[best], found[best]
-    return table[0].astype(int), table[1].astype("float32")
-
-
-@keras.saving.register_keras_serializable("examples")
-class Ranking(keras.layers.Layer):
-    """Ids `[batch, K]`, by probabilities, counts of `nearby`, and seen items.
-
-    A logit grows by `weight * log(1 + 100 * count)`. -1 stands for no item.
-    """
-
-    def __init__(self, num_items, **kwargs):
-        super().__init__(**kwargs)
-        shape = num_items, NEIGHBORS
-        self.num_items, options = num_items, {"trainable": False}
-        self.others = self.add_weight(shape, "zeros", "int64", **options)
-        self.counts = self.add_weight(shape, "zeros", **options)
-        self.weight = self.add_weight((), "ones", **options)
-
-    def call(self, probabilities, seen, excluded):
-        latest = seen[:, ::-1][:, :LATEST]
-        counts = tf.gather(self.counts, latest)
-        ago = tf.range(1, tf.shape(latest)[1] + 1)
-        counts /= tf.cast(ago, counts.dtype)[:, None]
-        shape = tf.shape(probabilities, tf.int64)
-        users = tf.range(shape[0])[:, None]
-        places = users[:, None] * shape[1] + tf.gather(self.others, latest)
-        counts = tf.math.unsorted_segment_sum(
-            counts, places, shape[0] * shape[1]
-        )
-        counts = tf.reshape(counts, shape)
-        logits = tf.math.log(probabilities)
-        logits += self.weight * tf.math.log1p(100 * counts)
-        # Padding is item 0, which is no answer either.
-        users = tf.broadcast_to(users, tf.shape(excluded))
-        places = tf.stack([users, excluded], axis=-1)
-        never = tf.fill(tf.shape(excluded), float("-inf"))
-        logits = tf.tensor_scatter_nd_update(logits, places, never)
-        best, ids = tf.math.top_k(logits, K)
-        return tf.where(best > float("-inf"), ids, -1)
-
-    def get_config(self):
-        return {**super().get_config(), "num_items": self.num_items}
-
-
-def make_ranker(answers):
-    """A model from the latest and all seen items to ids, best first."""
-    seen = keras.Input(answers.input_shape[1:], dtype="int64", name="seen")
-    excluded = keras.Input([None], dtype="int64", name="exclude_ids")
-    ranking = Ranking(answers.output.shape[-1], name="ranking")
-    ids = ranking(answers(seen), seen, excluded)
-    return keras.Model([seen, excluded], ids)
-
-
-def count(ranker, sequences):
-    """Counts items in sequences, in place of those that were counted."""
-    ranking = ranker.get_layer("ranking")
-    others, counts = nearby(sequences, ranking.num_items)
-    ranking.others.assign(others)
-    ranking.counts.assign(counts)
-
-
 # ## Evaluation and export
 
 
 def before_test(sequences):
     """What is known when the test asks for the last item of each user."""
     return [s[:-1] if len(s) > 2 else s for s in sequences]
-
-
-def evaluate(ranker, questions, weight, train=None):
-    """Figures of answers without the items that a user has seen."""
-    histories, longest = questions.histories, max(map(len, questions.histories))
-    seen = tfxclass.retrieval.pad(histories, ranker.input_shape[0][1])
-    excluded = tfxclass.retrieval.pad(histories, longest)
-    ranker.get_layer("ranking").weight.assign(weight)
-    ids = ranker.predict([seen, excluded], verbose=0)
-    return tfxclass.retrieval.evaluate(ids, questions.labels, train=train)
 
 
 def train(model, split, epochs, verbose="auto"):
@@ -228,13 +122,6 @@ def train(model, split, epochs, verbose="auto"):
     head = model.layers[-1]
     model.compile(tfxclass.optimizers.HeadAdam(rate), loss=head.loss)
     model.fit(x, y, BATCH, epochs, verbose=verbose)
-
-
-def best_weight(ranker, questions):
-    """The weight of the counts with the best NDCG."""
-    ndcg = {w: evaluate(ranker, questions, w)["ndcg"] for w in WEIGHTS}
-    print(f"NDCG@{K} in validation by the weight of the counts: {ndcg}")
-    return max(ndcg, key=ndcg.get)
 
 
 def main(
@@ -253,18 +140,18 @@ def main(
         os.makedirs(path, exist_ok=True)
     split = tfxclass.retrieval.leave_one_out(sequences)
     model, answers = make_models(last + 1, dim, length, dropout)
-    ranker = make_ranker(answers)
+    ranker = counts.make_ranker(answers, K, boost=float("-inf"))
     train(model, split, epochs)
-    count(ranker, split.train)
-    weight = best_weight(ranker, split.validation)
+    counts.count(ranker, split.train)
+    counts.choose(ranker, split.validation, "weight", counts.WEIGHTS)
     # What users did last counts at once, without training.
-    count(ranker, before_test(sequences))
-    figures = evaluate(ranker, split.test, weight, split.train)
+    counts.count(ranker, before_test(sequences))
+    figures = counts.evaluate(ranker, split.test, split.train)
     print({name: round(value, 4) for name, value in figures.items()})
     if path:
         # A service counts all it has. It can load the model, count anew and
         # export again, without training.
-        count(ranker, sequences)
+        counts.count(ranker, sequences)
         ranker.save(f"{path}/model.keras")
         ranker.export(f"{path}/1", verbose=False)
     return figures

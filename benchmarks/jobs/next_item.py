@@ -13,8 +13,8 @@ import keras
 import numpy as np
 
 from benchmarks import measure
+from examples import counts
 from examples import next_item
-from examples import next_item_users as users
 from tfxclass.retrieval import evaluate
 
 NAME = "jobs/next_item"
@@ -26,15 +26,15 @@ FOLDER = os.path.join(measure.FOLDER, "..", "..", "shared", "data", "sessions")
 _ANSWERS, SEEDS = 20, (0, 1, 2)
 
 
-def counted(others, counts, histories, k, seen_first):
-    """The k best items by counts of `users.nearby`, `[questions, k]`."""
+def counted(others, near, histories, k, seen_first):
+    """The k best items by counts of `counts.nearby`, `[questions, k]`."""
     ids = np.full((len(histories), k), -1)
     for row, history in zip(ids, histories):
         latest = list(history)[::-1]
-        items = latest[: users.LATEST]
+        items = latest[: counts.LATEST]
         ages = np.arange(1, len(items) + 1)[:, np.newaxis]
         scores = np.bincount(
-            others[items].ravel(), (counts[items] / ages).ravel()
+            others[items].ravel(), (near[items] / ages).ravel()
         )
         found = np.flatnonzero(scores)
         found = found[np.argsort(-scores[found], kind="stable")]
@@ -47,19 +47,19 @@ def counted(others, counts, histories, k, seen_first):
 
 def child(data, method, seed):
     train, test = next_item.read(os.path.join(FOLDER, data))
+    num_items = 1 + max(map(max, [*train, *test[0]]))
     start = time.process_time()
     if method in COUNTS:
-        num_items = 1 + max(map(max, [*train, *test[0]]))
-        others, counts = users.nearby(train, num_items)
+        others, near = counts.nearby(train, num_items)
         used = time.process_time() - start
-        ids = counted(others, counts, test[0], _ANSWERS, COUNTS[method])
+        ids = counted(others, near, test[0], _ANSWERS, COUNTS[method])
         figures = evaluate(ids, test[1])
     else:
         keras.utils.set_random_seed(seed)
-        num_items = 1 + max(map(max, train))
-        model = next_item.train(train, num_items, int(method.split()[-2]))
+        epochs = int(method.split()[-2])
+        ranker = next_item.make_ranker(train, num_items, epochs)
         used = time.process_time() - start
-        figures = next_item.evaluate(model, test, 8.0)
+        figures = counts.evaluate(ranker, test, boost=4.0, weight=0.5)
     asked = time.process_time() - start - used
     row = {
         f"{name}@{_ANSWERS}": float(figures[name])

@@ -9,9 +9,8 @@ is made of `ml-1m_sas.txt` in asash/ml1m-sas-mapping:
     awk '{s[$1] = s[$1] " " $2} END {for (i = 1; i in s; i++) print i s[i]}' \
         ml-1m_sas.txt > ml-1m.txt
 
-The last item of each user is the test. The one before it is the validation,
-which the transformer has not learned. The counts are of what it has learned, or
-("latest") of that one, too.
+The last item of each user is the test, the one before it the validation. Counts
+are of the items that the transformer learns, or ("latest") of that one, too.
 """
 
 import os
@@ -20,6 +19,7 @@ import keras
 
 import tfxclass
 from benchmarks import measure
+from examples import counts
 from examples import next_item_users as users
 
 NAME, DIM, SEEDS = "jobs/users", 128, (0, 1, 2)
@@ -36,24 +36,24 @@ def child(folder, data, seed):
     keras.utils.set_random_seed(seed)
     num_items = 1 + max(map(max, sequences))
     model, answers = users.make_models(num_items, DIM, length, dropout)
-    ranker = users.make_ranker(answers)
+    ranker = counts.make_ranker(answers, users.K, float("-inf"))
     with measure.Stopwatch() as watch:
         users.train(model, split, epochs, verbose=0)
     told = {"epochs": epochs, "CPU s": round(watch.cpu, 1)}
-    users.count(ranker, split.train)
-    best = users.best_weight(ranker, split.validation)
-    weights = {"transformer": 0.0, "co-occurrence": users.COUNTS, "both": best}
+    counts.count(ranker, split.train)
+    best = counts.choose(ranker, split.validation, "weight", counts.WEIGHTS)
+    weights = {"transformer": 0.0, "co-occurrence": counts.COUNTS, "both": best}
     rows = []
     for latest in ("", ", latest"):
         for method, weight in weights.items():
-            found = users.evaluate(ranker, split.test, weight)
+            found = counts.evaluate(ranker, split.test, weight=weight)
             row = {"method": method + latest, "HR@10": float(found["hit_rate"])}
             row["NDCG@10"] = float(found["ndcg"])
             if method != "co-occurrence":
                 row |= told | {"weight": weight}
             rows.append(row)
         weights.pop("transformer", None)  # counts do not change it
-        users.count(ranker, users.before_test(sequences))
+        counts.count(ranker, users.before_test(sequences))
     return rows
 
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfxclass
+from examples import counts
 from examples import next_item
 from examples import next_item_users
 from tfxclass.export import checks
@@ -37,13 +38,13 @@ def test_rows_of_users():
 
 def test_sessions(tmp_path, monkeypatch):
     """One of four items follows each: their mean reciprocal rank is 0.52."""
-    monkeypatch.setattr(next_item, "BOOSTS", (None, 4.0))
+    monkeypatch.setattr(next_item, "BOOSTS", (0.0, 4.0))
     figures = next_item.main(epochs=4, path=str(tmp_path))
     assert figures["hit_rate"] > 0.9 and figures["mrr"] > 0.3
     assert figures["coverage"] > 0.9
     served = tf.saved_model.load(str(tmp_path / "1"))
     seen = next_item.inputs_of([[5, 6], [9]])
-    ids = served.signatures["serving_default"](seen=seen)["ids"].numpy()
+    ids = served.serve([seen, seen]).numpy()
     assert ids.shape == (2, next_item.K) and np.all(ids > 0)
 
 
@@ -61,13 +62,10 @@ def test_users(tmp_path, monkeypatch):
     assert not np.isin(ids, [0, 4, 5, 6]).any()
     ranker = keras.saving.load_model(tmp_path / "model.keras")
     split = tfxclass.retrieval.leave_one_out(next_item_users.read(None))
-    alone = next_item_users.evaluate(
-        ranker, split.validation, next_item_users.ALONE
-    )
+    alone = counts.evaluate(ranker, split.validation, weight=counts.ALONE)
     assert alone["hit_rate"] > 0.9 and alone["ndcg"] > 0.6
-    next_item_users.count(ranker, [[4, 5, 6, 50], [5, 6, 50]])
-    counted = next_item_users.COUNTS
-    ranker.get_layer("ranking").weight.assign(counted)
+    counts.count(ranker, [[4, 5, 6, 50], [5, 6, 50]])
+    ranker.get_layer("ranking").weight.assign(counts.COUNTS)
     assert ranker([seen, seen]).numpy()[0, 0] == 50
     # Of 100 items 92 are excluded, so that two places are empty.
     ids = ranker([seen, np.arange(93)[None]]).numpy()[0]
@@ -100,21 +98,23 @@ def test_files_of_users_are_checked(tmp_path, text, received):
 
 def test_counts_of_near_items():
     """By hand: 1 is next to 2 twice, and two steps from 3 once."""
-    others, counts = next_item_users.nearby([[1, 2, 3], [2, 1]], 5)
+    others, found = counts.nearby([[1, 2, 3], [2, 1]], 5)
     popularity = {1: 2.5, 2: 3.0, 3: 1.5}
     expected = {2: 2 / popularity[2] ** 0.5, 3: 0.5 / popularity[3] ** 0.5}
     assert others[1][:3].tolist() == [2, 3, 0]
-    np.testing.assert_allclose(counts[1][:3], [expected[2], expected[3], 0])
-    assert not counts[0].any() and not counts[4].any()
+    np.testing.assert_allclose(found[1][:3], [expected[2], expected[3], 0])
+    assert not found[0].any() and not found[4].any()
 
 
 def test_counts_are_added():
     """A count of 0.5 for item 3, seen one item ago: a quarter is left."""
-    layer = next_item_users.Ranking(6)
-    counts, others = np.zeros((2, 6, next_item_users.NEIGHBORS))
-    counts[2, :2], others[2, :2] = [0.5, 0.0], [3, 0]
-    layer.counts.assign(counts)
+    layer = counts.Ranking(6, k=4)
+    found, others = np.zeros((2, 6, counts.NEIGHBORS))
+    found[2, :2], others[2, :2] = [0.5, 0.0], [3, 0]
+    layer.counts.assign(found)
     layer.others.assign(others)
+    layer.boost.assign(float("-inf"))
+    layer.weight.assign(1.0)
     seen = np.array([[0] * (next_item_users.LENGTH - 2) + [2, 1]])
     raised = np.log1p(100 * 0.5 / 2)
     for probability, best in ((-raised + 0.01, 3), (-raised - 0.01, 5)):
@@ -125,14 +125,14 @@ def test_counts_are_added():
 
 
 def test_users_of_one_item_have_no_counts():
-    others, counts = next_item_users.nearby([[1], [2]], num_items=3)
-    assert others.shape == counts.shape == (3, next_item_users.NEIGHBORS)
-    assert not counts.any()
+    others, found = counts.nearby([[1], [2]], num_items=3)
+    assert others.shape == found.shape == (3, counts.NEIGHBORS)
+    assert not found.any()
 
 
 def test_new_items_are_not_counted():
-    known = next_item_users.nearby([[1, 2], [2, 3, 1]], num_items=3)
-    others = next_item_users.nearby([[1, 2], [2, 1]], num_items=3)
+    known = counts.nearby([[1, 2], [2, 3, 1]], num_items=3)
+    others = counts.nearby([[1, 2], [2, 1]], num_items=3)
     np.testing.assert_array_equal(known, others)
 
 
@@ -141,3 +141,12 @@ def test_few_items_are_refused(tmp_path, text):
     (tmp_path / "users").write_text(text)
     with pytest.raises(ValueError, match="three items, and 10 items"):
         next_item_users.main(str(tmp_path / "users"))
+
+
+def test_seen_items_are_raised():
+    """Once each, however often they were seen; padding stays no answer."""
+    layer = counts.Ranking(4, k=3)
+    layer.boost.assign(2.0)
+    p = np.array([[0, 1.0, 0.2, 0.15]], "float32")  # e^2 is 7.4
+    ids = layer(p, np.array([[0, 2]]), np.array([[0, 3, 2, 3]])).numpy()
+    assert ids.tolist() == [[2, 3, 1]]
