@@ -17,7 +17,7 @@ import tfxclass
 WINDOW, LATEST, NEIGHBORS = 10, 10, 200
 # Weights of the counts in the logits, from none to nothing but counts.
 ALONE, COUNTS = 0.0, 1e9
-WEIGHTS = ALONE, 0.5, 1.0, 1.5, COUNTS
+WEIGHTS = ALONE, 0.25, 0.5, 1.0, 1.5, COUNTS
 
 
 def nearby(sequences, num_items):

@@ -59,7 +59,7 @@ def child(data, method, seed):
         epochs = int(method.split()[-2])
         ranker = next_item.make_ranker(train, num_items, epochs)
         used = time.process_time() - start
-        figures = counts.evaluate(ranker, test, boost=4.0, weight=0.5)
+        figures = counts.evaluate(ranker, test, boost=4.0, weight=0.25)
     asked = time.process_time() - start - used
     row = {
         f"{name}@{_ANSWERS}": float(figures[name])
