@@ -24,8 +24,9 @@ UNITS, LAYERS, LENGTH, BATCH, DROPOUT, NUM_SAMPLED = 256, 2, 32, 64, 0.5, 2048
 # The rate rises to RATE in a twentieth of the steps, and then falls to 0.
 RATE, EXACT, K = 2e-3, 3, 20
 # Words that the cache holds; how much it prefers similar places, and its
-# weight.
-CACHE, SHARPNESS, WEIGHTS = 500, (10.0, 20.0, 40.0, 80.0), (0.05, 0.1, 0.2)
+# weight. Validation may choose to do without it.
+CACHE, SHARPNESS = 500, (10.0, 20.0, 40.0, 80.0)
+WEIGHTS = 0.0, 0.05, 0.1, 0.2
 PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"
 
