@@ -53,9 +53,9 @@ def nearby(sequences, num_items):
 class Ranking(keras.layers.Layer):
     """Ids `[batch, k]`, by probabilities, counts of `nearby`, and seen items.
 
-    A logit grows by `weight * log(1 + 100 * count)`, and that of a seen item by
-    `boost`, which is -inf where seen items are no answers. -1 stands for no
-    item.
+    `weight * log(1 + 100 * count)` is added to each logit. `boost` is added to
+    the logits of seen items: -inf where these are no answers. An id of -1
+    stands for no item.
     """
 
     def __init__(self, num_items, k, **kwargs):
@@ -99,9 +99,15 @@ def make_ranker(answers, k, boost):
     `answers` is a model from the latest items to probabilities of all items.
     Both inputs are padded with 0 in front, `seen` to any width.
     """
+    num_items = answers.output.shape[-1]
+    if k >= num_items:
+        raise ValueError(
+            f"`k` must be below the number of items, {num_items} with padding. "
+            f"Received: {k}"
+        )
     latest = keras.Input(answers.input_shape[1:], dtype="int64", name="latest")
     seen = keras.Input([None], dtype="int64", name="seen")
-    ranking = Ranking(answers.output.shape[-1], k, name="ranking")
+    ranking = Ranking(num_items, k, name="ranking")
     ids = ranking(answers(latest), latest, seen)
     ranking.boost.assign(boost)
     return keras.Model([latest, seen], ids)

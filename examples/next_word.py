@@ -8,7 +8,7 @@ embedding of the words (`tied_to`). Most epochs sample words, and the last ones
 have all of them (`ExactLast`). Words that a text has used come again, so a
 cache of them helps: the neural cache of Grave et al., Improving Neural Language
 Models with a Continuous Cache (ICLR 2017). `docs/language_models.md` has the
-choices and the results.
+choices.
 """
 
 import argparse
@@ -199,26 +199,21 @@ def perplexity(p, y, cached=None, weight=0.0):
     return float(np.exp(-np.log(p[y >= 0]).mean()))
 
 
-def best_cache(features, p, y):
-    """`(sharpness, weight)` of the cache with the least perplexity."""
+def evaluate(model, parts):
+    """Perplexities of validation and test, alone and with the best cache."""
+    features, p, y = answers_of(model, parts["valid"])
     found = {}
     for sharpness in SHARPNESS:
         cached = cache_of(features, y, sharpness)
         for weight in WEIGHTS:
             found[sharpness, weight] = perplexity(p, y, cached, weight)
-    return min(found, key=found.get)
-
-
-def evaluate(model, parts):
-    """Perplexities of validation and test, alone and with the cache."""
-    features, p, y = answers_of(model, parts["valid"])
-    sharpness, weight = best_cache(features, p, y)
+    sharpness, weight = best = min(found, key=found.get)
     figures = {"sharpness": sharpness, "weight": weight}
-    for part in PARTS[1:]:
-        features, p, y = answers_of(model, parts[part])
-        cached = cache_of(features, y, sharpness)
-        figures[part] = perplexity(p, y)
-        figures[f"{part}, cache"] = perplexity(p, y, cached, weight)
+    figures |= {"valid": perplexity(p, y), "valid, cache": found[best]}
+    features, p, y = answers_of(model, parts["test"])
+    cached = cache_of(features, y, sharpness)
+    figures["test"] = perplexity(p, y)
+    figures["test, cache"] = perplexity(p, y, cached, weight)
     return figures
 
 

@@ -150,3 +150,9 @@ def test_seen_items_are_raised():
     p = np.array([[0, 1.0, 0.2, 0.15]], "float32")  # e^2 is 7.4
     ids = layer(p, np.array([[0, 2]]), np.array([[0, 3, 2, 3]])).numpy()
     assert ids.tolist() == [[2, 3, 1]]
+
+
+def test_more_answers_than_items_are_refused():
+    model = next_item.make_model(num_items=20)
+    with pytest.raises(ValueError, match="below the number of items, 20"):
+        counts.make_ranker(model, k=20, boost=0.0)
