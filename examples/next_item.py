@@ -111,7 +111,8 @@ def main(data=None, epochs=2, path=None):
     keras.utils.set_random_seed(0)
     sessions, test = read(data)
     split = tfxclass.retrieval.split_sessions(sessions, test=0.1 * (not test))
-    num_items = 1 + max(map(max, sessions))
+    # Questions may have items that no session has.
+    num_items = 1 + max(map(max, sessions + (test[0] if test else [])))
     ranker = make_ranker(split.train, num_items, epochs)
     options = choose(ranker, split.validation)
     if test is not None:  # Learn the latest sessions, too.

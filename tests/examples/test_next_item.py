@@ -156,3 +156,12 @@ def test_more_answers_than_items_are_refused():
     model = next_item.make_model(num_items=20)
     with pytest.raises(ValueError, match="below the number of items, 20"):
         counts.make_ranker(model, k=20, boost=0.0)
+
+
+def test_questions_may_have_new_items(tmp_path):
+    for part, new in ("train", ""), ("test", "150 7 8\n"):
+        with lzma.open(tmp_path / f"shop.{part}.txt.xz", "wt") as f:
+            f.writelines(f"{i} {i + 1} {i + 2}\n" for i in range(1, 60))
+            f.write(new)
+    figures = next_item.main(str(tmp_path / "shop"), epochs=1)
+    assert 0 <= figures["hit_rate"] <= 1
