@@ -1,18 +1,15 @@
 """Random projection, recovery and fine-tuning of an LSTM language model.
 
-    python benchmarks/language_model.py --data FOLDER [row ...]
+    python -m benchmarks.language_model --data FOLDER [row ...]
         [--size small] [--epochs 2] [--slim_epochs 1] [--seed 0]
 
-FOLDER has ptb.train.txt, ptb.valid.txt and ptb.test.txt (Penn Treebank). Words
-that training does not have are no targets.
+FOLDER has Penn Treebank as train.txt, valid.txt and test.txt.
 
 The RP paper (Yuan et al., 2020) takes the configurations of Zaremba et al.
 (2014): two LSTMs that keep their state over an epoch, and SGD at a rate of 1
 that falls after some epochs. The paper's size is "large". RP has a third of the
-units, as the paper's 500 of 1,500, and RP-A the widths of the paper.
-
-"sampled" has NUM_SAMPLED words in a step. Words that do not fill a step are
-left out.
+units, as the paper's 500 of 1,500, RP-A the widths of the paper, and "sampled"
+NUM_SAMPLED words in a step.
 
 "lift" and "dual" begin with what `recover` makes of RP after `--slim_epochs`,
 untrained in their first line. They then train the whole model in full width, at
@@ -21,22 +18,22 @@ the rates of all rows. The dual has the l2 of L2 that is best in validation.
 What has a result in benchmarks/cache/penn_treebank_<size> is not trained again.
 """
 
+import functools
 import math
-import pathlib
 from typing import NamedTuple
 
 import keras
-import measure
 import numpy as np
 import tensorflow as tf
 
 import tfxclass
+from benchmarks import measure
+from examples import next_word
 from tfxclass import recovery
 
 L2 = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 TRAINED, NUM_SAMPLED = ("full", "sampled", "RP", "RP-A"), 2_000
 RECOVERED = ("lift", "dual")
-PARTS = ("train", "valid", "test")
 
 
 class Size(NamedTuple):
@@ -56,34 +53,6 @@ SIZES = {
     "small": Size(200, 20, 0.0, 0.1, 5.0, 4, 2.0),
     "large": Size(1500, 35, 0.65, 0.04, 10.0, 14, 1.15),
 }
-
-
-def read(folder):
-    """`(counts, parts)`: words by falling frequency, and id sequences."""
-    words = {}
-    for part in PARTS:
-        text = pathlib.Path(folder, f"ptb.{part}.txt").read_text("utf-8")
-        words[part] = text.replace("\n", " <eos> ").split()
-    known, counts = np.unique(words["train"], return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    ids = {known[place]: i for i, place in enumerate(order)}
-    parts = {
-        part: np.array([ids.get(word, -1) for word in text])
-        for part, text in words.items()
-    }
-    return counts[order], parts
-
-
-def segments(words, size):
-    """`(x, y)`, segments in the order of steps: each goes on with the last."""
-    steps = (len(words) - 1) // (size.batch * size.length)
-    count = steps * size.batch * size.length
-
-    def ordered(part):
-        part = part.reshape(size.batch, steps, size.length)
-        return part.swapaxes(0, 1).reshape(-1, size.length)
-
-    return np.maximum(ordered(words[:count]), 0), ordered(words[1 : count + 1])
 
 
 def make_model(row, counts, size, seed):
@@ -132,18 +101,11 @@ def compiled(model, size):
     return model
 
 
-def forget(model):
-    """The LSTMs begin at a state of zero."""
-    for layer in model.layers:
-        if hasattr(layer, "reset_state"):
-            layer.reset_state()
-
-
 def train(model, data, size, epoch):
     """An epoch, the first is 1; returns its CPU seconds."""
     rate = size.fall ** -max(epoch - size.flat, 0)
     model.optimizer.learning_rate.assign(size.length * rate)
-    forget(model)
+    next_word.forget(model)
     with measure.Stopwatch() as clock:
         model.fit(*data, batch_size=size.batch, shuffle=False, verbose=0)
     return clock.cpu
@@ -151,7 +113,7 @@ def train(model, data, size, epoch):
 
 def perplexity(model, data, size):
     """exp of the mean loss over the words that have a class, or infinity."""
-    forget(model)
+    next_word.forget(model)
     loss = model.evaluate(*data, batch_size=size.batch, verbose=0)
     mean = loss * data[1].size / (data[1] >= 0).sum()
     return math.exp(mean) if mean < 700 else math.inf
@@ -160,7 +122,7 @@ def perplexity(model, data, size):
 def recovered(method, model, parts, size):
     """The full model, and a dict with the dual's l2."""
     data = tf.data.Dataset.from_tensor_slices(parts["train"]).batch(size.batch)
-    forget(model)
+    next_word.forget(model)
     options = {"l2": 1.0} if method == "dual" else {}
     full = recovery.recover(model, data, method=method, verbose=0, **options)
     compiled(full, size)
@@ -175,7 +137,7 @@ def recovered(method, model, parts, size):
     return full, {"l2": min(found)[1]}
 
 
-def trained(row, args, counts, parts):
+def trained(args, counts, parts, row, *_):
     size, lines = SIZES[args.size], []
     is_recovered = row in RECOVERED
     model = make_model("RP" if is_recovered else row, counts, size, args.seed)
@@ -215,18 +177,16 @@ def main(given=None):
         slim_epochs=1,
         seed=0,
     )
-    counts, parts = read(args.data)
-    parts = {
-        part: segments(words, SIZES[args.size]) for part, words in parts.items()
-    }
+    batch, length = SIZES[args.size].batch, SIZES[args.size].length
+    _, parts = next_word.read(args.data, batch * length + 1)
+    counts = np.bincount(parts["train"])
+    for part, ids in parts.items():
+        parts[part] = next_word.steps_of(ids, batch, length)
+    run = functools.partial(trained, args, counts, parts)
     name, rows = f"penn_treebank_{args.size}", []
     for row in args.rows:
         job = row, args.seed, args.epochs, args.slim_epochs
-        lines = measure.once(
-            name,
-            *job,
-            run=lambda *_, row=row: trained(row, args, counts, parts),
-        )
+        lines = measure.once(name, *job, run=run)
         rows += [{"seed": args.seed, "row": row, **line} for line in lines]
     measure.save(name, rows, ("seed", "row", "epoch"))
 

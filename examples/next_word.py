@@ -20,7 +20,7 @@ import numpy as np
 
 import tfxclass
 
-UNITS, LAYERS, LENGTH, BATCH, DROPOUT, NUM_SAMPLED = 256, 2, 32, 64, 0.5, 2048
+UNITS, LAYERS, LENGTH, BATCH, DROPOUT, NUM_SAMPLED = 256, 2, 32, 32, 0.5, 2048
 # The rate rises to RATE in a twentieth of the steps, and then falls to 0.
 RATE, EXACT, K = 2e-3, 3, 20
 # Words that the cache holds; how much it prefers similar places, and its
@@ -31,10 +31,11 @@ PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"
 
 
-def read(folder):
+def read(folder, least=BATCH * LENGTH + 1):
     """`(words, parts)`: words by falling frequency, and ids of each part.
 
     A word that training does not have is `<unk>`, or -1 without such a word.
+    Each part must have `least` words.
     """
     if folder is None:
         texts = generated()
@@ -42,12 +43,11 @@ def read(folder):
         paths = [pathlib.Path(folder, f"{part}.txt") for part in PARTS]
         texts = [path.read_text("utf8") for path in paths]
     texts = [text.replace("\n", f" {END} ").split() for text in texts]
-    least = BATCH * LENGTH + 1
     for part, text in zip(PARTS, texts):
         if len(text) < least:
             raise ValueError(
-                f"{part}.txt must have at least {least:,} words, a step of "
-                f"{BATCH} x {LENGTH} and one more. Received: {len(text):,}."
+                f"{part}.txt must have at least {least:,} words, a step and "
+                f"one more. Received: {len(text):,}."
             )
     counts = collections.Counter(texts[0])
     words = [word for word, _ in counts.most_common()]
@@ -72,18 +72,18 @@ def generated():
     return texts
 
 
-def steps_of(ids):
-    """`(x, y)`, int64 `[steps * BATCH, LENGTH]`.
+def steps_of(ids, batch, length):
+    """`(x, y)`, int64 `[steps * batch, length]`.
 
-    The text is cut into BATCH streams. A row goes on where the row before it
+    The text is cut into `batch` streams. A row goes on where the row before it
     in its stream ended. Words that do not fill a step are left out.
     """
-    steps = (len(ids) - 1) // (BATCH * LENGTH)
-    count = steps * BATCH * LENGTH
+    steps = (len(ids) - 1) // (batch * length)
+    count = steps * batch * length
 
     def rows(part):
-        part = part.reshape(BATCH, steps, LENGTH)
-        return part.swapaxes(0, 1).reshape(-1, LENGTH)
+        part = part.reshape(batch, steps, length)
+        return part.swapaxes(0, 1).reshape(-1, length)
 
     return np.maximum(rows(ids[:count]), 0), rows(ids[1 : count + 1])
 
@@ -91,9 +91,12 @@ def steps_of(ids):
 # ## Model
 
 
-def make_model(num_words, units=UNITS, dropout=DROPOUT, stateful=True):
-    """A stateful model reads on where the last step of its stream ended."""
-    shape = [BATCH, LENGTH] if stateful else [None, None]
+def make_model(num_words, units=UNITS, dropout=DROPOUT, batch=BATCH):
+    """The model reads on where the last step of its stream ended.
+
+    With a batch of None it reads texts of any length, each from its beginning.
+    """
+    shape, stateful = [batch, batch and LENGTH], batch is not None
     ids = keras.Input(batch_shape=shape, dtype="int64", name="ids")
     small = keras.initializers.RandomUniform(-0.05, 0.05)
     words = keras.layers.Embedding(num_words, units, small)
@@ -109,6 +112,18 @@ def make_model(num_words, units=UNITS, dropout=DROPOUT, stateful=True):
         num_words, drawn, "log_uniform", tied_to=words
     )
     return keras.Model(ids, head(x))
+
+
+def in_float32(model, batch=None):
+    """The same model in float32. A batch of None is for a server."""
+    earlier = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    same = make_model(*model.layers[1].embeddings.shape, batch=batch)
+    keras.config.set_dtype_policy(earlier)
+    pairs = zip(same.trainable_variables, model.trainable_variables)
+    for variable, trained in pairs:
+        variable.assign(trained)
+    return same
 
 
 class Forget(keras.callbacks.Callback):
@@ -129,8 +144,9 @@ def forget(model):
 
 def train(model, parts, epochs, exact=EXACT, verbose="auto"):
     """Compiles the model and trains it; the last `exact` epochs are exact."""
-    x, y = steps_of(parts["train"])
-    steps = epochs * len(x) // BATCH
+    batch, length = model.input_shape
+    x, y = steps_of(parts["train"], batch, length)
+    steps = epochs * len(x) // batch
     rising = steps // 20
     rate = keras.optimizers.schedules.CosineDecay(
         RATE / 100, steps - rising, warmup_target=RATE, warmup_steps=rising
@@ -141,11 +157,11 @@ def train(model, parts, epochs, exact=EXACT, verbose="auto"):
     optimizer = tfxclass.optimizers.HeadAdam(rate, global_clipnorm=1.0)
     model.compile(optimizer, loss=model.layers[-1].loss)
     return model.fit(
-        *(x, y, BATCH, epochs),
+        *(x, y, batch, epochs),
         verbose=verbose,
         callbacks=callbacks,
-        validation_data=steps_of(parts["valid"]),
-        validation_batch_size=BATCH,
+        validation_data=steps_of(parts["valid"], batch, length),
+        validation_batch_size=batch,
         shuffle=False,
     )
 
@@ -156,25 +172,26 @@ def train(model, parts, epochs, exact=EXACT, verbose="auto"):
 def answers_of(model, ids):
     """`(features, p, y)`: features, the probability of y, and y, by stream.
 
-    They are `[BATCH, words of a stream, units]` and twice `[BATCH, words]`.
+    They are `[batch, words of a stream, units]` and twice `[batch, words]`.
     """
-    x, y = steps_of(ids)
+    batch, length = model.input_shape
+    x, y = steps_of(ids, batch, length)
     head = model.layers[-1]
     both = keras.Model(model.input, [head.input, head.output])
     features, probabilities = [], []
     forget(model)
-    for first in range(0, len(x), BATCH):
-        rows = slice(first, first + BATCH)
+    for first in range(0, len(x), batch):
+        rows = slice(first, first + batch)
         found, p = both(x[rows], training=False)
         own = np.maximum(y[rows], 0)[..., None]
         features.append(found.numpy())
         probabilities.append(np.take_along_axis(p.numpy(), own, 2)[..., 0])
-    y = y.reshape(-1, BATCH, LENGTH).swapaxes(0, 1).reshape(BATCH, -1)
+    y = y.reshape(-1, batch, length).swapaxes(0, 1).reshape(batch, -1)
     return np.concatenate(features, 1), np.concatenate(probabilities, 1), y
 
 
 def cache_of(features, y, sharpness):
-    """What the cache gives to each y, `[BATCH, words]`; -1 where it is empty.
+    """What the cache gives to each y, `[batch, words]`; -1 where it is empty.
 
     The CACHE latest words are answers, weighed by `exp(sharpness * h . h')` of
     the features before them, h', and of those before y, h.
@@ -217,19 +234,19 @@ def evaluate(model, parts):
     return figures
 
 
-def main(data=None, epochs=20, units=UNITS, path=None):
+def main(
+    data=None, epochs=20, units=UNITS, batch=BATCH, policy="float32", path=None
+):
     """Returns the perplexities, a dict."""
     keras.utils.set_random_seed(0)
-    words, parts = read(data)
-    model = make_model(len(words), units)
+    keras.config.set_dtype_policy(policy)
+    words, parts = read(data, batch * LENGTH + 1)
+    model = make_model(len(words), units, batch=batch)
     train(model, parts, epochs, min(EXACT, epochs - 1))
-    figures = evaluate(model, parts)
+    figures = evaluate(in_float32(model, batch), parts)
     print({name: round(value, 3) for name, value in figures.items()})
-    if path:  # A server reads texts of any length, each from its beginning.
-        served = make_model(len(words), units, stateful=False)
-        pairs = zip(served.trainable_variables, model.trainable_variables)
-        for variable, trained in pairs:
-            variable.assign(trained)
+    if path:
+        served = in_float32(model)
         tfxclass.export.saved_model(served, path, top_k=K, labels=words)
     return figures
 
@@ -247,6 +264,12 @@ if __name__ == "__main__":
         type=int,
         default=UNITS,
         help=f"width of the model (default: {UNITS}; 512 is better, slower)",
+    )
+    parser.add_argument("--batch", type=int, default=BATCH)
+    parser.add_argument(
+        "--policy",
+        default="float32",
+        help="mixed_bfloat16 is faster where the processor has it",
     )
     parser.add_argument("--path", help="folder of the model's versions")
     main(**vars(parser.parse_args()))

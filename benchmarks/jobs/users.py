@@ -13,6 +13,7 @@ The last item of each user is the test, the one before it the validation. Counts
 are of the items that the transformer learns, or ("latest") of that one, too.
 """
 
+import functools
 import os
 
 import keras
@@ -29,8 +30,7 @@ DATA = {"ml-1m": (16, 50, 0.2)}
 DATA |= dict.fromkeys(("Beauty", "Sports_and_Outdoors", "Toys_and_Games"), SHOP)
 
 
-def child(folder, data, seed):
-    epochs, length, dropout = DATA[data]
+def child(folder, data, epochs, length, dropout, seed):
     sequences = users.read(os.path.join(folder, f"{data}.txt"))
     split = tfxclass.retrieval.leave_one_out(sequences)
     keras.utils.set_random_seed(seed)
@@ -61,10 +61,7 @@ def main():
     """Means over the seeds, a row for each set and method."""
     measure.run_child(child)
     args, rows = measure.arguments(__doc__, first=["folder"], data=[*DATA]), []
-
-    def run(data, *job):
-        return measure.ask(args.folder, data, job[-1])
-
+    run = functools.partial(measure.ask, args.folder)
     for data in args.data:
         job = data, *DATA[data]
         found = measure.of_all_seeds("users", *job, seeds=SEEDS, run=run)

@@ -7,15 +7,19 @@ import tensorflow as tf
 from examples import next_word
 
 
-def test_steps_go_on_in_their_stream(monkeypatch):
-    monkeypatch.setattr(next_word, "BATCH", 3)
-    monkeypatch.setattr(next_word, "LENGTH", 4)
-    x, y = next_word.steps_of(np.arange(100))
+def test_steps_go_on_in_their_stream():
+    x, y = next_word.steps_of(np.arange(100), 3, 4)
+    # 8 steps of 3 streams; the words that are left over are cut.
     assert x.shape == y.shape == (24, 4)
     np.testing.assert_array_equal(y, x + 1)
     for stream in range(3):
         words = x[stream::3].ravel()
         np.testing.assert_array_equal(words, np.arange(32) + 32 * stream)
+
+
+def test_unseen_words_are_inputs_but_no_targets():
+    x, y = next_word.steps_of(np.array([5, -1, 6, 7, 8]), 1, 2)
+    assert x.tolist() == [[5, 0], [6, 7]] and y.tolist() == [[-1, 6], [7, 8]]
 
 
 def test_cache(monkeypatch):
@@ -48,15 +52,15 @@ def test_unknown_words(tmp_path):
     assert sorted(words) == ["<eos>", "a", "b", "c"]
     assert parts["valid"][0] == -1 and (parts["train"] >= 0).all()
     (tmp_path / "test.txt").write_text("a b")
-    with pytest.raises(ValueError, match="test.txt must have at least 2,049"):
+    with pytest.raises(ValueError, match="test.txt must have at least 1,025"):
         next_word.read(tmp_path)
 
 
 def test_generated_text(tmp_path, monkeypatch):
     """A line ends for certain, and names come again."""
-    monkeypatch.setattr(next_word, "BATCH", 16)
     monkeypatch.setattr(next_word, "RATE", 1e-2)
-    figures = next_word.main(epochs=3, units=32, path=str(tmp_path))
+    path = str(tmp_path)
+    figures = next_word.main(epochs=3, units=32, batch=16, path=path)
     # Two of six words are one of 50 things, and a name is new once in ten
     # lines: with the names unknown the least is (50 * 50 * 200) ** (1 / 6).
     assert figures["test"] < 15

@@ -11,7 +11,7 @@ from benchmarks import structure
 BOUNDS = {
     "lines of heads": 27_998,
     "lines of the tagger": 5_993,
-    "lines of benchmarks": 8_986,
+    "lines of benchmarks": 8_985,
     "classes of ours under a head": 4,
     "classes of ours under a sampler": 3,
     "classes of ours under an optimizer": 3,
