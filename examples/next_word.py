@@ -17,6 +17,7 @@ import pathlib
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import tfxclass
 
@@ -25,7 +26,7 @@ UNITS, LAYERS, LENGTH, BATCH, DROPOUT, NUM_SAMPLED = 256, 2, 32, 32, 0.5, 2048
 RATE, EXACT, K = 2e-3, 3, 20
 # Words that the cache holds; how much it prefers similar places, and its
 # weight. Validation may choose to do without it.
-CACHE, SHARPNESS = 500, (10.0, 20.0, 40.0, 80.0)
+CACHE, SHARPNESS = 500, tuple(2.5 * 2**i for i in range(8))
 WEIGHTS = 0.0, 0.05, 0.1, 0.2
 PARTS = ("train", "valid", "test")
 END, UNKNOWN = "<eos>", "<unk>"
@@ -177,12 +178,12 @@ def answers_of(model, ids):
     batch, length = model.input_shape
     x, y = steps_of(ids, batch, length)
     head = model.layers[-1]
-    both = keras.Model(model.input, [head.input, head.output])
+    both = tf.function(keras.Model(model.input, [head.input, head.output]))
     features, probabilities = [], []
     forget(model)
     for first in range(0, len(x), batch):
         rows = slice(first, first + batch)
-        found, p = both(x[rows], training=False)
+        found, p = both(tf.constant(x[rows]), training=False)
         own = np.maximum(y[rows], 0)[..., None]
         features.append(found.numpy())
         probabilities.append(np.take_along_axis(p.numpy(), own, 2)[..., 0])
@@ -196,15 +197,17 @@ def cache_of(features, y, sharpness):
     The CACHE latest words are answers, weighed by `exp(sharpness * h . h')` of
     the features before them, h', and of those before y, h.
     """
-    places = np.arange(y.shape[1])
-    ago = places[:, None] - places
-    near = (ago > 0) & (ago <= CACHE)
     found = np.full(y.shape, -1.0)
     for stream, h in enumerate(features):
-        logits = np.where(near, sharpness * (h @ h.T), -np.inf)[1:]
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        same = y[stream, 1:, None] == y[stream]
-        found[stream, 1:] = (weights * same).sum(1) / weights.sum(1)
+        for first in range(1, len(h), CACHE):
+            places = np.arange(first, min(first + CACHE, len(h)))
+            held = np.arange(max(first - CACHE, 0), places[-1])
+            ago = places[:, None] - held
+            logits = sharpness * (h[places] @ h[held].T)
+            logits[(ago < 1) | (ago > CACHE)] = -np.inf
+            weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+            same = y[stream, places, None] == y[stream, held]
+            found[stream, places] = (weights * same).sum(1) / weights.sum(1)
     return found
 
 
@@ -217,7 +220,11 @@ def perplexity(p, y, cached=None, weight=0.0):
 
 
 def evaluate(model, parts):
-    """Perplexities of validation and test, alone and with the best cache."""
+    """Perplexities of validation and test, alone and with the best cache.
+
+    A part is one stream, and its words are read in their order.
+    """
+    model = in_float32(model, batch=1)
     features, p, y = answers_of(model, parts["valid"])
     found = {}
     for sharpness in SHARPNESS:
@@ -238,12 +245,16 @@ def main(
     data=None, epochs=20, units=UNITS, batch=BATCH, policy="float32", path=None
 ):
     """Returns the perplexities, a dict."""
+    if path:
+        pathlib.Path(path).mkdir(parents=True, exist_ok=True)
+    if epochs < 1:
+        raise ValueError(f"epochs must be at least 1. Received: {epochs}.")
     keras.utils.set_random_seed(0)
     keras.config.set_dtype_policy(policy)
     words, parts = read(data, batch * LENGTH + 1)
     model = make_model(len(words), units, batch=batch)
     train(model, parts, epochs, min(EXACT, epochs - 1))
-    figures = evaluate(in_float32(model, batch), parts)
+    figures = evaluate(model, parts)
     print({name: round(value, 3) for name, value in figures.items()})
     if path:
         served = in_float32(model)
