@@ -3,18 +3,16 @@
     python -m benchmarks.language_model --data FOLDER [row ...]
         [--size small] [--epochs 2] [--slim_epochs 1] [--seed 0]
 
-FOLDER has Penn Treebank as train.txt, valid.txt and test.txt.
-
-The RP paper (Yuan et al., 2020) takes the configurations of Zaremba et al.
-(2014): two LSTMs that keep their state over an epoch, and SGD at a rate of 1
-that falls after some epochs. The paper's size is "large". RP has a third of the
-units, as the paper's 500 of 1,500, RP-A the widths of the paper, and "sampled"
-NUM_SAMPLED words in a step.
+FOLDER has Penn Treebank as train.txt, valid.txt and test.txt. The RP paper
+(Yuan et al., 2020) takes the configurations of Zaremba et al. (2014): two LSTMs
+that keep their state over an epoch, and SGD at a rate of 1 that falls after
+some epochs. The paper's size is "large". RP has a third of the units, as the
+paper's 500 of 1,500, RP-A the widths of the paper, and "sampled" NUM_SAMPLED
+words in a step. Evaluation cuts a text into 20 streams.
 
 "lift" and "dual" begin with what `recover` makes of RP after `--slim_epochs`,
 untrained in their first line. They then train the whole model in full width, at
 the rates of all rows. The dual has the l2 of L2 that is best in validation.
-
 What has a result in benchmarks/cache/penn_treebank_<size> is not trained again.
 """
 
@@ -32,8 +30,7 @@ from examples import next_word
 from tfxclass import recovery
 
 L2 = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-TRAINED, NUM_SAMPLED = ("full", "sampled", "RP", "RP-A"), 2_000
-RECOVERED = ("lift", "dual")
+ROWS, NUM_SAMPLED = ["full", "sampled", "RP", "RP-A", "lift", "dual"], 2_000
 
 
 class Size(NamedTuple):
@@ -139,7 +136,7 @@ def recovered(method, model, parts, size):
 
 def trained(args, counts, parts, row, *_):
     size, lines = SIZES[args.size], []
-    is_recovered = row in RECOVERED
+    is_recovered = row in ("lift", "dual")
     model = make_model("RP" if is_recovered else row, counts, size, args.seed)
     if is_recovered:
         for epoch in range(1, args.slim_epochs + 1):
@@ -170,7 +167,7 @@ def main(given=None):
         given,
         first=["rows"],
         choices={"size": SIZES},
-        rows=[*TRAINED, *RECOVERED],
+        rows=ROWS,
         data=".",
         size="small",
         epochs=2,

@@ -33,9 +33,8 @@ def counted(others, near, histories, k, seen_first):
         latest = list(history)[::-1]
         items = latest[: counts.LATEST]
         ages = np.arange(1, len(items) + 1)[:, np.newaxis]
-        scores = np.bincount(
-            others[items].ravel(), (near[items] / ages).ravel()
-        )
+        near_now = (near[items] / ages).ravel()
+        scores = np.bincount(others[items].ravel(), near_now)
         found = np.flatnonzero(scores)
         found = found[np.argsort(-scores[found], kind="stable")]
         if seen_first:
@@ -77,9 +76,8 @@ def main():
     rows = []
     for case in measure.cases(data=SESSIONS, method=args.methods):
         seeds = SEEDS[:1] if case["method"] in COUNTS else SEEDS  # no chance
-        found = measure.of_all_seeds(
-            "next_item", *case.values(), seeds=seeds, run=measure.ask
-        )
+        job = "next_item", *case.values()
+        found = measure.of_all_seeds(*job, seeds=seeds, run=measure.ask)
         rows.append({**case, **measure.mean_row(found)})
         # What has no script any more stays.
         measure.save(NAME, rows, ("data", "method"))

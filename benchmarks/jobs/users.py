@@ -65,10 +65,8 @@ def main():
     for data in args.data:
         job = data, *DATA[data]
         found = measure.of_all_seeds("users", *job, seeds=SEEDS, run=run)
-        rows += [
-            {"data": data, **measure.of_seeds(lines)}
-            for lines in zip(*found, strict=True)
-        ]
+        for lines in zip(*found, strict=True):
+            rows.append({"data": data, **measure.of_seeds(lines)})
         measure.save(NAME, rows, ("data", "method"))
 
 
