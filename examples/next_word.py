@@ -299,5 +299,8 @@ if __name__ == "__main__":
         default="float32",
         help="mixed_bfloat16 is faster where the processor has it",
     )
-    parser.add_argument("--path", help="folder of the model's versions")
+    parser.add_argument(
+        "--path",
+        help="folder of the model's versions and of the trained weights",
+    )
     main(**vars(parser.parse_args()))
